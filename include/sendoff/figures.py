@@ -74,11 +74,17 @@ class LaunchStats:
     by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # variant, then verdict
     unknowable_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers
     unmeasured: Sequence[str] = ()  # kinds of post-backs that cannot be measured: delivery, open
+    identified_by: str | None = None  # the query's identifier column
 
     def __post_init__(self) -> None:
         for moment in (self.as_of, *(minute for minute, _, _ in self.timeline)):
             if moment.tzinfo is None:
                 raise ValueError("a report's times need a time zone")
+
+    @property
+    def noun(self) -> tuple[str, str]:
+        """The noun for its recipients, singular and plural."""
+        return noun_of(self.identified_by)
 
     @property
     def known_verdicts(self) -> list[Verdict]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -15,6 +16,7 @@ from airflow.sdk import DAG, BaseOperator
 
 from sendoff.ledger import Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
+from sendoff.report import stored_outcomes
 from sendoff_airflow.operators.report import MeasureOutcomeOperator, ReportFileOperator, WriteVerdictsOperator
 
 from ..blue_and_red import launch, open_shop, write_campaign
@@ -93,6 +95,9 @@ def test_an_outcome_is_measured_and_given_on_as_counts(
     ]
     out = capfd.readouterr().out
     assert "red against blue: less, by 58.00 points" in out
+    with closing(Ledger(os.environ["SENDOFF_LEDGER_URL"])) as ledger:
+        [(_, kept)] = stored_outcomes(ledger, KEY)
+    assert json.loads(json.dumps(kept.to_json())) == json.loads(json.dumps(told))
     assert "734000" not in out
 
 

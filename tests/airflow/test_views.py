@@ -49,7 +49,9 @@ from sendoff.ledger.schema import dispatches, outcomes
 from sendoff.period import Period, launch_key
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import reconcile_launch
-from sendoff.report import Line, Sum
+from sendoff.report import Line, Sum, store_outcome, stored_outcomes
+from sendoff.report.comparison import CONTROL_GROUP
+from sendoff.report.statistics import compared_shares
 from sendoff.report.wording import what_cannot_be_known
 from sendoff.states import Accepted
 from sendoff_airflow.plugin import SendoffPlugin
@@ -800,7 +802,7 @@ def test_the_sums_of_a_launch_are_seen_to_add_up(vera: Person, ledger: Ledger) -
         "17 left out by rule: cap",
         "= 1,200 audience",
         "60 control group",
-        "= 1,140 people",
+        "= 1,140 devices",
         "= 12 requests",
         "Reached: at least 712 (59.3 %), at most 949 (79.1 %).",
         "not sent 60 control group 95 refused",
@@ -825,12 +827,17 @@ def test_a_launch_shows_its_result_first_and_folds_what_few_people_need(vera: Pe
         "By variant",
         "Deliveries and opens over time",
         "What cannot be known, and why",
-        "From the query to the people",
+        "From the query to the devices",
         "More",
     ]
-    assert "60 people are in the control group and got no message" in text
-    assert text.index("no side is clearly ahead") < text.index("25.26 %")
-    assert "So far, no side" in text
+    assert "60 devices are in the control group and got no message" in text
+    assert text.index("No side is clearly ahead") < text.index("25.26 %")
+    assert "in Europe/Dublin" not in text
+    assert "in UTC. One device can cause several." in text
+    in_dublin = f"{vera.login['Cookie']}; sendoff-zone=Europe/Dublin"
+    page = vera._server.get(f"{PREFIX}/launches/{keys['reported']}", headers={"Cookie": in_dublin}).text
+    assert "in Europe/Dublin. One device can cause several." in page
+    assert "in UTC" not in page
     folded = re.findall(r'<details class="fold" id="([\w-]+)"( open)?><summary>(.*?)</summary>', text)
     assert folded == [
         ("each-request", "", "Requests: 12 (1 refused, 1 in doubt)"),
@@ -857,11 +864,30 @@ def test_variants_that_cannot_be_compared_say_why(vera: Person, ledger: Ledger, 
     compared = text.partition('<h2 id="compared">')[2].partition("</section>")[0]
     shown = compared.partition("<details")[0]
     if "open" in kinds:
-        assert "So far, there are too few people to tell which side is ahead." in shown
+        assert "So far, there are too few devices to tell which side is ahead." in shown
         assert "How this was compared" in compared
     else:
         assert "a: not measurable, because the launch did not request post-backs of opens." in shown
         assert "How this was compared" not in compared
+
+
+def test_a_launch_shows_what_recipients_did_afterwards_with_intervals_and_a_conclusion(
+    vera: Person, ledger: Ledger
+) -> None:
+    keys = fill(ledger)
+    page = f"launches/{keys['reported']}"
+    assert "Your data team can compare" in vera.get(page).text
+    counts = [("sent to", 300, 1_000), (CONTROL_GROUP, 200, 1_000)]
+    compared = compared_shares("<b>ordered</b>", counts, control=CONTROL_GROUP, noun=("device", "devices"))
+    for _ in range(2):  # a repeated comparison replaces the one before
+        store_outcome(ledger, keys["reported"], compared, NOW)
+    assert stored_outcomes(ledger, keys["reported"]) == [(NOW, compared)]
+    text = vera.get(page).text
+    section = text.partition('id="effect"')[2].partition("</section>")[0]
+    flat = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", section))
+    assert "sent to is ahead of control group (30.00 % against 20.00 % &lt;b&gt;ordered&lt;/b&gt;)" in flat
+    assert "sent to against control group: more, by 10.00 points (between" in flat
+    assert "Your data team can compare" not in text
 
 
 def test_a_running_launch_shows_what_came_so_far(vera: Person, ledger: Ledger) -> None:
@@ -1421,7 +1447,7 @@ def test_the_next_launch_never_shows_a_past_date_as_its_time(
     schedule = airflow_db.Schedule(
         "evening", True, None, end, end - timedelta(days=1), end, str(tmp_path / "campaigns.py"), "Evening"
     )
-    found = next_launch_of(schedule, None)
+    found = next_launch_of(schedule, None, ("device", "devices"))
     assert found is not None
     assert found.sends == words
 
@@ -1432,19 +1458,25 @@ def test_the_gates_of_the_next_launch_are_written_in_words(ledger: Ledger) -> No
         "change": 50,
         "lateness": {"length": 1, "unit": "hours"},
         "rollout": {"shares": [1, 10], "wait": {"length": 30, "unit": "minutes"}},
-        "failures": None,
+        "failures": {"refused": 2},
+        "window": {"earliest": "09:00", "latest": "20:00", "time_zone": "query", "default_time_zone": "UTC"},
         "hold_above": {"missing": 20, "opt_outs": 0.5},
     }
     freeze(ledger, "gated", definition={**PUSH, "gates": gates})
     [launch] = ledger.launches.page(["gated"])
-    found = next_launch_of(None, launch)
+    found = next_launch_of(None, launch, launch.noun)
     assert found is not None
     assert found.gates == [
-        "at least 1,000 people",
-        "at most 50 % more or fewer people than at the last launch",
+        "at least 1,000 devices",
+        "at most 50 % more or fewer devices than at the last launch",
         "at most 1 hour late",
-        "a few people first: shares 1, 10, wait 30 minutes, refused 1",
-        "a pause if a share of recipients is above its limit in percent: missing 20, opt outs 0.5, after 2 hours",
+        "only from 09:00 to 20:00, in each device's own time zone",
+        (
+            "first to 1 % and 10 % of the devices, then to the rest, 30 minutes apart. It waits for a person if more "
+            "than 1 % of the requests are refused"
+        ),
+        "a pause if 2 of the last 20 requests are refused, or 3 are in doubt",
+        "a pause if, of the devices, more than 20 % are missing after 2 hours or more than 0.5 % opt out",
     ]
 
 

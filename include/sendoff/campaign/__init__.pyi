@@ -26,7 +26,7 @@ from .field_types import (
     moment,
 )
 from .folders import HOUSEKEEPING_DAGS, CheckedFolder, campaign_folders, check_folders, is_campaign_folder
-from .gates import Duration, HoldAbove, Rollout, SendWindow
+from .gates import Duration, Failures, Gates, HoldAbove, Rollout, SendWindow
 from .lint import advice
 from .loader import CampaignFolder, campaign_from, campaign_of, is_campaign_name, load_campaign
 from .model import Campaign, OwnRequest, Template, Variation
@@ -65,8 +65,10 @@ __all__ = [
     "Email",
     "EventTrigger",
     "Exclusion",
+    "Failures",
     "FileExclusion",
     "FrozenModel",
+    "Gates",
     "HoldAbove",
     "Holdout",
     "ListExclusion",

@@ -95,12 +95,14 @@ def _comparisons(
     ledger: Ledger, figures: LaunchStats, outcome: str | None, folder: Path | None
 ) -> list[Comparison]:
     from sendoff.campaign import load_campaign
-    from sendoff.report import measure_outcome, of_engagement
+    from sendoff.report import measure_outcome, of_engagement, store_outcome
 
     found = [of_engagement(ledger, figures)]
     if outcome:
         loaded = load_campaign(folder or _CAMPAIGNS / figures.campaign)
-        found.append(measure_outcome(ledger, figures.launch_key, outcome, loaded.needed_outcome_sql()))
+        measured = measure_outcome(ledger, figures.launch_key, outcome, loaded.needed_outcome_sql())
+        store_outcome(ledger, figures.launch_key, measured)
+        found.append(measured)
     return [each for each in found if each]
 
 

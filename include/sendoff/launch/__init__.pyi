@@ -6,7 +6,7 @@ from .plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from .preview import ExistingLaunch, Preview, Zone
 from .rendering import Rendering, renderings
 from .send_times import SendTimes, closed_until, describe_schedule, send_times_of
-from .stages import Standing, standing_of, standings
+from .stages import ANSWERED_AFTER, Standing, standing_of, standings
 from .suppression_list import (
     MOST_REMOVED,
     NamedRecipients,
@@ -21,6 +21,7 @@ from .suppression_list import (
 )
 
 __all__ = [
+    "ANSWERED_AFTER",
     "MOST_REMOVED",
     "ExistingLaunch",
     "HeldByService",

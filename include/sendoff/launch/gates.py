@@ -186,9 +186,10 @@ def _channels(campaign: Campaign, audience: Audience, segments: Sequence[Segment
     platforms, pushed_to = audience.groups.get("platform", {}), platforms_pushed_to(campaign)
     if pushed_to is None or not platforms or not segments:
         return None
-    actual = f"people on {', '.join(f'{name} ({len(platforms[name]):,})' for name in sorted(platforms))}"
+    one, many = noun_of(audience.identified_by)
+    actual = f"{many} on {', '.join(f'{name} ({len(platforms[name]):,})' for name in sorted(platforms))}"
     is_open = may_reach(platforms, pushed_to, segments)
-    return GateResult("channels", is_open, actual, f"at least one person on {', '.join(sorted(pushed_to))}")
+    return GateResult("channels", is_open, actual, f"at least one {one} on {', '.join(sorted(pushed_to))}")
 
 
 def _change(most: float, audience: Audience, previous: Launch | None) -> GateResult:

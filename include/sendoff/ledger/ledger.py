@@ -7,6 +7,7 @@ one transaction. Read the modules in the order of a launch's life: :mod:`~sendof
 :mod:`~sendoff.ledger.dispatches`, :mod:`~sendoff.ledger.doubts`, :mod:`~sendoff.ledger.dispatch_queries`,
 :mod:`~sendoff.ledger.launch_counts`, :mod:`~sendoff.ledger.audit_log`, :mod:`~sendoff.ledger.post_backs`,
 :mod:`~sendoff.ledger.aggregates`, :mod:`~sendoff.ledger.retention`, :mod:`~sendoff.ledger.verdicts`,
+:mod:`~sendoff.ledger.comparisons`,
 :mod:`~sendoff.ledger.recipient`, :mod:`~sendoff.ledger.feed_states`, :mod:`~sendoff.ledger.overview`,
 :mod:`~sendoff.ledger.stats`. All of them use :mod:`~sendoff.ledger.database` and :mod:`~sendoff.ledger.stored_sets`.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 from sendoff.ledger.aggregates import Aggregates
 from sendoff.ledger.audit_log import AuditLog, Pauses
 from sendoff.ledger.claims import RateLimits
+from sendoff.ledger.comparisons import Comparisons
 from sendoff.ledger.database import Database
 from sendoff.ledger.dispatch_queries import DispatchQueries
 from sendoff.ledger.dispatches import Dispatches
@@ -57,6 +59,7 @@ class Ledger:
         self.aggregates = Aggregates(self._database)
         self.retention = Retention(self._database)
         self.verdicts = Verdicts(self._database)
+        self.comparisons = Comparisons(self._database)
         self.feed_states = FeedStates(self._database)
         self.stats = Stats(self._database)
         self.overview = Overview(self._database)

@@ -465,3 +465,13 @@ reports = Table(
     ),
     Column("figures", JSON, nullable=False),
 )
+
+comparisons = Table(
+    "comparisons",
+    metadata,
+    _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
+    Column("what", Text, primary_key=True, comment="the outcome, such as converted"),
+    Column("compared_at", Moment, nullable=False),
+    Column("result", JSON, nullable=False, comment="counts, shares or means, and intervals"),
+    comment="the newest comparison of what recipients did after a launch, by outcome",
+)

@@ -15,7 +15,7 @@ from sendoff.audience.identifiers import Identifiers
 from sendoff.errors import NotFoundError
 from sendoff.figures import LaunchStats
 from sendoff.ledger.database import Database
-from sendoff.ledger.schema import dispatches, launches, reports, verdicts
+from sendoff.ledger.schema import audiences, dispatches, launches, reports, verdicts
 from sendoff.ledger.stored_sets import LARGEST, VERDICTS
 
 _IS_REPORTED = sa.exists().where(reports.c.launch_key == launches.c.launch_key).correlate(launches)
@@ -99,12 +99,16 @@ class Verdicts:
 
     def figures(self, launch_key: str) -> LaunchStats:
         """Return the newest report of a launch, or raise NotFoundError."""
-        query = sa.select(reports.c.figures).where(reports.c.launch_key == launch_key)
+        query = (
+            sa.select(reports.c.figures, audiences.c.identified_by)
+            .join(audiences, audiences.c.launch_key == reports.c.launch_key)
+            .where(reports.c.launch_key == launch_key)
+        )
         with self._database.read() as db:
-            values = db.scalar(query)
-        if values is None:
+            row = db.execute(query).first()
+        if row is None:
             raise NotFoundError(f"launch {launch_key} has not been reconciled yet")
-        return LaunchStats.from_json(values)
+        return LaunchStats.from_json({**row.figures, "identified_by": row.identified_by})
 
     def revision(self, launch_key: str) -> int:
         """Return the revision of a launch. Read it before making a report, and store it with the report.

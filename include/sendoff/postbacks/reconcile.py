@@ -126,6 +126,7 @@ def reconcile_launch(ledger: Ledger, launch_key: str, *, now: datetime | None = 
         by_variant=_by_group(sets, sent.by_variant),
         unknowable_because=measurable.why_unknowable(sets[Verdict.UNKNOWABLE], reliable),
         unmeasured=measurable.unmeasured,
+        identified_by=launch.identified_by,
     )
     ledger.verdicts.store(figures, sets, revision=revision)
     _log.info("launch %s reconciled: %s", launch_key, dict(figures.verdicts))

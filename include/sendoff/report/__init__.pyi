@@ -21,7 +21,7 @@ from .model import (
     Table,
     Words,
 )
-from .outcomes import measure_outcome
+from .outcomes import measure_outcome, store_outcome, stored_outcomes
 from .preview_report import describe_preview, recipients_of
 from .statistics import Comparison
 from .terminal import as_terminal, as_text
@@ -63,6 +63,8 @@ __all__ = [
     "of_engagement",
     "recipients_of",
     "sections_as_html",
+    "store_outcome",
+    "stored_outcomes",
     "verdict_lines",
     "write_file",
     "write_html",

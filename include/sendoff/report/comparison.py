@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 
 from sendoff.campaign import Campaign
-from sendoff.figures import LaunchStats
+from sendoff.figures import LaunchStats, duration
+from sendoff.launch import ANSWERED_AFTER
 from sendoff.ledger import Launch, Ledger
 from sendoff.postbacks import MATCHED_BY
 from sendoff.report.statistics import Comparison, Side, compared_shares
@@ -37,6 +39,7 @@ def of_engagement(ledger: Ledger, figures: LaunchStats) -> Comparison | None:
         (name, counts.get(Verdict.ENGAGED, 0), sum(counts.get(verdict, 0) for verdict in _SENT))
         for name, counts in figures.by_variant.items()
     ]
+    many = launch.noun[1]
     holdout = figures.not_sent_because.get("held out", 0)
     nobody = (
         (Side(CONTROL_GROUP, holdout, note="not measurable, because they got no message"),) if holdout else ()
@@ -45,18 +48,18 @@ def of_engagement(ledger: Ledger, figures: LaunchStats) -> Comparison | None:
         unmeasured = (
             Side(name, people, note=f"not measurable, because {unknown}") for name, _, people in sides
         )
-        found = Comparison("engaged", "share", tuple(unmeasured))
+        found = Comparison("engaged", "share", tuple(unmeasured), noun=launch.noun)
     else:
-        found = compared_shares("engaged", sides)
+        found = compared_shares("engaged", sides, noun=launch.noun)
     whom = (
         ()
         if unknown
         else (
-            "People: those of each variant who were certainly sent to. The shares are shares of these people.",
+            f"{many.capitalize()}: those of each variant that were certainly sent to. The shares are shares of them.",
         )
     )
     remarks = (*whom, *found.remarks, *_engagement_remarks(figures, launch, campaign))
-    is_final = launch.settled_at is not None
+    is_final = not _what_is_missing(figures, launch)
     return replace(found, sides=found.sides + nobody, remarks=remarks, is_final=is_final)
 
 
@@ -85,5 +88,18 @@ def _engagement_remarks(figures: LaunchStats, launch: Launch, campaign: Campaign
         yield f"{hidden:,} post-backs were unreadable or forged. Opens among them are not counted."
     if len({campaign.as_variant(name).channels_used() for name in campaign.variants}) > 1:
         yield "The variants use different channels. An open does not mean the same on each."
-    if launch.settled_at is None:
-        yield "The launch is not settled. Opens still arrive, and people who open early differ from the others."
+    if missing := _what_is_missing(figures, launch):
+        yield f"{missing} Early opens differ from later ones."
+
+
+def _what_is_missing(figures: LaunchStats, launch: Launch) -> str:
+    """Return a sentence on the opens that may come after the report, or an empty text if hardly any do."""
+    if launch.settled_at is not None:
+        return ""
+    if launch.sends_at is None:
+        return "The service still sends this launch, so opens still arrive."
+    after = figures.as_of - launch.sends_at
+    if after >= ANSWERED_AFTER:
+        return ""
+    when = f"{duration(round(after.total_seconds()))} after" if after >= timedelta(seconds=1) else "before"
+    return f"This report was made {when} the launch went out. Later opens are not in it."

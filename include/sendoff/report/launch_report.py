@@ -7,6 +7,7 @@ from :mod:`sendoff.report.wording`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ MEANINGS: Mapping[str, str] = {
     Verdict.MISSING: "Accepted by the service, but no delivery was reported, although the service reports them here.",
     Verdict.UNKNOWABLE: "Accepted by the service. No report followed, but here that proves nothing.",
     Verdict.IN_DOUBT: "No report came, and it is not known whether the service processed the request.",
-    Verdict.NOT_SENT: "The request was refused or never made, or the person is in the control group.",
+    Verdict.NOT_SENT: "The request was refused or never made. The control group counts here too.",
 }
 """The meaning of each verdict, in a sentence."""
 
@@ -58,9 +59,9 @@ _OTHER_MEANINGS: Mapping[str, str] = {
     "duplicate": "Rows or post-backs that repeat an earlier one.",
     "priority": "Left out because a campaign with higher priority reaches them on the same day.",
     "cap": "Left out because they would get more messages than the cap allows.",
-    "size_limit": "Left out because this run was limited to fewer people.",
+    "size_limit": "Left out because the size of this run was limited.",
     "control group": "Chosen by chance to get no message, so that the others can be compared with them.",
-    "unexpected": "Post-backs that name a person who is not in the request.",
+    "unexpected": "Post-backs that name an identifier that is not in the request.",
     "forged": "Post-backs that name a different campaign than the service created for the request.",
     "late": "Post-backs that came after a long silence. They still count.",
     "unreadable": "Post-backs that could not be read. They are kept as they came.",
@@ -96,9 +97,15 @@ def as_picture(figures: LaunchStats, path: Path) -> Path:
 
 
 def describe_launch(
-    figures: LaunchStats, comparisons: Sequence[Comparison] = (), stage: Stage | None = None
+    figures: LaunchStats,
+    comparisons: Sequence[Comparison] = (),
+    stage: Stage | None = None,
+    zone: tzinfo = UTC,
 ) -> Document:
-    """Return the report of a launch as a document, with its comparisons, and its state if it is known."""
+    """Return the report of a launch as a document, with its comparisons, and its state if it is known.
+
+    ``zone``: the time zone of its timeline.
+    """
     alarms, state = wording.alarms(figures), f"{stage.label}, " if stage else ""
     people = "everyone in the post-backs has exactly one verdict."
     if not figures.is_chosen_by_service:
@@ -112,7 +119,7 @@ def describe_launch(
         caption=f"launch {figures.launch_key}, {state}as of {figures.as_of:%Y-%m-%d %H:%M:%S %Z}",
         lead=[*(Sentence(each, is_alarm=True) for each in alarms), *sentences(wording.who_is_meant(figures))],
         sections=[
-            *_sections(figures),
+            *_sections(figures, zone),
             *map(describe_comparison, comparisons, range(1, len(comparisons) + 1)),
             _words(figures),
         ],
@@ -123,11 +130,11 @@ def describe_launch(
     )
 
 
-def _sections(figures: LaunchStats) -> Iterator[Section]:
+def _sections(figures: LaunchStats, zone: tzinfo) -> Iterator[Section]:
     if figures.is_chosen_by_service:
         yield Section(
             "verdicts",
-            "People in the post-backs",
+            f"{figures.noun[1].capitalize()} in the post-backs",
             [
                 _heard_of(figures),
                 *sentences(wording.reached(figures)),
@@ -147,15 +154,15 @@ def _sections(figures: LaunchStats) -> Iterator[Section]:
     ):
         if rows:
             yield Section(what, f"By {what}", [Groups.of(figures, what, rows), *sentences(remarks)])
-    yield Section("timeline", "Deliveries and opens over time", [_timeline(figures)], is_for_pages=True)
+    yield Section("timeline", "Deliveries and opens over time", [_timeline(figures, zone)], is_for_pages=True)
     yield Section("requests", "Requests and post-backs", [Facts(wording.requests_and_post_backs(figures))])
 
 
-def _timeline(figures: LaunchStats) -> Block:
-    step, points = points_of(figures.timeline)
+def _timeline(figures: LaunchStats, zone: tzinfo) -> Block:
+    step, points = points_of(figures.timeline, zone)
     if len(points) < FEWEST_POINTS:
         return Sentence(wording.few_points(step, points))
-    return Timeline(span(step), points)
+    return Timeline(span(step), points, figures.noun[0])
 
 
 def _rows_to_audience(figures: LaunchStats) -> Sum:
@@ -174,7 +181,7 @@ def _verdicts(figures: LaunchStats) -> Sum:
         Line("of", count, wording.spoken_reason(reason)) for reason, count in figures.not_sent_because.items()
     ]
     total = Line("=", sum(figures.verdicts.values()), "audience")
-    people = counted(figures.audience, "person", "people")
+    people = counted(figures.audience, *figures.noun)
     return Sum(
         [*lines, *parts, total],
         figures.audience,
@@ -185,7 +192,7 @@ def _verdicts(figures: LaunchStats) -> Sum:
 
 def _heard_of(figures: LaunchStats) -> Sum:
     """Return the sum for a launch whose people the service chose. It has no shares: the total is not known."""
-    total = Line("=", figures.audience, "people in the post-backs")
+    total = Line("=", figures.audience, f"{figures.noun[1]} in the post-backs")
     return Sum([*verdict_lines(figures), total], has_tiles=True)
 
 
@@ -229,7 +236,7 @@ def describe_comparison(compared: Comparison, number: int = 1) -> Section:
 
 def _columns(compared: Comparison) -> tuple[str, ...]:
     counted_as = compared.what if compared.measure == "share" else "with a value"
-    return ("people", counted_as, compared.measure, f"{percent(LEVEL)} interval")
+    return (compared.noun[1], counted_as, compared.measure, f"{percent(LEVEL)} interval")
 
 
 def _cells(side: Side, compared: Comparison) -> tuple[str, ...]:

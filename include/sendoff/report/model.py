@@ -214,6 +214,12 @@ class Timeline:
 
     span: str  # of one point
     points: Sequence[tuple[datetime, int, int]]
+    noun: str = "person"  # for one recipient
+
+    @property
+    def zone(self) -> str:
+        """The name of the time zone of the points."""
+        return str(self.points[0][0].tzinfo)
 
     @property
     def counts(self) -> Iterator[tuple[str, str, list[int]]]:
@@ -225,7 +231,7 @@ class Timeline:
     def table(self) -> Table:
         """The numbers as a table."""
         rows = [(f"{at:%Y-%m-%d %H:%M}", f"{came:,}", f"{opened:,}") for at, came, opened in self.points]
-        caption = f"Post-backs per {self.span}, in UTC"
+        caption = f"Post-backs per {self.span}, in {self.zone}"
         return Table(("from", "deliveries", "opens and clicks"), rows, frozenset((1, 2)), (), caption)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +68,21 @@ def measure_outcome(
     except (AudienceError, QueryError) as error:
         where = f"campaign {launch.campaign}: " + ("" if str(error).startswith(FILE) else f"{FILE}: ")
         raise type(error)(f"{where}{error}") from None
-    return _compared(what, sides, intake, _remarks(ledger, launch_key, sides))
+    return _compared(what, sides, intake, _remarks(ledger, launch_key, sides), launch.noun)
+
+
+def store_outcome(ledger: Ledger, launch_key: str, compared: Comparison, now: datetime | None = None) -> None:
+    """Keep a comparison in the ledger for the pages, in place of an earlier one of the same outcome."""
+    if compared.sides:
+        ledger.comparisons.store(launch_key, compared.what, compared.to_json(), now or datetime.now(UTC))
+
+
+def stored_outcomes(ledger: Ledger, launch_key: str) -> list[tuple[datetime, Comparison]]:
+    """Return the kept comparisons of a launch, each with the time when it was made."""
+    return [
+        (each.compared_at, Comparison.from_json(each.result))
+        for each in ledger.comparisons.of_launch(launch_key)
+    ]
 
 
 def sent_at(ledger: Ledger, launch: Launch) -> datetime:
@@ -142,21 +156,25 @@ class _OutcomeReader:
 
 
 def _compared(
-    what: str, sides: Mapping[str, Identifiers], intake: _OutcomeReader, remarks: tuple[str, ...]
+    what: str,
+    sides: Mapping[str, Identifiers],
+    intake: _OutcomeReader,
+    remarks: tuple[str, ...],
+    noun: tuple[str, str],
 ) -> Comparison:
     control = CONTROL_GROUP if CONTROL_GROUP in sides else ""
     if intake.values is None:
         listed = intake.counter.identifiers()
         counts = [(name, len(people & listed), len(people)) for name, people in sides.items()]
-        found = compared_shares(what, counts, control=control)
+        found = compared_shares(what, counts, control=control, noun=noun)
     else:
         values = [(name, intake.values[name], len(people)) for name, people in sides.items()]
-        found = compared_means(f"{VALUE} of {what}", values, control=control)
+        found = compared_means(f"{VALUE} of {what}", values, control=control, noun=noun)
     inside = sum(side.count or 0 for side in found.sides)
     rows = intake.counter.rows
     seen = (
-        f"{FILE} returned {rows:,} rows: {inside:,} people of this launch"
-        f" and {len(intake.counter.identifiers()) - inside:,} others, who are ignored."
+        f"{FILE} returned {rows:,} rows: {inside:,} {noun[1]} of this launch"
+        f" and {len(intake.counter.identifiers()) - inside:,} others, which are ignored."
     )
     return replace(found, remarks=(seen, *found.remarks, *remarks))
 

@@ -18,7 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import sqrt
-from typing import Any, Literal
+from typing import Any, Literal, Self
+
+from sendoff.figures import counted
 
 LEVEL = 0.95
 FEWEST = 20
@@ -26,6 +28,8 @@ FEWEST = 20
 
 FEW_VALUES = 300
 """With fewer people with a value on a side, the interval of a mean holds less often than its level."""
+
+PEOPLE = ("person", "people")
 
 _MISSING = (
     "Intervals need the statistics library, which is not installed. "
@@ -75,7 +79,7 @@ class Comparison:
 
     ``measure``: whether the estimates are shares between 0 and 1, or means. ``level``: the confidence level of each
     difference. It is above 0.95 if there are several, so that all of them hold together. ``is_final``: False while
-    results still arrive.
+    results still arrive. ``noun``: for the recipients, singular and plural.
     """
 
     what: str
@@ -85,11 +89,26 @@ class Comparison:
     remarks: tuple[str, ...] = ()
     level: float = LEVEL
     is_final: bool = True
+    noun: tuple[str, str] = PEOPLE
 
     def to_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON values."""
+        """Return the comparison as JSON values, which ``from_json`` reads."""
         values = asdict(self)
         return {name: list(each) if isinstance(each, tuple) else each for name, each in values.items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read a comparison that ``to_json`` wrote."""
+        noun = tuple(values["noun"])
+        of_side = {"sides": Side, "differences": Difference}
+        parts = {
+            name: tuple(
+                kind(**{**each, "interval": Interval(**each["interval"]) if each["interval"] else None})
+                for each in values[name]
+            )
+            for name, kind in of_side.items()
+        }
+        return cls(**{**values, **parts, "remarks": tuple(values["remarks"]), "noun": noun})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +137,13 @@ class Values:
         return self.squares / (self.count - 1) / self.count
 
 
-def compared_shares(what: str, counts: Sequence[tuple[str, int, int]], *, control: str = "") -> Comparison:
+def compared_shares(
+    what: str,
+    counts: Sequence[tuple[str, int, int]],
+    *,
+    control: str = "",
+    noun: tuple[str, str] = PEOPLE,
+) -> Comparison:
     """Compare shares. ``counts`` holds for each side its name, how many of its people count, and all its people.
 
     Each side is compared with ``control`` and with the first of the other sides.
@@ -131,21 +156,21 @@ def compared_shares(what: str, counts: Sequence[tuple[str, int, int]], *, contro
             proportion_confint,
         )
     except ImportError:
-        return _without_intervals(what, counts)
+        return _without_intervals(what, counts, noun)
 
     sides = {
         name: _share(
             name, count, people, Interval(*map(float, proportion_confint(count, people, 1 - LEVEL, "wilson")))
         )
         if people
-        else Side(name, 0, note="no people")
+        else Side(name, 0, note=f"no {noun[1]}")
         for name, count, people in counts
     }
     of = {name: (count, people) for name, count, people in counts}
     differences = []
     for name, against in pairs:
         (count, people), (other, others) = of[name], of[against]
-        few = _too_few(sides[name], sides[against])
+        few = _too_few(noun, sides[name], sides[against])
         estimate = count / people - other / others if people and others else 0.0
         interval = None
         if not few:
@@ -155,22 +180,30 @@ def compared_shares(what: str, counts: Sequence[tuple[str, int, int]], *, contro
             interval = Interval(*map(float, ends))
         differences.append(_difference("share", name, against, estimate, interval, few))
     remarks = _methods("Wilson's score", "Newcombe's hybrid score", pairs)
-    return Comparison(what, "share", tuple(sides.values()), tuple(differences), remarks, level)
+    return Comparison(what, "share", tuple(sides.values()), tuple(differences), remarks, level, noun=noun)
 
 
 def _share(name: str, count: int, people: int, interval: Interval | None) -> Side:
     return Side(name, people, count, count / people, interval)
 
 
-def _without_intervals(what: str, counts: Sequence[tuple[str, int, int]]) -> Comparison:
+def _without_intervals(
+    what: str, counts: Sequence[tuple[str, int, int]], noun: tuple[str, str]
+) -> Comparison:
     sides = (
-        _share(name, count, people, None) if people else Side(name, 0, note="no people")
+        _share(name, count, people, None) if people else Side(name, 0, note=f"no {noun[1]}")
         for name, count, people in counts
     )
-    return Comparison(what, "share", tuple(sides), remarks=(_MISSING,))
+    return Comparison(what, "share", tuple(sides), remarks=(_MISSING,), noun=noun)
 
 
-def compared_means(what: str, values: Sequence[tuple[str, Values, int]], *, control: str = "") -> Comparison:
+def compared_means(
+    what: str,
+    values: Sequence[tuple[str, Values, int]],
+    *,
+    control: str = "",
+    noun: tuple[str, str] = PEOPLE,
+) -> Comparison:
     """Compare means. ``values`` holds for each side its name, the values of its people, and all its people.
 
     People without a value count with 0. Each side is compared with ``control`` and with the first of the other sides.
@@ -181,8 +214,8 @@ def compared_means(what: str, values: Sequence[tuple[str, Values, int]], *, cont
     try:
         from scipy import stats  # type: ignore[import-untyped]
     except ImportError:
-        sides = tuple(_mean(name, held.count, everybody[name], None) for name, held, _ in values)
-        return Comparison(what, "mean", sides, remarks=(_MISSING,))
+        sides = tuple(_mean(name, held.count, everybody[name], None, noun) for name, held, _ in values)
+        return Comparison(what, "mean", sides, remarks=(_MISSING,), noun=noun)
 
     def around(estimate: float, error: float, freedom: float, sure: float) -> Interval:
         reach = float(stats.t.ppf((1 + sure) / 2, freedom)) * sqrt(error)
@@ -193,11 +226,11 @@ def compared_means(what: str, values: Sequence[tuple[str, Values, int]], *, cont
         whole = everybody[name]
         tells = held.count >= FEWEST and people > 1 and whole.squares
         own = around(whole.mean, whole.error, people - 1, LEVEL) if tells else None
-        sides_of[name] = _mean(name, held.count, whole, own)
+        sides_of[name] = _mean(name, held.count, whole, own, noun)
     differences = []
     for name, against in pairs:
         one, other = everybody[name], everybody[against]
-        few = _too_few(sides_of[name], sides_of[against]) or _too_few_values(
+        few = _too_few(noun, sides_of[name], sides_of[against]) or _too_few_values(
             sides_of[name], sides_of[against]
         )
         interval = None
@@ -206,18 +239,18 @@ def compared_means(what: str, values: Sequence[tuple[str, Values, int]], *, cont
             freedom = errors**2 / (one.error**2 / (one.count - 1) + other.error**2 / (other.count - 1))
             interval = around(one.mean - other.mean, errors, freedom, level)
         differences.append(_difference("mean", name, against, one.mean - other.mean, interval, few))
-    remarks = (*_few_values(differences, sides_of), *_methods("Student's t", "Welch's t", pairs))
-    return Comparison(what, "mean", tuple(sides_of.values()), tuple(differences), remarks, level)
+    remarks = (*_few_values(differences, sides_of, noun[1]), *_methods("Student's t", "Welch's t", pairs))
+    return Comparison(what, "mean", tuple(sides_of.values()), tuple(differences), remarks, level, noun=noun)
 
 
-def _few_values(differences: Sequence[Difference], sides: Mapping[str, Side]) -> Iterator[str]:
+def _few_values(differences: Sequence[Difference], sides: Mapping[str, Side], people: str) -> Iterator[str]:
     held = {name for each in differences if each.interval for name in (each.side, each.against)}
     few = [f"{side.count:,} of {name}" for name, side in sides.items() if name in held and _has_few(side)]
     if few:
         yield (
-            f"Few people have a value: {', '.join(few)}. If some values are many times larger than others, an interval "
-            f"from fewer than {FEW_VALUES} people per side is too narrow, above all next to a much larger side. Treat "
-            "it as a hint."
+            f"Few {people} have a value: {', '.join(few)}. If some values are many times larger than others, an "
+            f"interval from fewer than {FEW_VALUES} {people} per side is too narrow, above all next to a much larger "
+            "side. Treat it as a hint."
         )
 
 
@@ -225,9 +258,9 @@ def _has_few(side: Side) -> bool:
     return (side.count or 0) < FEW_VALUES
 
 
-def _mean(name: str, count: int, whole: Values, interval: Interval | None) -> Side:
+def _mean(name: str, count: int, whole: Values, interval: Interval | None, noun: tuple[str, str]) -> Side:
     if not whole.count:
-        return Side(name, 0, note="no people")
+        return Side(name, 0, note=f"no {noun[1]}")
     return Side(name, whole.count, count, whole.mean, interval)
 
 
@@ -261,11 +294,11 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def _too_few(*sides: Side) -> str:
+def _too_few(noun: tuple[str, str], *sides: Side) -> str:
     for side in sides:
         if side.people < FEWEST:
-            people = "1 person" if side.people == 1 else f"{side.people:,} people"
-            return f"{side.name} has {people}, and a difference needs {FEWEST} or more on each side"
+            found = counted(side.people, *noun)
+            return f"{side.name} has {found}, and a difference needs {FEWEST} or more on each side"
     return ""
 
 
@@ -316,7 +349,8 @@ def conclusion(compared: Comparison) -> str:
     known = [(each, each.interval) for each in compared.differences if each.interval]
     clear = [each for each, interval in known if interval.low > 0 or interval.high < 0]
     if not known:
-        return f"{'There' if compared.is_final else 'So far, there'} are too few people to tell which side is ahead."
+        begin = "There" if compared.is_final else "So far, there"
+        return f"{begin} are too few {compared.noun[1]} to tell which side is ahead."
     if not clear:
         what = "the difference" if len(known) == 1 else "each difference"
         begin = "No" if compared.is_final else "So far, no"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 
 _STEPS = (1, 2, 5, 10, 30, 60, 180, 360, 1_440, 10_080)  # minutes that one point may span
 _MOST_POINTS = 180
@@ -11,11 +11,18 @@ FEWEST_POINTS = 3
 """With fewer points, a chart shows nothing that a sentence does not."""
 
 
-def points_of(timeline: Sequence[tuple[datetime, int, int]]) -> tuple[int, list[tuple[datetime, int, int]]]:
-    """Return how many minutes one point spans, and the points. A point without post-backs has zeros."""
+def points_of(
+    timeline: Sequence[tuple[datetime, int, int]], zone: tzinfo = UTC
+) -> tuple[int, list[tuple[datetime, int, int]]]:
+    """Return how many minutes one point spans, and the points. A point without post-backs has zeros.
+
+    ``zone``: the time zone of the points. Points of hours and days begin with an hour or a day there.
+    """
     if not timeline:
         return 1, []
-    numbers = [int(minute.timestamp()) // 60 for minute, _, _ in timeline]
+    offset = timeline[0][0].astimezone(zone).utcoffset() or timedelta()
+    ahead = int(offset.total_seconds()) // 60
+    numbers = [int(minute.timestamp()) // 60 + ahead for minute, _, _ in timeline]
     length = max(numbers) - min(numbers)
     step = next((step for step in _STEPS if length / step <= _MOST_POINTS), _STEPS[-1])
     sums: dict[int, tuple[int, int]] = dict.fromkeys(
@@ -24,7 +31,10 @@ def points_of(timeline: Sequence[tuple[datetime, int, int]]) -> tuple[int, list[
     for number, (_, deliveries, opens) in zip(numbers, timeline, strict=True):
         before = sums[number // step]
         sums[number // step] = before[0] + deliveries, before[1] + opens
-    return step, [(datetime.fromtimestamp(at * step * 60, UTC), *counts) for at, counts in sums.items()]
+    return step, [
+        (datetime.fromtimestamp((at * step - ahead) * 60, UTC).astimezone(zone), *counts)
+        for at, counts in sums.items()
+    ]
 
 
 def span(step: int) -> str:

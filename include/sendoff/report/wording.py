@@ -20,7 +20,6 @@ from sendoff.figures import (
 from sendoff.report.timeline import span
 from sendoff.states import DispatchState, LaunchState, PostBackKind, Verdict
 
-_SENT_AGAIN = "Sent again and again. A person may get many messages but counts once here."
 _OWN_REQUEST = "A request of your own: its JSON was sent as it was written."
 _WHY_OWN_UNKNOWABLE: Mapping[str, str] = {
     "not named": "post-backs do not contain the identifier that the request uses",
@@ -29,7 +28,7 @@ _WHY_OWN_UNKNOWABLE: Mapping[str, str] = {
 }
 _REQUESTS: Mapping[str, str] = {
     DispatchState.IN_DOUBT: "in doubt: the service gave no clear answer, and no post-back has shown since that it "
-    "processed the request. Sending again might reach people twice.",
+    "processed the request. Sending again might reach recipients twice.",
     DispatchState.WRITTEN_OFF: "written off by a person: it is not known whether the service processed the request.",
     DispatchState.REFUSED: "refused by the service: it reached no one.",
     DispatchState.SUPPRESSED: "not made: all its recipients were on the suppression list by then.",
@@ -62,7 +61,7 @@ def reached(figures: LaunchStats) -> list[str]:
     if 0 < others < figures.audience:
         shares = [share(count, others) for count in (low, high)]
         said.append(
-            f"Of the {others:,} people outside the control group: at least {shares[0]}, at most {shares[1]}."
+            f"Of the {others:,} {figures.noun[1]} outside the control group: at least {shares[0]}, at most {shares[1]}."
         )
     return said
 
@@ -86,15 +85,19 @@ def rounding(figures: LaunchStats) -> list[str]:
     )
     if tenths == 1_000:
         return []
-    return [f"The shares are rounded, so they sum to {tenths / 10:.1f} %. The numbers of people add up."]
+    return [
+        f"The shares are rounded, so they sum to {tenths / 10:.1f} %. The numbers of {figures.noun[1]} add up."
+    ]
 
 
 def who_is_meant(figures: LaunchStats) -> list[str]:
     """Return sentences on the recipients and the request, if a reader may expect something else."""
     said = [_OWN_REQUEST] if figures.is_own_request else []
-    said += [_SENT_AGAIN] if figures.is_recurring else []
+    one, many = figures.noun
+    if figures.is_recurring:
+        said.append(f"Sent again and again. A {one} may get many messages but counts once here.")
     if figures.is_chosen_by_service:
-        named = counted(figures.audience, "person", "people")
+        named = counted(figures.audience, one, many)
         why = (
             "The request has no single list of people"
             if figures.is_own_request
@@ -210,7 +213,9 @@ def platform_remarks(figures: LaunchStats) -> list[str]:
 
 def variant_remarks(figures: LaunchStats) -> list[str]:
     """Return a sentence if the variants do not add up to the audience."""
-    return _difference(figures, "variants", figures.by_variant, "people in the control group get no variant")
+    return _difference(
+        figures, "variants", figures.by_variant, f"{figures.noun[1]} in the control group get no variant"
+    )
 
 
 def _difference(
@@ -230,9 +235,9 @@ def few_points(step: int, points: Sequence[tuple[datetime, int, int]]) -> str:
     came = " and ".join(_came(deliveries, sum(count for _, _, count in points)))
     length = span(step * len(points))
     within = length if length[0].isdigit() else f"one {length}"
-    return (
-        f"{came}, all within {within} from {points[0][0]:%Y-%m-%d %H:%M} UTC. That is too short for a chart."
-    )
+    begin = points[0][0]
+    when = f"{begin:%Y-%m-%d %H:%M} {begin.tzinfo}"
+    return f"{came}, all within {within} from {when}. That is too short for a chart."
 
 
 def _came(deliveries: int, opens: int) -> tuple[str, str]:

@@ -69,7 +69,7 @@ class MeasureOutcomeOperator(BaseOperator):
     """Compare what the people of each variant and of the holdout did after a launch, according to the warehouse.
 
     The query is ``outcome.sql`` in the campaign's folder. Return the comparison: counts, shares or means, and intervals
-    for each side. The task's log shows the same.
+    for each side. The task's log and the page of the launch show the same.
 
     :param launch_key: the launch (templated)
     :param folder: the campaign's folder
@@ -154,9 +154,11 @@ class ReportFileOperator(BaseOperator):
 
 def _measured(ledger: Ledger, launch_key: str, folder: str, conn_id: str | None) -> Comparison:
     from sendoff.campaign import load_campaign
-    from sendoff.report import measure_outcome
+    from sendoff.report import measure_outcome, store_outcome
     from sendoff_airflow.hooks.warehouse import warehouse_source
 
     loaded = load_campaign(Path(folder))
     source = warehouse_source(conn_id or loaded.campaign.warehouse)
-    return measure_outcome(ledger, launch_key, source, loaded.needed_outcome_sql())
+    compared = measure_outcome(ledger, launch_key, source, loaded.needed_outcome_sql())
+    store_outcome(ledger, launch_key, compared)
+    return compared

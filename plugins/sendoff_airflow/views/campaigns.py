@@ -22,6 +22,9 @@ from sendoff_airflow.views.request_models import Name
 from sendoff_airflow.views.templates import page
 from sendoff_airflow.views.today import Idle, idle_campaigns
 
+RECIPIENTS = ("recipient", "recipients")
+"""The noun for the recipients of a campaign that has no launch yet."""
+
 router = APIRouter(default_response_class=HTMLResponse)
 
 
@@ -97,7 +100,8 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
         schedule=schedule,
         missed=missed_of(ledger, [name]).get(name, Missed()),
         since=paused_since([name]).get(name) if schedule and schedule.is_paused else None,
-        next_launch=next_launch_of(schedule, newest[0].launch if newest else None),
+        noun=(noun := newest[0].launch.noun if newest else RECIPIENTS),
+        next_launch=next_launch_of(schedule, newest[0].launch if newest else None, noun),
         dry_run=airflow_db.newest_dry_run(name),
         rows=shown,
         sort_links=None,

@@ -31,7 +31,7 @@ def rows_to_people(launch: Launch, left_out: Mapping[str, int], people: int) -> 
             ),
             Line("=", launch.audience, "audience"),
             *([Line("-", held_out, "control group, which gets no message")] if held_out else []),
-            Line("=", people, "people"),
+            Line("=", people, launch.noun[1]),
         ]
     )
 

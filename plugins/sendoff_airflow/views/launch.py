@@ -28,8 +28,9 @@ from sendoff_airflow.views.flow import checked, requests_by_state, rows_to_peopl
 from sendoff_airflow.views.holds import acts_on, newest_of, standings_of, stuck_at, unanswered, visible_run
 from sendoff_airflow.views.messages import email_page, messages_of_launch
 from sendoff_airflow.views.permissions import ViewerDep
+from sendoff_airflow.views.reader import ZoneDep
 from sendoff_airflow.views.request_models import Name, Number, Paged
-from sendoff_airflow.views.results import downloads, results_of
+from sendoff_airflow.views.results import downloads, outcomes_of, results_of
 from sendoff_airflow.views.templates import page
 
 router = APIRouter(default_response_class=HTMLResponse)
@@ -53,6 +54,7 @@ def show_launch(
     viewer: ViewerDep,
     ledger: LedgerDep,
     launch_key: str,
+    zone: ZoneDep,
     state: Name = "",
     number: Annotated[Number, Query(alias="page")] = 1,
 ) -> HTMLResponse:
@@ -95,7 +97,8 @@ def show_launch(
         states=states,
         doubts=states.get(DispatchState.IN_DOUBT, 0),
         so_far=ledger.aggregates.newest(launch.launch_key) if launch.settled_at is None else None,
-        results=results_of(ledger, launch),
+        results=results_of(ledger, launch, zone),
+        outcomes=outcomes_of(ledger, launch),
         downloads=downloads(),
         messages=messages_of_launch(launch, parts),
         run=visible_run(viewer, launch),

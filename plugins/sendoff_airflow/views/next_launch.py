@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sendoff.campaign import Campaign, Once, OwnRequest, Variation, advice
+from sendoff.campaign import (
+    QUERY_ZONE,
+    Campaign,
+    Duration,
+    Failures,
+    Gates,
+    HoldAbove,
+    Once,
+    OwnRequest,
+    Rollout,
+    SendWindow,
+    Variation,
+    advice,
+)
 from sendoff.errors import CampaignError
+from sendoff.figures import counted
 from sendoff.launch import describe_schedule, send_times_of
 from sendoff.ledger import Launch
 from sendoff_airflow.views.airflow_db import Schedule, folder_of
@@ -32,10 +46,13 @@ class NextLaunch:
     problem: str | None
 
 
-def next_launch_of(schedule: Schedule | None, newest: Launch | None) -> NextLaunch | None:
+def next_launch_of(
+    schedule: Schedule | None, newest: Launch | None, noun: tuple[str, str]
+) -> NextLaunch | None:
     """Return the next launch, based on the campaign's folder, or else on its newest launch. None without either.
 
-    Also return None for requests that someone wrote: the next one may have nothing in common with the newest.
+    Also return None for requests that someone wrote: the next one may have nothing in common with the newest. ``noun``:
+    for the recipients.
     """
     found = written_campaign(schedule, newest)
     if found is None:
@@ -53,8 +70,8 @@ def next_launch_of(schedule: Schedule | None, newest: Launch | None) -> NextLaun
         channels=[channel.label for channel in campaign.channels_used()],
         is_of_launch=is_of_launch,
         sends=None if problem else _sends(written, campaign, end),
-        gates=list(_gate_lines(campaign.gates.model_dump(mode="json", exclude_unset=True))),
-        approval=_approval(campaign),
+        gates=list(_gate_lines(campaign.gates, noun)),
+        approval=_approval(campaign, noun[1]),
         segment_size=campaign.segment_size,
         send_mode=campaign.send_mode,
         messages=messages_of(campaign, dict.fromkeys(variations, 0), end),
@@ -89,45 +106,68 @@ def _variations(campaign: Campaign) -> list[Variation]:
     ]
 
 
-def _approval(campaign: Campaign) -> str:
+def _approval(campaign: Campaign, recipients: str) -> str:
     rule = campaign.approval
     if rule.needed == "never":
         return "Not needed."
-    when = f"Above {rule.above:,} people" if rule.above is not None else "Always"
+    when = f"Above {rule.above:,} {recipients}" if rule.above is not None else "Always"
     who = f"someone with the role {rule.role}" if rule.role else "someone with rights in Airflow"
     return f"{when}: {who} must approve."
 
 
-GATE_WORDS = {
-    "least": "at least {} people",
-    "most": "at most {} people",
-    "change": "at most {} % more or fewer people than at the last launch",
-    "unusable": "at most {} % of the query's rows without a valid identifier",
-    "lateness": "at most {} late",
-    "window": "only at certain hours: {}",
-    "rollout": "a few people first: {}",
-    "failures": "a pause if too many requests fail: {}",
-    "hold_above": "a pause if a share of recipients is above its limit in percent: {}",
+def _window(gate: SendWindow, noun: str) -> str:
+    zone = f"each {noun}'s own time zone" if gate.time_zone == QUERY_ZONE else gate.time_zone
+    return f"only from {gate.earliest} to {gate.latest}, in {zone}"
+
+
+def _rollout(gate: Rollout, recipients: str) -> str:
+    shares = " and ".join(f"{share:g} %" for share in gate.shares)
+    missing = "" if gate.missing is None else f" or {gate.missing:g} % of the {recipients} are missing"
+    return (
+        f"first to {shares} of the {recipients}, then to the rest, {_length(gate.wait)} apart. It waits for a person "
+        f"if more than {gate.refused:g} % of the requests are refused{missing}"
+    )
+
+
+def _failures(gate: Failures) -> str:
+    return (
+        f"a pause if {gate.refused:,} of the last {counted(gate.of, 'request')} are refused, or {gate.in_doubt:,} are "
+        "in doubt"
+    )
+
+
+def _hold_above(gate: HoldAbove, recipients: str) -> str:
+    limits = [
+        f"more than {limit:g} % {words}"
+        for limit, words in (
+            (gate.refused, "are refused"),
+            (gate.missing, f"are missing after {_length(gate.after)}"),
+            (gate.opt_outs, "opt out"),
+        )
+        if limit is not None
+    ]
+    return f"a pause if, of the {recipients}, {' or '.join(limits)}"
+
+
+def _length(duration: Duration) -> str:
+    return counted(duration.length, duration.unit.removesuffix("s"))
+
+
+GATE_WORDS: Mapping[str, Callable[[Any, tuple[str, str]], str]] = {
+    "least": lambda gate, noun: f"at least {counted(gate, *noun)}",
+    "most": lambda gate, noun: f"at most {counted(gate, *noun)}",
+    "change": lambda gate, noun: f"at most {gate:g} % more or fewer {noun[1]} than at the last launch",
+    "unusable": lambda gate, _: f"at most {gate:g} % of the query's rows without a valid identifier",
+    "lateness": lambda gate, _: f"at most {_length(gate)} late",
+    "window": lambda gate, noun: _window(gate, noun[0]),
+    "rollout": lambda gate, noun: _rollout(gate, noun[1]),
+    "failures": lambda gate, _: _failures(gate),
+    "hold_above": lambda gate, noun: _hold_above(gate, noun[1]),
 }
 """The words for each gate, by its field in the file."""
 
 
-def _gate_lines(section: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in section.items():
-        if value is not None:
-            yield GATE_WORDS[name].format(_words(value))
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, Mapping):
-        if value.keys() == {"length", "unit"}:
-            return f"{value['length']:,} {value['unit'].removesuffix('s') if value['length'] == 1 else value['unit']}"
-        parts = (
-            f"{name.replace('_', ' ')} {_words(inner)}" for name, inner in value.items() if inner is not None
-        )
-        return ", ".join(parts)
-    if isinstance(value, list):
-        return ", ".join(map(_words, value))
-    if isinstance(value, float):
-        return f"{value:g}"
-    return f"{value:,}" if type(value) is int else str(value)
+def _gate_lines(gates: Gates, noun: tuple[str, str]) -> Iterator[str]:
+    for name in Gates.model_fields:
+        if name in gates.model_fields_set and (gate := getattr(gates, name)) is not None:
+            yield GATE_WORDS[name](gate, noun)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,9 +26,11 @@ from sendoff.report import (
     as_html,
     as_picture,
     blocks_as_html,
+    describe_comparison,
     describe_launch,
     of_engagement,
     sections_as_html,
+    stored_outcomes,
 )
 from sendoff_airflow.views.dependencies import ExpensiveDep, LedgerDep, visible_launch
 from sendoff_airflow.views.permissions import ViewerDep
@@ -91,14 +93,22 @@ class Results:
         return {section.name: section for section in self.document.sections}
 
 
-def results_of(ledger: Ledger, launch: Launch) -> Results | None:
-    """Return the newest report of a launch, or None if there is none yet."""
+def results_of(ledger: Ledger, launch: Launch, zone: tzinfo = UTC) -> Results | None:
+    """Return the newest report of a launch, or None if there is none yet. ``zone``: of its timeline."""
     try:
         figures = ledger.verdicts.figures(launch.launch_key)
     except NotFoundError:
         return None
     compared = of_engagement(ledger, figures)
-    return Results(figures, describe_launch(figures, [compared] if compared else []))
+    return Results(figures, describe_launch(figures, [compared] if compared else [], zone=zone))
+
+
+def outcomes_of(ledger: Ledger, launch: Launch) -> Sequence[tuple[datetime, Markup, str]]:
+    """Return the comparisons of what recipients did after a launch: when each was made, as HTML, and its outcome."""
+    return [
+        (at, blocks_as_html(describe_comparison(compared).blocks, f"outcome-{number}"), compared.what)
+        for number, (at, compared) in enumerate(stored_outcomes(ledger, launch.launch_key), start=1)
+    ]
 
 
 def downloads() -> Sequence[str]:

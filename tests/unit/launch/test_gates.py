@@ -514,7 +514,7 @@ def test_the_gate_of_channels_names_the_platforms_and_its_field() -> None:
     found = platforms_gate(PUSHED, {"email": [1, 2], "chrome": [3, 4]}, [1, 2, 3, 4])
     assert (
         str(found)
-        == "channels: people on chrome (2), email (2) (allowed: at least one person on android, ios)"
+        == "channels: devices on chrome (2), email (2) (allowed: at least one device on android, ios)"
     )
 
 

@@ -451,13 +451,22 @@ def test_a_launch_without_variants_has_no_sides_that_engaged(ledger: Ledger) -> 
     assert "comparisons" not in as_json(figures)
 
 
-def test_a_launch_that_is_not_settled_is_told(ledger: Ledger) -> None:
+def test_a_report_made_soon_after_the_launch_says_that_later_opens_are_not_in_it(ledger: Ledger) -> None:
     launch(ledger)
-    assert any("not settled" in each for each in engagement(ledger).remarks)
-    assert not engagement(ledger).is_final
+    words = "This report was made 2 h 5 min after the launch went out. Later opens are not in it."
+    sent = ledger.launches.get(KEY).sends_at
+    assert sent
+    for after, is_final in ((timedelta(hours=2, minutes=5), False), (timedelta(days=1), True)):
+        compared = of_engagement(ledger, reconcile_launch(ledger, KEY, now=sent + after))
+        assert compared
+        assert compared.is_final is is_final
+        assert any(words in each for each in compared.remarks) is not is_final
+    early = reconcile_launch(ledger, KEY, now=sent + timedelta(hours=2))
     ledger.launches.settle(KEY, NOW)
-    assert not any("not settled" in each for each in engagement(ledger).remarks)
-    assert engagement(ledger).is_final
+    settled = of_engagement(ledger, early)
+    assert settled
+    assert settled.is_final
+    assert not any("Later opens" in each for each in settled.remarks)
 
 
 @pytest.fixture
@@ -485,7 +494,7 @@ def test_variants_and_holdout_are_compared_by_who_is_listed(ledger: Ledger, shop
         ("red", "blue"),
     ]
     assert compared.remarks[0] == (
-        "outcome.sql returned 81 rows: 75 people of this launch and 1 others, who are ignored."
+        "outcome.sql returned 81 rows: 75 devices of this launch and 1 others, which are ignored."
     )
 
 

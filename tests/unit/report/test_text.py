@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from PIL import Image
@@ -43,12 +44,43 @@ def test_figures_of_before_are_still_read() -> None:
         "unknowable_because",
         "by_variant",
         "unmeasured",
+        "identified_by",
     )
     stored = {name: value for name, value in figures().to_json().items() if name not in new}
     assert LaunchStats.from_json(stored) == figures(unknowable_because={})
     del stored["audience"]
     with pytest.raises(KeyError, match="audience"):
         LaunchStats.from_json(stored)
+
+
+def test_the_points_of_a_timeline_are_whole_hours_and_days_of_its_time_zone() -> None:
+    kolkata = ZoneInfo("Asia/Kolkata")
+    timeline = [(START, 1, 0), (START + timedelta(days=5, minutes=29), 0, 1)]
+    step, points = points_of(timeline, kolkata)
+    assert step == 60
+    assert {at.minute for at, _, _ in points} == {0}
+    assert points[0][0] == datetime(2026, 3, 1, 14, tzinfo=kolkata)
+    assert (sum(each for _, each, _ in points), sum(each for _, _, each in points)) == (1, 1)
+    pages = report.as_html(describe_launch(figures(), zone=kolkata))
+    assert "in Asia/Kolkata." in pages
+    assert "UTC" not in pages.partition('id="timeline-heading"')[2].partition("</section>")[0]
+
+
+@pytest.mark.parametrize("is_chosen", [False, True])
+def test_a_report_of_devices_never_calls_them_people(is_chosen: bool) -> None:
+    verdicts = WHOLE.verdicts if not is_chosen else {"engaged": 600, "delivered": 400}
+    whole = figures(
+        identified_by="device_id",
+        not_sent_because={"held out": 100},
+        is_recurring=True,
+        by_variant={"short": {"engaged": 200}},
+        verdicts=verdicts,
+    )
+    document = describe_launch(replace(whole, is_chosen_by_service=is_chosen))
+    for text in (report.as_text(document), report.as_html(document), report.as_markdown(document)):
+        assert "devices" in text
+        known = text.replace("The service chose the people", "").replace("written off by a person", "")
+        assert not re.search(r"\b(people|person)\b", known, re.IGNORECASE)
 
 
 @pytest.mark.promise("honest/sums")

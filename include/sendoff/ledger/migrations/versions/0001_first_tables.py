@@ -357,6 +357,18 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("launch_key", name=op.f("pk_reports")),
     )
     op.create_table(
+        "comparisons",
+        sa.Column("launch_key", sa.String(length=32), nullable=False),
+        sa.Column("what", sa.Text(), nullable=False, comment="the outcome, such as converted"),
+        sa.Column("compared_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("result", sa.JSON(), nullable=False, comment="counts, shares or means, and intervals"),
+        sa.ForeignKeyConstraint(
+            ["launch_key"], ["launches.launch_key"], name=op.f("fk_comparisons_launch_key")
+        ),
+        sa.PrimaryKeyConstraint("launch_key", "what", name=op.f("pk_comparisons")),
+        comment="the newest comparison of what recipients did after a launch, by outcome",
+    )
+    op.create_table(
         "segments",
         sa.Column("launch_key", sa.String(length=32), nullable=False),
         sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
