@@ -1,0 +1,110 @@
+"""The gate ``hold_above`` on a ledger: what counts, and that one of several workers decides."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Barrier
+from typing import Any
+
+import pytest
+
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
+from sendoff.dispatch.rate_watch import RateWatch, _Pace
+from sendoff.ledger import Ledger, NewSuppression
+from sendoff.states import Accepted, InDoubt, Refused
+
+from ...factories import KEY, NOW, make_campaign, make_launch, send
+
+ACCEPTED, REFUSED = Accepted(200, 17), Refused(403, "no")
+WORKERS = 6
+
+
+def watch(ledger: Ledger, limits: dict[str, Any], *sizes: int) -> RateWatch:
+    """Freeze a launch with requests of these sizes, and return its watch."""
+    campaign = make_campaign(gates={"failures": None, "hold_above": limits})
+    start, segments = 1, []
+    for size in sizes:
+        segments.append(Segment(integers(range(start, start + size))))
+        start += size
+    launch = make_launch(ledger, segments=segments, campaign=campaign)
+    return RateWatch(ledger, launch, campaign)
+
+
+def reason(ledger: Ledger) -> str | None:
+    (decision,) = ledger.audit_log.of_launch(KEY)
+    return decision.why
+
+
+def test_one_of_several_workers_holds_the_launch(ledger: Ledger) -> None:
+    rates = watch(ledger, {"refused": 5}, *[1] * 30)
+    send(ledger, KEY, *[REFUSED] * 10)
+    barrier = Barrier(WORKERS)
+
+    def look(_: int) -> bool:
+        barrier.wait()
+        return rates.look(NOW)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        held = list(pool.map(look, range(WORKERS)))
+    assert held.count(True) == 1
+    assert reason(ledger) == (
+        "refused: 10 of 10 devices (10 of 10 requests), more than 5 % (sequential test, 1 % false alarms)"
+    )
+
+
+def test_a_request_counts_as_a_whole_however_many_recipients_it_has(ledger: Ledger) -> None:
+    rates = watch(ledger, {"refused": 5}, *[1_000] * 10)
+    send(ledger, KEY, *[REFUSED] * 6)
+    assert not rates.look(NOW)
+    send(ledger, KEY, REFUSED)
+    assert rates.look(NOW)
+
+
+def test_a_small_request_counts_less_than_a_large_one(ledger: Ledger) -> None:
+    rates = watch(ledger, {"refused": 5}, *[10] * 20, 1_000)
+    send(ledger, KEY, *[REFUSED] * 20)
+    assert not rates.look(NOW)
+
+
+def test_requests_without_an_answer_count_as_not_refused(ledger: Ledger) -> None:
+    rates = watch(ledger, {"refused": 5}, *[1] * 60)
+    send(ledger, KEY, *[None] * 20, *[InDoubt("lost")] * 20, *[REFUSED] * 7)
+    assert not rates.look(NOW)
+
+
+def test_nothing_is_held_if_nothing_is_left_to_send(ledger: Ledger) -> None:
+    rates = watch(ledger, {"refused": 5}, *[1] * 10)
+    send(ledger, KEY, *[REFUSED] * 10)
+    assert not rates.look(NOW)
+    assert ledger.audit_log.of_launch(KEY) == []
+
+
+def test_several_limits_may_be_exceeded_together(ledger: Ledger) -> None:
+    rates = watch(ledger, {"refused": 5, "opt_outs": 5}, *[1] * 30)
+    send(ledger, KEY, *[REFUSED] * 8, *[ACCEPTED] * 8)
+    new = NewSuppression("account", "device_id", "opt-out", "a recipient", launch_key=KEY)
+    ledger.suppressions.add(new, range(9, 17), NOW)
+    assert rates.look(NOW + timedelta(hours=1))
+    why = reason(ledger)
+    assert why is not None
+    assert why.startswith("refused: 8 of 16 devices")
+    assert "; opt outs: 8 of 8 devices, more than 5 % " in why
+
+
+@pytest.mark.parametrize(("between", "looks"), [(0.0, 3), (60.0, 1)])
+def test_looks_are_spaced(between: float, looks: int) -> None:
+    pace, seen = _Pace(between), list[int]()
+    for _ in range(3):
+        pace.run(lambda: seen.append(1))
+    assert len(seen) == looks
+
+
+def test_a_slow_look_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sendoff.dispatch.rate_watch._QUICK", -1.0)  # every look counts as slow
+    monkeypatch.setattr("sendoff.dispatch.rate_watch._SHARE", 1e-9)
+    pace, seen = _Pace(0.0), list[int]()
+    for _ in range(3):
+        pace.run(lambda: seen.append(1))
+    assert seen == [1]
