@@ -166,14 +166,14 @@ def _plain(value: Any) -> Any:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in words, such as ``15 h 49 min``."""
+    """Return a duration in words with its two largest units, such as ``15 h 49 min``."""
     if seconds < 10:
         return f"{seconds:g} s" if seconds >= 0.1 else "0.1 s"
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)
     parts = [(days, "days" if days > 1 else "day"), (hour, "h"), (minute, "min"), (second, "s")]
-    return " ".join(f"{count} {unit}" for count, unit in parts if count)
+    return " ".join([f"{count} {unit}" for count, unit in parts if count][:2])
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

@@ -103,7 +103,7 @@ def test_an_old_period_of_a_schedule_is_skipped_unless_the_form_says_send_late(
     assert run.state == "success"
     assert house.tasks(run) == SKIPPED
     assert house.truths("last_winter") == []
-    assert "set send_late: Send late in the form of a run" in capfd.readouterr().out
+    assert "turn on Send late in the form of a run" in capfd.readouterr().out
     run = run_dag(dag, logical_date=house.day + timedelta(hours=1), run_conf={"send_late": True})
     assert run.state == "success"
     assert len(house.truths("last_winter")) == 1

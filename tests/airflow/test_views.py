@@ -582,6 +582,38 @@ def test_a_launch_that_waits_for_a_role_is_released_in_airflow_alone(
     assert ledger.launches.get(other).state == "rejected"
 
 
+@pytest.mark.airflow_database
+def test_someone_with_the_role_approves_with_one_click_and_others_see_who_may(
+    server: TestClient, olga: Person, as_: Callable[..., Person], ledger: Ledger, tmp_path: Path
+) -> None:
+    asked = {**PUSH, "approval": {"needed": "always", "role": "crm_lead"}}
+    key = freeze(ledger, "one_click", state="held", definition=asked)
+    run = Run(server, tmp_path, "one_click", key)
+    run.ask("olga", "ruth")
+    other = as_("otto", "OP")
+    for path in (f"launches/{key}", "waiting"):
+        assert f"launches/{key}/approve" in olga.get(path).text, path
+        text = other.get(path).text
+        assert "Someone with the role crm_lead must approve it: olga or ruth." in text, path
+        assert f"launches/{key}/approve" not in text, path
+    assert other.post(f"launches/{key}/approve").status_code == 409
+    assert run.asks()[1] == []
+    answer = olga.post(f"launches/{key}/approve")
+    assert answer.status_code == 200
+    assert "the run releases the launch and continues by itself" in answer.text
+    assert run.asks()[1] == [("olga", ["Approve"])]
+    assert olga.post(f"launches/{key}/approve").status_code == 409
+    assert ledger.launches.get(key).state == "held"  # until the task runs
+
+
+def test_a_decision_of_a_kind_that_a_newer_version_wrote_is_shown(vera: Person, ledger: Ledger) -> None:
+    key = freeze(ledger, "spring_sale")
+    ledger.audit_log.record(Decision(key, "held_by_moon", "ann", "it is full", NOW, {"phase": 1}))
+    text = vera.get(f"launches/{key}").text
+    assert ">held by moon</span>" in text
+    assert "it is full" in text
+
+
 def test_doubts_are_settled_as_they_were_seen(
     olga: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

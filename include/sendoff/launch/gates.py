@@ -115,7 +115,7 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
     names = {result.name for result in closed}
     text = f"campaign {campaign}: nothing was sent: {'; '.join(map(str, closed))}"
     if "lateness" in names:
-        text += "; to send it anyway, set send_late: Send late in the form of a run, --send-late in a shell"
+        text += "; to send it anyway, turn on Send late in the form of a run, or use --send-late in a shell"
     error = LateError(text) if names & {"lateness", "send"} else GateError(text)
     error.not_launched = "; ".join(result.words for result in closed)
     raise error

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 
@@ -100,7 +100,7 @@ class AuditLog:
         """Return the decisions about a launch, oldest first."""
         query = _DECISIONS.where(decisions.c.launch_key == launch_key).order_by(decisions.c.id)
         with self._database.read() as db:
-            return [Decision(**{**row._mapping, "kind": DecisionKind(row.kind)}) for row in db.execute(query)]
+            return [_decision(row) for row in db.execute(query)]
 
     def of_suppression(self, *, limit: int) -> list[Decision]:
         """Return the latest changes of the suppression list, newest first."""
@@ -108,10 +108,17 @@ class AuditLog:
         query = _DECISIONS.where(decisions.c.launch_key.is_(None), decisions.c.kind.in_(kinds))
         with self._database.read() as db:
             rows = db.execute(query.order_by(decisions.c.id.desc()).limit(limit))
-            return [Decision(**{**row._mapping, "kind": DecisionKind(row.kind)}) for row in rows]
+            return [_decision(row) for row in rows]
 
 
+_KINDS = frozenset(DecisionKind)
 _DECISIONS = sa.select(*(decisions.c[name] for name in Decision.__slots__))
+
+
+def _decision(row: sa.Row[Any]) -> Decision:
+    """Return a decision. A kind that a newer version wrote stays a text."""
+    kind = DecisionKind(row.kind) if row.kind in _KINDS else cast("DecisionKind", row.kind)
+    return Decision(**{**row._mapping, "kind": kind})
 
 
 def _newest(launch_key: str) -> sa.ScalarSelect[int]:

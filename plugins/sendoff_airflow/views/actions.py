@@ -19,8 +19,9 @@ from sendoff.figures import counted
 from sendoff.launch import held_by_service
 from sendoff.ledger import Decision, Launch, Ledger
 from sendoff.states import DecisionKind, LaunchState
-from sendoff_airflow.views.continuing import NextStep, continue_run
+from sendoff_airflow.views.continuing import NextStep, approve_in_airflow, continue_run
 from sendoff_airflow.views.dependencies import LedgerDep, visible_launch
+from sendoff_airflow.views.holds import asked_at
 from sendoff_airflow.views.permissions import Viewer, ViewerDep, check_own_request
 from sendoff_airflow.views.request_models import DecisionIn, PauseIn, ResolutionIn, body_of
 from sendoff_airflow.views.templates import page
@@ -60,6 +61,26 @@ def continue_launch(request: Request, viewer: ViewerDep, ledger: LedgerDep, laun
         )
     following = continue_run(viewer, launch)
     return page(request, "done.html", sentences=[], following=following, campaign=launch.campaign)
+
+
+@router.post("/launches/{launch_key}/approve")
+def approve_launch(request: Request, viewer: ViewerDep, ledger: LedgerDep, launch_key: str) -> HTMLResponse:
+    """Answer *Approve* in Airflow for a launch that a role must approve. The task then releases the launch."""
+    launch = _launch_to_steer(ledger, viewer, launch_key)
+    role = awaited_role(launch, ledger.audit_log.of_launch(launch.launch_key))
+    asked = asked_at(viewer, launch) if role else None
+    if asked is None or not asked.may_answer:
+        raise HTTPException(
+            status.HTTP_409_CONFLICT,
+            "Nothing was changed: Airflow does not ask about this launch any more, or you may not answer there.",
+        )
+    return page(
+        request,
+        "done.html",
+        sentences=["Approved."],
+        following=approve_in_airflow(viewer, launch, asked.question),
+        campaign=launch.campaign,
+    )
 
 
 @router.post("/launches/{launch_key}/{act}")

@@ -55,6 +55,16 @@ def continue_run(viewer: Viewer, launch: Launch) -> NextStep:
     return step
 
 
+def approve_in_airflow(viewer: Viewer, launch: Launch, question: airflow_db.Question) -> NextStep:
+    """Answer *Approve* as the user. Return what happens next. If someone else was faster, their answer stays."""
+    _answer(viewer, question, ApprovalOperator.APPROVE)
+    run = visible_run(viewer, launch)
+    words = "Answered in Airflow: the run releases the launch and continues by itself."
+    if run is not None and run.is_paused:
+        words += " But its DAG is paused in Airflow: unpause it there first."
+    return NextStep(words, run)
+
+
 def _continue_run(viewer: Viewer, launch: Launch) -> NextStep:
     run = visible_run(viewer, launch)
     if questions := airflow_db.open_questions([launch.campaign], launch.launch_key):

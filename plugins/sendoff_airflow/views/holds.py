@@ -123,6 +123,26 @@ def unanswered(
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The open question about a launch that a role must approve. ``names``: the users who may answer, if known."""
+
+    question: airflow_db.Question
+    names: Sequence[str]
+    may_answer: bool  # with a button on our pages
+
+
+def asked_at(viewer: Viewer, launch: Launch) -> Asked | None:
+    """Return the newest open question about a held launch, or None if Airflow does not ask."""
+    questions = airflow_db.open_questions([launch.campaign], launch.launch_key)
+    if not questions:
+        return None
+    question = questions[-1]
+    is_allowed = viewer.may_steer(launch.campaign) and viewer.may_answer(question.dag_id, question.assigned)
+    # Without assigned users, Airflow lets anyone with rights answer, so no one is known to have the role.
+    return Asked(question, sorted(question.assigned), is_allowed and bool(question.assigned))
+
+
 def way_to_settle(
     viewer: Viewer, launch: Launch, question: airflow_db.Question
 ) -> Literal["answer", "clear"] | None:

@@ -25,7 +25,15 @@ from sendoff_airflow.views.dependencies import (
     visible_launch,
 )
 from sendoff_airflow.views.flow import checked, requests_by_state, rows_to_people
-from sendoff_airflow.views.holds import acts_on, newest_of, standings_of, stuck_at, unanswered, visible_run
+from sendoff_airflow.views.holds import (
+    acts_on,
+    asked_at,
+    newest_of,
+    standings_of,
+    stuck_at,
+    unanswered,
+    visible_run,
+)
 from sendoff_airflow.views.messages import email_page, messages_of_launch
 from sendoff_airflow.views.permissions import ViewerDep
 from sendoff_airflow.views.reader import ZoneDep
@@ -80,6 +88,7 @@ def show_launch(
         later=held_by_service(ledger, launch),
         stuck=stuck_at(viewer, launch, standing),
         role=role,
+        asked=asked_at(viewer, launch) if role else None,
         rejects_itself_at=rejects_itself_at(launch),
         goes_out=goes_out(launch, [part.variation for part in parts]),
         since=ledger.audit_log.newest(launch.launch_key),

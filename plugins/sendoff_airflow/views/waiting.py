@@ -19,8 +19,10 @@ from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.deadlines import goes_out, rejects_itself_at
 from sendoff_airflow.views.dependencies import REFRESH_SLOW, LedgerDep, visible_launch
 from sendoff_airflow.views.holds import (
+    Asked,
     Stuck,
     acts_on,
+    asked_at,
     connection_of,
     newest_of,
     pausable,
@@ -121,6 +123,7 @@ class _Held:
     rejects_itself_at: datetime | None
     role: str | None
     acts: Sequence[str]
+    asked: Asked | None  # only if a role must answer
     run: airflow_db.Run | None  # only if a role must answer there
     later: Sequence[HeldByService]
 
@@ -145,6 +148,7 @@ def _held(ledger: Ledger, viewer: Viewer, launch: Launch) -> _Held:
         rejects_itself_at=rejects_itself_at(launch),
         role=role,
         acts=acts_on(launch, role, requests),
+        asked=asked_at(viewer, launch) if role else None,
         run=run,
         later=held_by_service(ledger, launch),
     )
