@@ -62,6 +62,11 @@ class Settings(BaseSettings):
     warehouse_url: str | None = Field(
         None, repr=False, description="SQLAlchemy URL of the warehouse where the query of a campaign runs"
     )
+    defaults: str | None = Field(
+        None,
+        description="Path of a [`defaults.yaml`](../how-to/set-defaults.md) whose `rules` apply to campaigns without "
+        "such a file beside them, such as campaigns from Python",
+    )
     connection: str = Field(
         "sendoff_default",
         description="Name of the connection to the messaging service, as in Airflow and in a campaign's `connection`",
@@ -173,6 +178,15 @@ def load_settings(needed: Collection[str] = (), /, **given: Any) -> Settings:
                 "value."
             )
     return both
+
+
+def defaults_file() -> Path | None:
+    """Return the path of the file whose rules apply to campaigns without a file of their own, or None.
+
+    It reads the variable alone, because each campaign of a DAG file needs it.
+    """
+    path = os.environ.get(f"{_PREFIX}DEFAULTS")
+    return Path(path) if path else None
 
 
 def environment_settings(**given: Any) -> Settings:

@@ -12,7 +12,7 @@ import pytest
 
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Variation
+from sendoff.campaign import DeploymentRules, Variation
 from sendoff.dispatch.checks import check_all_sent
 from sendoff.dispatch.control import release
 from sendoff.dispatch.request import ServiceConnection
@@ -159,6 +159,76 @@ def test_everybody_is_sent_to_within_the_window_of_their_own_zone(
     assert sent_to(service) == [2, 3]
     assert work_at(ledger, connection, NOW + timedelta(hours=6)) == SendResult(accepted=1)
     assert sent_to(service) == [1, 2, 3]
+
+
+def rules(**fields: Any) -> DeploymentRules:
+    return DeploymentRules.model_validate(fields)
+
+
+def test_a_launch_waits_for_the_hours_and_days_of_all_campaigns_and_continues(
+    service: Any, ledger: Ledger, connection: ServiceConnection
+) -> None:
+    """NOW is Monday, 2 March 2026, at 9 UTC."""
+    zones = ["America/New_York", "Asia/Tokyo", "Europe/Dublin"]
+    parts = [Segment(integers([n]), Variation(time_zone=zone)) for n, zone in enumerate(zones, start=1)]
+    night = rules(
+        quiet_hours={"earliest": "10:00", "latest": "20:00"},
+        days=["tuesday", "wednesday"],
+        default_time_zone="UTC",
+    )
+    freeze(ledger, {}, parts, rules=night)
+    tuesday = datetime(2026, 3, 3, tzinfo=UTC)
+    assert too_early(ledger, connection, NOW) == tuesday + timedelta(hours=1)  # 10:00 in Tokyo
+    assert sent_to(service) == []
+    assert too_early(ledger, connection, tuesday + timedelta(hours=1)) == tuesday + timedelta(hours=10)
+    assert sent_to(service) == [2]
+    assert too_early(ledger, connection, tuesday + timedelta(hours=10)) == tuesday + timedelta(hours=15)
+    assert work_at(ledger, connection, tuesday + timedelta(hours=15)) == SendResult(accepted=1)
+    assert sent_to(service) == [1, 2, 3]
+
+
+def test_a_transactional_launch_does_not_wait(
+    service: Any, ledger: Ledger, connection: ServiceConnection
+) -> None:
+    never_now = rules(days=["sunday"], default_time_zone="UTC")
+    freeze(ledger, {}, WAVES[:1], rules=never_now, transactional="a receipt")
+    assert work_at(ledger, connection, NOW) == SendResult(accepted=1)
+    assert sent_to(service) == [1]
+
+
+def test_a_launch_sends_as_many_a_day_as_a_new_sender_may(
+    service: Any, ledger: Ledger, connection: ServiceConnection
+) -> None:
+    warm_up = {"connection": "service", "start": "2026-03-02", "first_day": 35, "growth": 1.5, "most": 52}
+    freeze(ledger, {}, [replace(part, wave=1) for part in WAVES], rules=rules(warm_up=[warm_up]))
+    midnight = datetime(2026, 3, 3, tzinfo=UTC)
+    assert too_early(ledger, connection, NOW) == midnight
+    assert sent_to(service) == EVERYBODY[:30]
+    assert too_early(ledger, connection, NOW + timedelta(hours=1)) == midnight
+    assert too_early(ledger, connection, midnight) == midnight + timedelta(days=1)
+    assert sent_to(service) == EVERYBODY[:80]
+    assert work_at(ledger, connection, midnight + timedelta(days=1)) == SendResult(accepted=2)
+    assert sent_to(service) == EVERYBODY
+    assert [
+        ledger.rate_limits.recipients_on("service", midnight.date() + timedelta(days=n)) for n in (-1, 0, 1)
+    ] == [
+        30,
+        50,
+        20,
+    ]
+
+
+def test_a_request_that_was_not_processed_leaves_room_for_others(
+    service: Any, ledger: Ledger, connection: ServiceConnection
+) -> None:
+    warm_up = {"connection": "service", "start": "2026-03-02", "first_day": 10, "growth": 1, "most": 10}
+    freeze(ledger, {}, WAVES[4:5], rules=rules(warm_up=[warm_up]))
+    fault(service, "429", 1)
+    too_early(ledger, connection, NOW)
+    assert ledger.rate_limits.recipients_on("service", NOW.date()) == 0
+    work_at(ledger, connection, NOW + timedelta(minutes=10))
+    assert sent_to(service) == list(range(11, 21))
+    assert ledger.rate_limits.recipients_on("service", NOW.date()) == 10
 
 
 def assert_not_sent(ledger: Ledger, why: str, *, people: int) -> None:

@@ -25,6 +25,11 @@ those of the service's document.
 The file `defaults.yaml` can set these fields for [all campaigns of a folder](../how-to/set-defaults.md):
 {defaults}.
 """
+_RULES = """\
+## `rules` in `defaults.yaml`
+
+The [rules for all campaigns](../how-to/set-defaults.md#rules-for-all-campaigns) belong in `defaults.yaml`.
+"""
 _EXAMPLES = """\
 # Example campaigns
 
@@ -40,8 +45,17 @@ _PLAIN = {"integer": "whole number", "number": "number", "boolean": "`true` or `
 
 def page_of_fields() -> str:
     """Return the page of every field."""
-    named = ", ".join(f"`{name}`" for name in defaults_schema()["properties"])
-    return f"{_FIELDS.replace('{defaults}', fill(named, 120))}\n{reference(campaign_schema())}\n"
+    schema = defaults_schema()
+    named = ", ".join(f"`{name}`" for name in schema["properties"] if name != "rules")
+    rules = reference({**schema, "properties": {"rules": schema["properties"]["rules"]}})
+    _, _, of_rules = rules.partition("## `rules`\n")
+    pages = [
+        _FIELDS.replace("{defaults}", fill(named, 120)),
+        reference(campaign_schema()),
+        "",
+        _RULES + of_rules,
+    ]
+    return "\n".join(pages) + "\n"
 
 
 def page_of_examples() -> str:
@@ -178,7 +192,8 @@ def _type_name(node: Node) -> str:
         return _text(node)
     if "minimum" in node:
         most = node.get("maximum", node.get("exclusiveMaximum", 0) - 1)
-        return f"whole number, {node['minimum']} {f'to {most}' if most < _LARGEST else 'or more'}"
+        kind = "whole number" if node["type"] == "integer" else "number"
+        return f"{kind}, {node['minimum']} {f'to {most}' if most < _LARGEST else 'or more'}"
     if "exclusiveMinimum" in node:
         most = f", at most {node['maximum']}" if "maximum" in node else ""
         return f"number above {node['exclusiveMinimum']}{most}"

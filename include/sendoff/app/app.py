@@ -30,6 +30,7 @@ class MoreSettings(TypedDict, total=False):
     """The arguments of :func:`connect` that few callers need, with the names of the settings."""
 
     connection: str
+    defaults: str | Path
     private_key: str
     private_key_passphrase: str
     algorithm: str
@@ -60,6 +61,8 @@ def connect(
 
     Each argument that is left out comes from its ``SENDOFF_*`` variable, and is only needed by the calls that use it.
     The other settings are arguments too, by their names, such as ``app_token`` and ``requests_per_second``.
+    ``defaults`` is the path of a ``defaults.yaml``. Its ``rules`` apply to campaigns given as objects or mappings, and
+    to folders without rules of their own.
 
     Raise SettingsError if a setting is wrong; its text never quotes the value.
 
@@ -83,6 +86,8 @@ def connect(
     if unknown := more.keys() - Settings.model_fields.keys():
         raise TypeError(f"sendoff.connect has no argument {', '.join(sorted(unknown))}")
     given = {name: value for name, value in {**named, **more}.items() if value is not None}
+    if "defaults" in given:
+        given["defaults"] = str(given["defaults"])
     settings = load_settings(**given)
     source = settings.warehouse_url if warehouse is None else warehouse
     return App(Connections(settings, source, user_name()))
@@ -280,7 +285,7 @@ class App:
 
         if isinstance(audience, VerdictsOf):
             audience = audience.rows(self._connections.ledger)
-        folder = _folder(campaign, name, audience)
+        folder = _folder(campaign, name, audience, self._connections.settings.defaults)
         self._connections.check(folder.campaign.connection)
         fixed = folder.campaign.fixed_period
         if fixed is None and period is None:
@@ -314,14 +319,15 @@ class _Order:
 
 
 def _folder(
-    campaign: Campaign | Mapping[str, Any] | str | Path, name: str | None, audience: Any
+    campaign: Campaign | Mapping[str, Any] | str | Path, name: str | None, audience: Any, file: str | None
 ) -> CampaignFolder:
     from sendoff.campaign import campaign_from, load_campaign
 
+    defaults = Path(file) if file else None
     if not isinstance(campaign, str | Path):
         if name is None:
             raise CampaignError("the campaign has no name. Add one, such as name='lapsed_buyers'")
-        return campaign_from(campaign, name, audience)
-    folder = load_campaign(Path(campaign), has_audience=audience is None)
+        return campaign_from(campaign, name, audience, defaults=defaults)
+    folder = load_campaign(Path(campaign), has_audience=audience is None, defaults=defaults)
     folder = folder.named(name) if name else folder
     return folder if audience is None else folder.with_audience(audience)

@@ -127,7 +127,7 @@ def _by_language(campaign: Campaign, audience: Audience) -> Iterable[_Part]:
 
 def _by_zone(campaign: Campaign, audience: Audience) -> Iterable[_Part]:
     default = campaign.default_zone
-    if default is None:
+    if default is None or not (campaign.own_default_zone or "time_zone" in audience.groups):
         return [(None, None)]
     zones = _groups(audience, "time_zone", "the campaign has time_zone: query", _zone)
     return _apart(audience.identifiers, zones, default, sorted({*zones, default}))

@@ -12,6 +12,7 @@ from .audience_rules import (
 )
 from .content import PUSH_LIKE, Channel, Channels, Email, Message, Sms, Translation, Webhook
 from .defaults import Setting, defaults_schema
+from .deployment_rules import DeploymentRules, WarmUp, forbidden_time, next_open
 from .difference import Change, Difference, Part, Place, compare_campaigns
 from .error_messages import campaign_schema
 from .field_types import (
@@ -60,6 +61,7 @@ __all__ = [
     "CheckedFolder",
     "Condition",
     "Conditions",
+    "DeploymentRules",
     "Difference",
     "Duration",
     "Email",
@@ -92,6 +94,7 @@ __all__ = [
     "Translation",
     "Triggered",
     "Variation",
+    "WarmUp",
     "Webhook",
     "advice",
     "campaign_folders",
@@ -106,6 +109,7 @@ __all__ = [
     "defaults_schema",
     "describe",
     "did_you_mean",
+    "forbidden_time",
     "is_campaign_folder",
     "is_campaign_name",
     "is_suppression_scope",
@@ -113,6 +117,7 @@ __all__ = [
     "last_period",
     "load_campaign",
     "moment",
+    "next_open",
     "storable",
     "topic_scope",
 ]

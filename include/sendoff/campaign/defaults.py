@@ -2,6 +2,9 @@
 
 A campaign's own value wins. The sections, such as ``gates``, are merged field by field. Each field of a section is one
 value: ``gates.window`` comes from one of the two files, never from both.
+
+The section ``rules`` is different: it holds for all campaigns, and a campaign cannot replace it. Campaigns without such
+a file get the rules of the file that ``SENDOFF_DEFAULTS`` names.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sendoff.campaign.error_messages import campaign_schema, sentences, validated
+from sendoff.campaign.deployment_rules import DeploymentRules
+from sendoff.campaign.error_messages import schema_with_rules, sentences, validated
 from sendoff.campaign.field_types import FrozenModel, describe, did_you_mean
 from sendoff.campaign.model import Campaign
 from sendoff.campaign.yaml_document import (
@@ -25,6 +29,7 @@ from sendoff.campaign.yaml_document import (
     read_text,
 )
 from sendoff.errors import CampaignError, Finding
+from sendoff.settings import defaults_file
 
 DEFAULTS = "defaults.yaml"
 
@@ -34,9 +39,11 @@ FIELDS = (
 )  # fmt: skip
 """The fields that may have a default: not the content of a campaign, its recipients or its times."""
 
+RULES = "rules"
+_ALL = (*FIELDS, RULES)
 _SECTIONS: dict[str, type[FrozenModel]] = {
     name: type(default)
-    for name in FIELDS
+    for name in _ALL
     if isinstance(default := Campaign.model_fields[name].default, FrozenModel)
 }
 _FILES_OF_A_FOLDER = ("file", "query")  # kinds of exclusions that read a file of the campaign's folder
@@ -65,7 +72,11 @@ class Defaults:
     lines: Mapping[Place, int] = field(default_factory=dict)
 
     def under(self, own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[Place, int]]:
-        """Return a campaign's tree with the defaults that it does not replace, and the places and lines of these."""
+        """Return a campaign's tree with the defaults that it does not replace, and the places and lines of these.
+
+        Rules of its own are left out.
+        """
+        own = {name: each for name, each in own.items() if name != RULES}
         tree = dict(own)
         inherited: dict[Place, int] = {}
         for name, default in self.tree.items():
@@ -97,6 +108,10 @@ def read_defaults(folder: Path) -> Defaults:
     file = folder / DEFAULTS
     if leads_out(file, folder):
         raise _error(file, "found a link that leads out of the folder. Use a file inside the folder")
+    return _read(file)
+
+
+def _read(file: Path) -> Defaults:
     try:
         document = _checked(read_text(file, "YAML", MOST_YAML))
     except FileNotFoundError:
@@ -127,10 +142,10 @@ def _checked(text: str) -> Document:
             document.report((), f"found {describe(tree)}. Use a mapping")
         return document
     for name in tree:
-        if name not in FIELDS:
+        if name not in _ALL:
             document.report((name,), _no_default(name))
     # A title is all that a campaign needs besides: broken_rules checks the rest, in each campaign.
-    _, errors = validated({"title": "Defaults", **{name: tree[name] for name in tree if name in FIELDS}})
+    _, errors = validated({"title": "Defaults", **{name: tree[name] for name in tree if name in _ALL}})
     for place, problem in [*sentences(errors[:_MOST]), *_exclusions_of_folders(tree)]:
         document.report(place, problem)
     return document
@@ -139,7 +154,7 @@ def _checked(text: str) -> Document:
 def _no_default(name: str) -> str:
     if name in Campaign.model_fields:
         return f"{name!r} cannot have a default. Move it to each campaign.yaml"
-    return f"{name!r} is not a field{did_you_mean(name, FIELDS)}. Use {', '.join(sorted(FIELDS))}"
+    return f"{name!r} is not a field{did_you_mean(name, _ALL)}. Use {', '.join(sorted(_ALL))}"
 
 
 def _exclusions_of_folders(tree: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
@@ -150,6 +165,38 @@ def _exclusions_of_folders(tree: Mapping[str, Any]) -> Iterator[tuple[Place, str
         if isinstance(exclusion, dict) and exclusion.get("kind") in _FILES_OF_A_FOLDER:
             found = f"found kind: {exclusion['kind']}, which reads a file of a campaign's folder"
             yield ("audience", "exclude", number), f"{found}. Use kind: list or campaign"
+
+
+@dataclass(frozen=True, slots=True)
+class RulesOfFile:
+    """The rules for all campaigns, the file that they come from, and the line of each rule in it."""
+
+    rules: DeploymentRules
+    file: Path
+    lines: Mapping[str, int]
+
+
+def rules_for(file: Path | None = None) -> RulesOfFile | None:
+    """Return the rules of a defaults file, or of the one that ``SENDOFF_DEFAULTS`` names; None if there are none.
+
+    ``file``: the file, or the folder that it is in. Raise CampaignError if the file does not exist or has mistakes.
+    """
+    named = file or defaults_file()
+    if named is None:
+        return None
+    path = (named / DEFAULTS if named.is_dir() else named).absolute()
+    if not path.is_file():
+        raise _error(path, "there is no such file. Correct SENDOFF_DEFAULTS, or the argument defaults")
+    return rules_of(_read(path), path)
+
+
+def rules_of(defaults: Defaults, file: Path) -> RulesOfFile | None:
+    """Return the rules of defaults that were read from a file, or None if it has none."""
+    if RULES not in defaults.tree:
+        return None
+    rules = DeploymentRules.model_validate(defaults.tree[RULES])
+    lines = {name: defaults.lines[RULES, name] for name in defaults.tree[RULES]}
+    return RulesOfFile(rules, file, lines)
 
 
 def settings_of(campaign: Campaign, inherited: Mapping[Place, int], own: str) -> list[Setting]:
@@ -169,17 +216,23 @@ def settings_of(campaign: Campaign, inherited: Mapping[Place, int], own: str) ->
     return found
 
 
+def rules_settings(found: RulesOfFile, origin: str) -> list[Setting]:
+    """Return the rules for all campaigns that are set, each with its line in the file."""
+    values = found.rules.model_dump(mode="json", exclude_unset=True)
+    return [Setting(f"{RULES}.{name}", value, origin, found.lines[name]) for name, value in values.items()]
+
+
 def defaults_schema() -> dict[str, Any]:
     """Return the JSON Schema of ``defaults.yaml``, which editors use to complete and check the file."""
-    schema = campaign_schema()
+    schema = schema_with_rules()
     return {
         "$schema": schema["$schema"],
-        "$defs": _used({name: schema["properties"][name] for name in FIELDS}, schema["$defs"]),
+        "$defs": _used({name: schema["properties"][name] for name in _ALL}, schema["$defs"]),
         "title": "Defaults",
-        "description": "Values for all campaigns of a folder; a campaign's own value wins.",
+        "description": "Values for all campaigns of a folder; a campaign's own value wins. Rules hold for all of them.",
         "type": "object",
         "additionalProperties": False,
-        "properties": {name: schema["properties"][name] for name in FIELDS},
+        "properties": {name: schema["properties"][name] for name in _ALL},
     }
 
 

@@ -32,6 +32,14 @@ _ALLOWED = {
 
 def campaign_schema() -> dict[str, Any]:
     """Return the JSON Schema of ``campaign.yaml``, which editors use to complete and check the file."""
+    schema = schema_with_rules()
+    del schema["properties"]["rules"]
+    schema["$defs"] = {name: each for name, each in schema["$defs"].items() if name not in _OF_RULES}
+    return schema
+
+
+def schema_with_rules() -> dict[str, Any]:
+    """Return the JSON Schema of campaigns with the rules for all of them, which only ``defaults.yaml`` may have."""
     schema = Campaign.model_json_schema()
     for node in schema["$defs"].values():
         if "const" in node.get("properties", {}).get(
@@ -40,6 +48,9 @@ def campaign_schema() -> dict[str, Any]:
             del node["properties"]["kind"]["default"]
             node["required"] = ["kind", *node.get("required", ())]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+_OF_RULES = ("DeploymentRules", "QuietHours", "WarmUp")
 
 
 def validated(tree: Any) -> tuple[Campaign | None, list[ErrorDetails]]:
@@ -73,7 +84,7 @@ def sentence(error: ErrorDetails) -> str:
     if kind == "missing":
         return f"the required field {str(loc[-1])!r} is missing"
     if kind == "extra_forbidden":
-        allowed = sorted(_fields_at(loc[:-1]))
+        allowed = sorted(_fields_at(loc[:-1]) - ({"rules"} if len(loc) == 1 else set()))
         hint = did_you_mean(str(loc[-1]), allowed)
         return f"{str(loc[-1])!r} is not a field{hint}. Use {', '.join(allowed)}"
     if kind == "union_tag_not_found":
@@ -101,7 +112,7 @@ def _fields_at(loc: Place) -> set[str]:
     return {name for node in _nodes_at(loc) for name in node.get("properties", {})}
 
 
-_schema = cache(campaign_schema)
+_schema = cache(schema_with_rules)
 
 
 def _nodes_at(loc: Place) -> list[Mapping[str, Any]]:

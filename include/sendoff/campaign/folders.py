@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,16 @@ HOUSEKEEPING_DAGS = ("sendoff_doubts", "sendoff_maintenance", "sendoff_reconcile
 
 @dataclass(frozen=True, slots=True)
 class CheckedFolder:
-    """The result of checking a campaign folder. ``campaign`` is None if it cannot be loaded."""
+    """The result of checking a campaign folder. ``campaign`` is None if it cannot be loaded.
+
+    ``notes``: the rules for all campaigns, or why they do not apply.
+    """
 
     path: Path
     campaign: CampaignFolder | None
     mistakes: tuple[Finding, ...]
     warnings: tuple[Finding, ...] = ()
+    notes: tuple[Finding, ...] = ()
 
 
 def is_campaign_folder(path: Path) -> bool:
@@ -76,7 +81,7 @@ def _checked(path: Path, names: dict[str, Path]) -> CheckedFolder:
         campaign = load_campaign(path)
     except CampaignError as error:
         return CheckedFolder(path, None, (*error.mistakes, *clashes))
-    return CheckedFolder(path, campaign, tuple(clashes), tuple(_warnings(campaign)))
+    return CheckedFolder(path, campaign, tuple(clashes), tuple(_warnings(campaign)), tuple(_notes(campaign)))
 
 
 def _clashes(path: Path, first: Path) -> Iterator[Finding]:
@@ -84,6 +89,19 @@ def _clashes(path: Path, first: Path) -> Iterator[Finding]:
         yield Finding(path, f"the campaign {first} has the same name. Rename one of the two folders")
     if path.name in HOUSEKEEPING_DAGS:
         yield Finding(path, "a housekeeping DAG has this name. Rename the campaign's folder")
+
+
+def _notes(folder: CampaignFolder) -> Iterator[Finding]:
+    """Yield each rule for all campaigns with its place, or why the rules do not apply."""
+    why = folder.campaign.transactional
+    if why and folder.rules:
+        text = f"rules: not applied, because the campaign is transactional ({why})"
+        yield folder.finding(("transactional",), text)
+    for setting in folder.settings() if folder.rules else ():
+        _, _, name = setting.path.partition("rules.")
+        if name and folder.rules and (name == "warm_up" or not why):
+            text = f"{setting.path} holds for all campaigns: {json.dumps(setting.value)}"
+            yield Finding(folder.rules.file, text, setting.line)
 
 
 def _warnings(folder: CampaignFolder) -> Iterator[Finding]:

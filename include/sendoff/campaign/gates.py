@@ -45,14 +45,40 @@ class Duration(FrozenModel):
         return timedelta(**{self.unit: self.length})
 
 
-class SendWindow(FrozenModel):
+class DailyHours(FrozenModel):
+    """Hours of every day, in a time zone."""
+
+    earliest: HourMinute = Field(description="First minute when recipients may get messages")
+    latest: HourMinute = Field(description="Last minute; later than earliest, on the same day")
+
+    @model_validator(mode="after")
+    def _starts_before_it_ends(self) -> Self:
+        check_window(self.earliest, self.latest)
+        return self
+
+    def contains(self, hour_minute: str) -> bool:
+        """Check whether a time of day (``HH:MM``) is within these hours."""
+        return self.earliest <= hour_minute <= self.latest
+
+    def opens_at(self, time_zone: str, now: datetime) -> datetime | None:
+        """Return the moment (UTC) when these hours next begin in a time zone, or None during them.
+
+        They begin twice on a day whose clock change repeats their first minute.
+        """
+        local = now.astimezone(ZoneInfo(time_zone))
+        if self.contains(f"{local:%H:%M}"):
+            return None
+        firsts = (moment(local.date() + timedelta(days=n), self.earliest, time_zone) for n in (0, 1, 2))
+        openings = (at.replace(fold=fold).astimezone(UTC) for at in firsts for fold in (0, 1))
+        return next(at for at in openings if at > now)
+
+
+class SendWindow(DailyHours):
     """The hours of the day when recipients may get messages.
 
     A launch that sends at once waits for them. Any other launch is refused if the service would send outside of them.
     """
 
-    earliest: HourMinute = Field(description="First minute when recipients may get messages")
-    latest: HourMinute = Field(description="Last minute; later than earliest, on the same day")
     time_zone: TimeZoneOrQuery = Field(
         description=f"IANA time zone, or {QUERY_ZONE} to use each recipient's column time_zone"
     )
@@ -62,30 +88,13 @@ class SendWindow(FrozenModel):
     )
 
     @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        check_window(self.earliest, self.latest)
+    def _has_a_zone_for_all(self) -> Self:
         check_only_with("default_time_zone", self.default_time_zone, "time_zone", self.time_zone, QUERY_ZONE)
         return self
 
     def zone_for(self, time_zone: str | None) -> str:
         """Return the time zone of the window for recipients in ``time_zone``."""
         return str(time_zone or self.default_time_zone) if self.time_zone == QUERY_ZONE else self.time_zone
-
-    def contains(self, hour_minute: str) -> bool:
-        """Check whether a time of day (``HH:MM``) is in the window."""
-        return self.earliest <= hour_minute <= self.latest
-
-    def opens_at(self, time_zone: str, now: datetime) -> datetime | None:
-        """Return the moment (UTC) when the window next opens in a time zone, or None while it is open.
-
-        The window opens twice on a day whose clock change repeats its first minute.
-        """
-        local = now.astimezone(ZoneInfo(time_zone))
-        if self.contains(f"{local:%H:%M}"):
-            return None
-        firsts = (moment(local.date() + timedelta(days=n), self.earliest, time_zone) for n in (0, 1, 2))
-        openings = (at.replace(fold=fold).astimezone(UTC) for at in firsts for fold in (0, 1))
-        return next(at for at in openings if at > now)
 
 
 class Rollout(FrozenModel):

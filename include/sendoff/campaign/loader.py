@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sendoff.campaign.audience_rules import Exclusion, FileExclusion, QueryExclusion
-from sendoff.campaign.defaults import DEFAULTS, Defaults, Setting, read_defaults, settings_of
+from sendoff.campaign.defaults import (
+    DEFAULTS,
+    RULES,
+    Defaults,
+    RulesOfFile,
+    Setting,
+    read_defaults,
+    rules_for,
+    rules_of,
+    rules_settings,
+    settings_of,
+)
 from sendoff.campaign.error_messages import sentence, sentences, validated
 from sendoff.campaign.field_types import describe
 from sendoff.campaign.model import Campaign
@@ -37,6 +48,9 @@ _NO_JINJA = (
     "found Jinja, such as {{ ds }}, which is not rendered in queries. Use query parameters, such as :period_start and "
     ":period_end, without quotes"
 )
+_NO_RULES = (
+    "found rules, which hold for all campaigns. Move them to defaults.yaml, beside the campaigns' folders"
+)
 _MOST = 50  # mistakes of a file to report one by one
 
 
@@ -47,7 +61,7 @@ class CampaignFolder:
     The name is the folder's. ``audience_sql``: the audience query. ``audience_rows``: the rows of the audience instead,
     for a campaign from Python. Both are None if the service chooses the recipients. ``exclusion_sql``: the queries of
     exclusions, by file name. ``outcome_sql``: the outcome query, if the folder has one. ``inherited``: the places with
-    a value from ``defaults.yaml``, and their lines there.
+    a value from ``defaults.yaml``, and their lines there. ``rules``: the rules for all campaigns, with their file.
     """
 
     name: str
@@ -58,6 +72,7 @@ class CampaignFolder:
     outcome_sql: str | None = field(default=None, repr=False)
     audience_rows: Rows | None = None
     inherited: Mapping[Place, int] = field(default_factory=dict)
+    rules: RulesOfFile | None = None
 
     def place_of(self, *place: str | int) -> str:
         """Return the place of a field for an error: its file, and its line if the file still has it."""
@@ -72,7 +87,12 @@ class CampaignFolder:
 
     def settings(self) -> list[Setting]:
         """Return every field that may have a default, with its value and the file that sets it."""
-        return settings_of(self.campaign, self.inherited, "Python" if self.path == Path() else _CAMPAIGN)
+        own = "Python" if self.path == Path() else _CAMPAIGN
+        settings = settings_of(self.campaign, self.inherited, own)
+        if self.rules is None:
+            return settings
+        is_beside = self.rules.file.parent == self.path.parent
+        return settings + rules_settings(self.rules, DEFAULTS if is_beside else str(self.rules.file))
 
     def named(self, name: str) -> CampaignFolder:
         """Return the campaign under another name. Raise CampaignError if a folder cannot have it."""
@@ -110,17 +130,22 @@ def is_campaign_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def campaign_of(given: Campaign | Mapping[str, Any], name: str) -> Campaign:
-    """Return a campaign from Python after the checks of a campaign from a file.
+def campaign_of(given: Campaign | Mapping[str, Any], name: str, *, defaults: Path | None = None) -> Campaign:
+    """Return a campaign from Python after the checks of a campaign from a file, with the rules for all campaigns.
 
     ``given``: the campaign, or a mapping with the fields of ``campaign.yaml``. ``name``: its name in errors.
+    ``defaults``: the file with the rules; by default the one that ``SENDOFF_DEFAULTS`` names.
 
     Raise one CampaignError that lists all mistakes.
     """
+    if not isinstance(given, Campaign) and RULES in given:
+        raise CampaignError(f"campaign {name}: {_NO_RULES}")
     campaign, errors = (given, []) if isinstance(given, Campaign) else validated(given)
     if campaign is None:
         mistakes = (f"{'.'.join(map(str, error['loc']))}: {sentence(error)}" for error in errors[:_MOST])
         raise CampaignError("\n".join(f"campaign {name}: {mistake}" for mistake in mistakes))
+    if found := rules_for(defaults):
+        campaign = campaign.replace(rules=found.rules)
     try:
         check_campaign(campaign)
     except CampaignError as error:
@@ -128,15 +153,18 @@ def campaign_of(given: Campaign | Mapping[str, Any], name: str) -> Campaign:
     return campaign
 
 
-def campaign_from(given: Campaign | Mapping[str, Any], name: str, audience: Any = None) -> CampaignFolder:
+def campaign_from(
+    given: Campaign | Mapping[str, Any], name: str, audience: Any = None, *, defaults: Path | None = None
+) -> CampaignFolder:
     """Return a campaign from Python as if it had been read from a folder of this name.
 
-    ``given``: as in :func:`campaign_of`. ``audience``: anything that :func:`~sendoff.warehouse.audience_source` reads;
-    None only if the service chooses the recipients.
+    ``given`` and ``defaults``: as in :func:`campaign_of`. ``audience``: anything that
+    :func:`~sendoff.warehouse.audience_source` reads; None only if the service chooses the recipients.
 
     Raise one CampaignError that lists all mistakes. Raise AudienceError if ``audience`` cannot be an audience.
     """
-    folder = CampaignFolder("", campaign_of(given, name), None, Path()).named(name)
+    campaign = campaign_of(given, name, defaults=defaults)
+    folder = CampaignFolder("", campaign, None, Path(), rules=rules_for(defaults)).named(name)
     problems = [
         f"audience.exclude: found the file {each.file}. Leave its people out of the audience, or upload them as a list"
         for each in folder.campaign.audience.exclude
@@ -176,15 +204,18 @@ def _source(audience: Any) -> str | Rows:
     return audience_source(audience)
 
 
-def load_campaign(folder: Path, *, has_audience: bool = True) -> CampaignFolder:
+def load_campaign(folder: Path, *, has_audience: bool = True, defaults: Path | None = None) -> CampaignFolder:
     """Read a campaign's folder, with the defaults from ``defaults.yaml`` beside it.
+
+    ``defaults``: the file with the rules for all campaigns if the one beside the folder has none; by default the one
+    that ``SENDOFF_DEFAULTS`` names.
 
     Raise one CampaignError that lists all mistakes: of the defaults, or else of the folder. Without ``has_audience``,
     ``audience.sql`` is not read: the caller adds an audience.
     """
     folder = folder.absolute()
     try:
-        return _FolderReader(folder).read(has_audience)
+        return _FolderReader(folder, defaults).read(has_audience)
     except OSError as error:
         mistake = Finding(folder, f"the folder cannot be read ({error.strerror})")
     raise CampaignError(str(mistake), [mistake])
@@ -241,15 +272,17 @@ def _is_about_channels(path: Place) -> bool:
 class _FolderReader:
     """Reads the files of a folder, and collects their mistakes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, defaults: Path | None) -> None:
         self._folder = folder
+        self._defaults = defaults
         self._mistakes: list[Finding] = []
 
     def read(self, has_audience: bool) -> CampaignFolder:
         defaults = read_defaults(self._folder.parent)
+        rules = rules_of(defaults, self._folder.parent / DEFAULTS) or rules_for(self._defaults)
         if self._leads_out(_CAMPAIGN):
             raise self._error()
-        campaign, inherited = self._campaign(defaults)
+        campaign, inherited = self._campaign(defaults, rules)
         audience_sql = self._audience_sql(campaign) if has_audience else None
         exclusion_sql = self._exclusion_sql(campaign.audience.exclude if campaign else ())
         outcome = self._folder / _OUTCOME
@@ -261,15 +294,28 @@ class _FolderReader:
         if self._mistakes or campaign is None:
             raise self._error()
         return CampaignFolder(
-            name, campaign, audience_sql, self._folder, exclusion_sql, outcome_sql, inherited=inherited
+            name,
+            campaign,
+            audience_sql,
+            self._folder,
+            exclusion_sql,
+            outcome_sql,
+            inherited=inherited,
+            rules=rules,
         )
 
-    def _campaign(self, defaults: Defaults) -> tuple[Campaign | None, Mapping[Place, int]]:
+    def _campaign(
+        self, defaults: Defaults, rules: RulesOfFile | None
+    ) -> tuple[Campaign | None, Mapping[Place, int]]:
         """Return the campaign, and the places and lines of the defaults that it uses."""
         document = read_document(self._folder / _CAMPAIGN)
         campaign: Campaign | None = None
         if isinstance(document.tree, dict):
             tree, document.inherited = defaults.under(document.tree)
+            if RULES in document.tree:
+                document.report((RULES,), _NO_RULES)
+            if rules:
+                tree[RULES] = rules.rules
             campaign = _checked(document, tree)
         elif document.tree is not None:
             document.report((), f"found {describe(document.tree)}. Use a mapping")

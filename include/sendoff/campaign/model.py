@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from sendoff.campaign.audience_rules import AudienceRules, Percent
 from sendoff.campaign.content import Channel, Channels, Message
+from sendoff.campaign.deployment_rules import DeploymentRules
 from sendoff.campaign.field_types import (
     QUERY_ZONE,
     AssetName,
@@ -129,8 +130,8 @@ class Campaign(FrozenModel):
         "What the campaign is about, such as news; recipients can opt out of a topic"
     )
     transactional: Annotated[Text, Field(max_length=200)] | None = optional(
-        "Why recipients must get this message, such as a receipt; entries of the suppression list for the whole "
-        "account do not stop it then"
+        "Why recipients must get this message, such as a receipt. Entries of the suppression list for the whole "
+        "account do not stop it then. Of the rules for all campaigns, only daily limits apply"
     )
 
     audience: AudienceRules = optional(
@@ -177,6 +178,12 @@ class Campaign(FrozenModel):
     )
     alert_after: Duration | None = optional(
         "How long a run may take before an alert is sent; never by default"
+    )
+
+    rules: DeploymentRules = optional(
+        "Rules for all campaigns, which no campaign can weaken. A transactional campaign is exempt from all but the "
+        "daily limits",
+        DeploymentRules(),
     )
 
     @classmethod
@@ -257,8 +264,18 @@ class Campaign(FrozenModel):
         return [self, *self.variants.values()]
 
     @property
+    def rules_in_force(self) -> DeploymentRules:
+        """The rules of the deployment for this campaign: only the daily limits if it is transactional."""
+        return self.rules.limits_only() if self.transactional else self.rules
+
+    @property
     def default_zone(self) -> str | None:
         """The time zone of recipients without a value in the column ``time_zone``, if zones are sent separately."""
+        return self.own_default_zone or self.rules_in_force.default_time_zone
+
+    @property
+    def own_default_zone(self) -> str | None:
+        """The default time zone that the campaign itself names. If there is one, the query needs the column."""
         if isinstance(self.send, Once) and self.send.default_time_zone:
             return self.send.default_time_zone
         return self.gates.window.default_time_zone if self.gates.window else None

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any
 
 from croniter import croniter
 
 from sendoff.campaign.content import PUSH_LIKE, Channel
-from sendoff.campaign.field_types import QUERY_ZONE, describe, did_you_mean, is_web_address
+from sendoff.campaign.deployment_rules import forbidden_time, next_open
+from sendoff.campaign.field_types import OWN_ZONE, QUERY_ZONE, describe, did_you_mean, is_web_address
 from sendoff.campaign.model import PRESETS, Campaign, Variant
 from sendoff.campaign.schedule import Once, Recurring, Triggered
 from sendoff.campaign.tags import broken_tags
@@ -37,6 +38,7 @@ _CRON_FIELDS = {
 _CRON_CHARACTERS = re.compile(r"[A-Za-z0-9*/,\-#?]+", re.ASCII)
 _RANDOM = re.compile(r"[hr]\b", re.IGNORECASE)  # croniter's extension for hashed and random values
 _LINKS_INTO_THE_APP = "Put links into the app into channels.android_push.url, ios_push.url and inbox.url"
+_ALLOWED_TIMES = "a time that they allow, send.kind: now to wait for one, or transactional with the reason"
 _ZERO = re.compile(r"(?<!\d)0+(?!\d)")
 
 
@@ -103,6 +105,7 @@ def broken_rules(campaign: Campaign) -> Iterator[BrokenRule]:
     """Yield every rule that a campaign breaks."""
     yield from _starts_and_sends_once(campaign)
     yield from _days_are_in_order(campaign)
+    yield from _keeps_the_rules(campaign)
     if campaign.targeting.kind != "query":
         yield from _needs_no_query(campaign)
     of_content = list(_content_is_whole(campaign))
@@ -144,6 +147,30 @@ def _starts_and_sends_once(campaign: Campaign) -> Iterator[BrokenRule]:
     if all(zones) and zones[0] != zones[1]:
         found = f"{zones[0]} with send.default_time_zone: {zones[1]}"
         yield _broken("gates.window.default_time_zone", found, "the same time zone in both")
+
+
+def _keeps_the_rules(campaign: Campaign) -> Iterator[BrokenRule]:
+    """Yield what in a campaign contradicts the rules for all campaigns, as far as the campaign alone shows it."""
+    rules, send, window = campaign.rules_in_force, campaign.send, campaign.gates.window
+    zone = rules.default_time_zone
+    if zone and campaign.own_default_zone not in (None, zone):
+        is_of_send = isinstance(send, Once) and send.default_time_zone
+        path = "send.default_time_zone" if is_of_send else "gates.window.default_time_zone"
+        found = f"{campaign.own_default_zone} with rules.default_time_zone: {zone}"
+        yield _broken(path, found, "the same time zone in both")
+    local = getattr(send, "time_zone", None) in (OWN_ZONE, QUERY_ZONE)
+    if local and (why := forbidden_time(rules, send, None)):
+        yield _broken("send", f"a sending time that the rules forbid: {why}", _ALLOWED_TIMES)
+    if send.kind == "now" and rules.restricts_times and not next_open(rules, window, zone, datetime.now(UTC)):
+        both = "with gates.window" if window else "by themselves"
+        yield _broken("gates", f"rules that never allow a message {both}", "hours and days that overlap")
+    if campaign.targeting.kind != "query":
+        limit = rules.warm_up_of(campaign.connection)
+        needing = {"cap": rules.cap, "exclude": rules.exclude, "warm_up": limit}
+        for name in (name for name, value in needing.items() if value):
+            found = f"kind: {campaign.targeting.kind} with rules.{name} in defaults.yaml"
+            allowed = "kind: query, because Sendoff must know the recipients"
+            yield _broken("targeting", found, allowed)
 
 
 def _days_are_in_order(campaign: Campaign) -> Iterator[BrokenRule]:

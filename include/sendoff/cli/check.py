@@ -45,6 +45,8 @@ def check(
 ) -> None:
     """Check campaign folders: all mistakes with file and line, warnings, and names that clash.
 
+    Notes show the rules for all campaigns. For a transactional campaign, they show why the rules do not apply.
+
     With --json, the output also has each setting and its origin: campaign.yaml, defaults.yaml beside the folder, or
     built in.
 
@@ -67,18 +69,18 @@ def check(
 
 def _print(checked: Sequence[CheckedFolder]) -> None:
     console = Console(soft_wrap=True, highlight=False)
-    styles = {"mistake": "bold red", "warning": "yellow"}
+    styles = {"mistake": "bold red", "warning": "yellow", "note": "cyan"}
     # Several campaigns may have the same mistake: the one in their defaults.yaml.
     shown = dict.fromkeys(
         (kind, found)
         for each in checked
-        for kind, findings in (("mistake", each.mistakes), ("warning", each.warnings))
+        for kind, findings in (("mistake", each.mistakes), ("warning", each.warnings), ("note", each.notes))
         for found in findings
     )
     for kind, found in shown:
         console.print(Text.assemble(f"{_place(found)}: ", (kind, styles[kind]), f": {found.text}"))
     numbers = Counter(kind for kind, _ in shown)
-    counts = ", ".join(counted(numbers[kind], kind) for kind in styles)
+    counts = ", ".join(counted(numbers[kind], kind) for kind in ("mistake", "warning"))
     console.print(f"{counted(len(checked), 'folder')} checked: {counts}")
 
 
@@ -101,6 +103,7 @@ def _as_json(checked: CheckedFolder) -> dict[str, Any]:
         "folder": _shown(checked.path),
         "mistakes": as_json(checked.mistakes),
         "warnings": as_json(checked.warnings),
+        "notes": as_json(checked.notes),
         "settings": [asdict(setting) for setting in checked.campaign.settings()] if checked.campaign else [],
     }
 

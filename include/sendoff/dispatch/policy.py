@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from sendoff.campaign import Campaign, Rollout
 from sendoff.dispatch.decisions import last_decision, released_at
@@ -17,7 +17,7 @@ from sendoff.dispatch.rate_watch import RateWatch
 from sendoff.dispatch.rollout import open_next_wave
 from sendoff.errors import GateError, NotYetError, RateLimitedLocallyError
 from sendoff.launch import closed_until, lateness
-from sendoff.ledger import Decision, Launch, Ledger
+from sendoff.ledger import DailyLimit, Decision, Launch, Ledger
 from sendoff.states import DecisionKind, DispatchState, InDoubt, LaunchState, Refused
 
 _log = logging.getLogger(__name__)
@@ -36,6 +36,19 @@ class SendPolicy:
         segments = ledger.dispatch_queries.segment_sizes(launch_key)
         self.zones = frozenset(segment.variation.time_zone for segment in segments)
         self.rates = RateWatch(ledger, self.launch, self.campaign)
+
+    @property
+    def is_limited_daily(self) -> bool:
+        """Whether the rules for all campaigns limit the recipients of the launch's connection per day."""
+        return self.campaign.rules.warm_up_of(self.launch.connection) is not None
+
+    def daily_limit(self, now: datetime) -> DailyLimit | None:
+        """Return the limit of the launch's connection on the UTC day of a moment, or None if it has none."""
+        warm_up = self.campaign.rules.warm_up_of(self.launch.connection)
+        if warm_up is None:
+            return None
+        day = now.astimezone(UTC).date()
+        return DailyLimit(self.launch.connection, day, warm_up.limit_on(day))
 
     def closed_zones(self, now: datetime) -> frozenset[str | None]:
         """Return the time zones that must not be sent to now; all of them if the launch is too late."""
@@ -72,9 +85,10 @@ class SendPolicy:
         if in_open_wave := [part for part in ahead if part.wave <= launch.wave]:
             openings = [until for part in in_open_wave if (until := shut.get(part.time_zone))]
             if len(openings) == len(in_open_wave):
-                raise NotYetError(
-                    f"launch {self._key}: the send window (gates.window) is closed", min(openings)
-                )
+                what = "the send window (gates.window) is closed"
+                if self.campaign.rules_in_force.restricts_times:
+                    what = "the rules for all campaigns or the send window allow no message now"
+                raise NotYetError(f"launch {self._key}: {what}", min(openings))
             self._check_rate(now)
             return True  # another worker just gave a dispatch back, or the launch was just released
         rollout = self.campaign.gates.rollout or Rollout()

@@ -196,6 +196,7 @@ class _WorkerPool:
                     lease=LEASE,
                     closed_zones=self.policy.closed_zones(moment),
                     rate=self.connection.rate,
+                    limit=self.policy.daily_limit(moment),
                 )
             except RateLimitedLocallyError as early:
                 waited += self._wait_for_rate(early, waited)
@@ -208,7 +209,8 @@ class _WorkerPool:
     def _give_back(self, worker: str) -> bool:
         """Put back a claim that the worker never learned of. Return False if the ledger does not answer."""
         try:
-            self.ledger.dispatches.give_back(self.key, worker, self.now())
+            is_limited = self.policy.is_limited_daily
+            self.ledger.dispatches.give_back(self.key, worker, self.now(), is_limited=is_limited)
         except LedgerUnavailableError:
             return False
         return True
@@ -250,8 +252,8 @@ class _WorkerPool:
         """Record an outcome, and retry while the ledger is unavailable: only this worker knows the outcome.
 
         Give up when the lease of the claim ends; the dispatch is then in doubt. After an accepted request, return the
-        next claim, which the same transaction makes. A connection with a rate limit claims separately, because a claim
-        may have to wait and must not delay the record.
+        next claim, which the same transaction makes. A connection with a rate limit or a daily limit claims separately,
+        because a claim may have to wait and must not delay the record.
         """
         retry = Retrying(
             retry=retry_if_exception_type((LedgerUnavailableError, UnusableLedgerError)),
@@ -266,7 +268,8 @@ class _WorkerPool:
 
     def _record_once(self, claim: Claim, outcome: Outcome, worker: str) -> Claim | None:
         moment = self.now()
-        if not isinstance(outcome, Accepted) or self.connection.rate is not None:
+        claims_separately = self.connection.rate is not None or self.policy.is_limited_daily
+        if not isinstance(outcome, Accepted) or claims_separately:
             self.ledger.dispatches.record(claim, outcome, moment)
             return None
         return self.ledger.dispatches.record_and_claim(

@@ -10,6 +10,8 @@
     window ....... times when recipients get messages; a launch that sends at once waits for the window instead
     rollout ...... the waves; never closed here, because each wave is checked later (sendoff.dispatch.rollout)
     hold_above ... the limits; never closed here, because the rates are checked later (sendoff.dispatch.rate_watch)
+    rules ........ times that the rules for all campaigns allow; a launch that sends at once waits for them instead
+    warm_up ...... recipients of the connection per day; never closed here, because each request is checked later
     send ......... always checked if the campaign sends once: no sending time has passed; if closed, it is skipped
 """
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, replace
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from sendoff.audience import Audience, Segment
@@ -36,7 +38,10 @@ from sendoff.campaign import (
     SendWindow,
     Triggered,
     Variation,
+    WarmUp,
+    forbidden_time,
     moment,
+    next_open,
 )
 from sendoff.errors import GateError, LateError
 from sendoff.figures import counted, duration, noun_of
@@ -46,7 +51,7 @@ from sendoff.period import Period
 from sendoff.states import DecisionKind
 
 _A_YEAR = 366  # days; enough to include every clock change
-_OUTSIDE = frozenset({"channels", "send"})  # gates that are fields outside of ``gates`` in the file
+_OUTSIDE = frozenset({"channels", "rules", "send", "warm_up"})  # gates that are not fields of ``gates``
 _WANTED = frozenset({"least", "channels", "send"})  # gates with a minimum; the others have a limit
 
 
@@ -75,7 +80,8 @@ class GateInputs:
 
     ``campaign`` is resolved for the period. ``audience`` is None if the service chooses the recipients. ``segments``:
     the recipients. ``previous``: the campaign's last launch. ``due_at``: when the launch was due, from
-    :func:`due_time`. ``send_late``: whether a person sends it late on purpose.
+    :func:`due_time`. ``send_late``: whether a person sends it late on purpose. ``recipients_today``: how many count
+    against the daily limit of the connection already.
     """
 
     campaign: Campaign
@@ -86,6 +92,7 @@ class GateInputs:
     period_end: datetime
     now: datetime
     send_late: bool = False
+    recipients_today: int = 0
 
 
 def check_gates(inputs: GateInputs) -> tuple[GateResult, ...]:
@@ -173,6 +180,10 @@ def _time_gates(inputs: GateInputs) -> Iterator[GateResult]:
         yield _waits(gates.window, {gates.window.zone_for(zone) for zone, _ in sends}, now)
     elif gates.window and sends:
         yield _reached_within(gates.window, sends)
+    if rules := _rules(campaign, sends, now):
+        yield rules
+    if warm_up := campaign.rules.warm_up_of(campaign.connection):
+        yield _warm_up(warm_up, sum(map(len, inputs.segments)), inputs.recipients_today, now)
     if gates.rollout:
         yield _rollout(gates.rollout, inputs.segments)
     if gates.hold_above:
@@ -239,6 +250,44 @@ def _reached_within(window: SendWindow, sends: Sequence[tuple[str | None, Schedu
     outside = sorted(time for time in times if not window.contains(time))
     actual = f"sending at {', '.join((outside or sorted(times))[:3])}"
     return GateResult("window", not outside, actual, _window_text(window))
+
+
+def _rules(
+    campaign: Campaign, sends: Sequence[tuple[str | None, Schedule]], now: datetime
+) -> GateResult | None:
+    """Check the times against the rules for all campaigns; None if these do not restrict times."""
+    rules = campaign.rules
+    if campaign.transactional and (rules.restricts_times or rules.restricts_recipients):
+        allowed = rules.words() if rules.restricts_times else "the rules for all campaigns"
+        return GateResult("rules", True, f"not applied, transactional: {campaign.transactional}", allowed)
+    if not rules.restricts_times:
+        return None
+    if campaign.send.kind != "now":
+        forbidden = [why for zone, send in sends if (why := forbidden_time(rules, send, zone))]
+        actual = f"forbidden, because {forbidden[0]}" if forbidden else "sending when the rules allow it"
+        return GateResult("rules", not forbidden, actual, rules.words())
+    openings = [(next_open(rules, campaign.gates.window, zone, now), zone) for zone, _ in sends]
+    shut = [(at, zone) for at, zone in openings if at and at > now]
+    if any(at is None for at, _ in openings):
+        return GateResult("rules", False, "never open together with gates.window", rules.words())
+    actual = "open now"
+    if shut:
+        last, zone = max(shut, key=lambda each: each[0])
+        there = last.astimezone(ZoneInfo(zone or str(rules.default_time_zone)))
+        where = f" in {len(shut)} of {len(sends)} time zones" if len(sends) > 1 else ""
+        actual = f"closed now{where}; the launch waits until {there:%Y-%m-%d %H:%M} in {there.tzinfo}"
+    return GateResult("rules", True, actual, rules.words())
+
+
+def _warm_up(warm_up: WarmUp, people: int, used: int, now: datetime) -> GateResult:
+    """Return how many recipients fit into today's limit of the connection, and how long the others take at best."""
+    day = now.astimezone(UTC).date()
+    today, days = warm_up.days_for(people, day, used)
+    rest = f", the rest over {counted(days, 'day')}" if days else ""
+    allowed = (
+        f"at most {warm_up.limit_on(day):,} on {day} (UTC) over all campaigns, growing to {warm_up.most:,}"
+    )
+    return GateResult("warm_up", True, f"{today:,} of {people:,} today{rest}", allowed)
 
 
 def _times_of_day(send: Schedule, window: SendWindow, people: str | None) -> Iterator[str]:

@@ -230,9 +230,8 @@ def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:
     segments: tuple[Segment, ...] = (Segment(None),)
     if eligible:
         audience, recipients = eligible.audience, eligible.sent_to
-        segments = tuple(
-            with_template_values(segments_of(campaign, recipients, name=folder.name), recipients)
-        )
+        cut = _small_enough(campaign, now)
+        segments = tuple(with_template_values(segments_of(cut, recipients, name=folder.name), recipients))
     identified_by = audience.identified_by if audience else "device_id"
     first_of_edition = {segment.variation: segment for segment in reversed(segments)}
     for (
@@ -256,6 +255,7 @@ def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:
                 period_end=period.end,
                 now=now,
                 send_late=inputs.options.send_late,
+                recipients_today=_recipients_today(ledger, campaign, now),
             )
         ),
         not_compared=eligible.not_compared if eligible else (),
@@ -265,7 +265,7 @@ def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:
 def _freeze(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decision]) -> Launch:
     """Plan and freeze a launch. Raise ConflictError if its rules depend on a launch that was made meanwhile."""
     campaign, options = inputs.campaign, inputs.options
-    seen = ledger.launches.count(campaign.connection) if campaign.audience.depend_on_launches else None
+    seen = ledger.launches.count(campaign.connection) if _depends_on_launches(campaign) else None
     plan = _plan(ledger, inputs)
     raise_if_closed(inputs.folder.name, plan.gates)
     is_due = campaign.gates.names_lateness and not options.send_late
@@ -329,6 +329,25 @@ def _sends_at(
     moments = [campaign.variation(variation, period.end).send.sends_at() for variation in variations]
     known = [moment for moment in moments if moment is not None]
     return max([now, *known]) if known else None
+
+
+def _small_enough(campaign: Campaign, now: datetime) -> Campaign:
+    """Return the campaign with requests that fit into the daily limit of its connection, if it has one."""
+    warm_up = campaign.rules.warm_up_of(campaign.connection)
+    if warm_up is None:
+        return campaign
+    size = warm_up.request_size(now.astimezone(UTC).date())
+    return campaign.replace(segment_size=min(campaign.segment_size, size))
+
+
+def _recipients_today(ledger: Ledger | None, campaign: Campaign, now: datetime) -> int:
+    if ledger is None or campaign.rules.warm_up_of(campaign.connection) is None:
+        return 0
+    return ledger.rate_limits.recipients_on(campaign.connection, now.astimezone(UTC).date())
+
+
+def _depends_on_launches(campaign: Campaign) -> bool:
+    return campaign.audience.depend_on_launches or campaign.rules_in_force.depend_on_launches
 
 
 def _nobody(folder: CampaignFolder, audience: Audience) -> AudienceError:

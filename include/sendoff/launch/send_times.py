@@ -18,6 +18,7 @@ from sendoff.campaign import (
     Recurring,
     Triggered,
     Variation,
+    next_open,
 )
 
 _FIRST_ZONE = timezone(timedelta(hours=14))  # the first time zone on Earth to reach a time of day
@@ -38,6 +39,8 @@ def send_times_of(campaign: Campaign, variations: Iterable[Variation], period_en
     send = campaign.send
     if not isinstance(send, Once):
         waits = ", which waits for the send window" if campaign.gates.window and isinstance(send, Now) else ""
+        if isinstance(send, Now) and campaign.rules_in_force.restricts_times:
+            waits += f"{' and' if waits else ', which waits'} for the hours and days that the rules allow"
         return SendTimes(send.kind, f"{describe_schedule(send)}{waits}", None, None)
     sends = [campaign.variation(variation, period_end).send for variation in set(variations)]
     known = [once for once in sends if isinstance(once, Once) and once.time_zone != QUERY_ZONE]
@@ -50,15 +53,17 @@ def closed_until(
 ) -> Mapping[str | None, datetime | None]:
     """Return the closed time zones of a launch, each with the time at which it opens; None if it never does.
 
-    The window applies to campaigns that send at once. The others were checked against it before the launch was frozen.
+    The window and the rules for all campaigns apply to campaigns that send at once. The others were checked against
+    them before the launch was frozen.
     """
-    window = campaign.gates.window if campaign.send.kind == "now" else None
+    window, rules = campaign.gates.window, campaign.rules_in_force
+    waits = campaign.send.kind == "now" and (window is not None or rules.restricts_times)
     shut: dict[str | None, datetime | None] = {}
     for zone in zones:
         send = campaign.variation(Variation(time_zone=zone), period_end).send
         if isinstance(send, Once) and send.is_over(now):
             shut[zone] = None
-        elif window and (until := window.opens_at(window.zone_for(zone), now)):
+        elif waits and (until := next_open(rules, window, zone, now)) != now:
             shut[zone] = until
     return shut
 

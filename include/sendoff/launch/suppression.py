@@ -6,6 +6,7 @@
     exclude ....... recipients in queries, files, lists and other campaigns, in the order of the file
     priority ...... recipients of another campaign of the same day with the same or a better rank
     cap ........... recipients who would get too many messages in a number of days
+    rules ......... the exclusions and the cap of the rules for all campaigns, unless the campaign is transactional
     size_limit .... all recipients above the size limit of a run
     holdout ....... a random share, which stays part of the audience
 
@@ -135,6 +136,9 @@ def apply_rules(
     reasons: list[tuple[Rule, str]] = [(exclusion, counted_as(exclusion)) for exclusion in rules.exclude]
     reasons += [(rules.priority, "priority")] if rules.priority else []
     reasons += [(rules.cap, "cap")] if rules.cap else []
+    for_all = folder.campaign.rules_in_force
+    reasons += [(exclusion, counted_as(exclusion)) for exclusion in for_all.exclude]
+    reasons += [(for_all.cap, "cap")] if for_all.cap else []
     for rule, reason in reasons:
         if rule in excluded:
             remaining.suppress(reason, excluded[rule])

@@ -2,6 +2,7 @@ from .aggregates import AT_OPENS, AggregatedRun, DispatchContext, DispatchTotals
 from .audit_log import ALL, Decision, GlobalPause, scope_of
 from .bulk import column_of, marks, values
 from .claims import LOOKAHEAD, Claim, check_rate
+from .daily_limits import DailyLimit
 from .dispatch_queries import AttemptRecord, Request
 from .doubts import Doubt, PendingResend
 from .feed_states import Feed, FeedState
@@ -28,6 +29,7 @@ __all__ = [
     "AggregatedRun",
     "AttemptRecord",
     "Claim",
+    "DailyLimit",
     "Decision",
     "DispatchContext",
     "DispatchTotals",

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,6 +25,7 @@ from sendoff.audience.identifiers import from_bytes
 from sendoff.campaign import Variation
 from sendoff.ledger.active_suppressions import STATE, ActiveSuppressions
 from sendoff.ledger.audit_log import ALL, scope_of
+from sendoff.ledger.daily_limits import DailyLimit, recipients_on
 from sendoff.ledger.database import Database, LedgerTime
 from sendoff.ledger.doubts import is_still_doubted
 from sendoff.ledger.evidence import HAS_EVIDENCE, accept_by_evidence, outcome_row
@@ -55,6 +56,7 @@ class Claim:
     content: Segment  # its recipients, without those suppressed now, and what they get
     claimed_at: datetime
     not_before: datetime | None = None  # the moment that the rate limit reserved for it
+    limit: DailyLimit | None = None  # the daily limit that its recipients count against
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +355,11 @@ class RateLimits:
         """Return when a connection may send its next request, or None if it has no limit yet."""
         with self._database.read() as db:
             return db.scalar(sa.select(rate_limits.c.next_at).where(rate_limits.c.connection == connection))
+
+    def recipients_on(self, connection: str, day: date) -> int:
+        """Return how many recipients count against the daily limit of a connection on a UTC day."""
+        with self._database.read() as db:
+            return recipients_on(db, connection, day)
 
     def delay(self, connection: str, until: datetime) -> None:
         """Keep all workers of a connection from sending requests before a moment, as the service asked."""

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sendoff.errors import RateLimitedLocallyError
 from sendoff.ledger.active_suppressions import ActiveSuppressions
 from sendoff.ledger.claims import LOOKAHEAD, Claim, ClaimRequest, attempt_held_by, reserve
+from sendoff.ledger.daily_limits import DailyLimit, count_recipients, take_back, take_back_attempt
 from sendoff.ledger.database import Database
 from sendoff.ledger.evidence import accept_by_earlier_outcome, outcome_row
 from sendoff.ledger.schema import dispatches, launches, outcomes, reports
@@ -48,6 +49,7 @@ class Dispatches:
         lease: timedelta,
         closed_zones: Collection[str | None] = (),
         rate: float | None = None,
+        limit: DailyLimit | None = None,
     ) -> Claim | None:
         """Take the next planned dispatch of a launch and commit the intent to send it, or return None.
 
@@ -59,6 +61,9 @@ class Dispatches:
         ``rate`` is the number of requests per second that all workers of the connection share. With it, the claim
         carries the earliest moment for its request. If that moment is not near, claim nothing and raise
         RateLimitedLocallyError.
+
+        ``limit`` is the daily limit that all launches of the connection share. If the rest of the day has no room for
+        the next request, claim nothing and raise NotYetError with the next UTC midnight.
         """
         ready_by = now if rate is None else now + LOOKAHEAD
         if not self._suppressions.knows(launch_key):  # read a long list before the transaction that writes
@@ -67,12 +72,17 @@ class Dispatches:
         with self._database.write() as db:
             request = ClaimRequest(launch_key, worker, now, lease, closed_zones, ready_by, self._suppressions)
             claim = request.execute(db)
+            if claim is not None and limit is not None:  # the error rolls the claim back
+                count_recipients(self._database, db, limit, len(claim.content))
+                claim = replace(claim, limit=limit)
             if claim is None or rate is None:
                 return claim
             return replace(claim, not_before=self._slot(db, launch_key, rate, now))
 
-    def give_back(self, launch_key: str, worker: str, now: datetime) -> None:
+    def give_back(self, launch_key: str, worker: str, now: datetime, *, is_limited: bool = False) -> None:
         """Put the dispatch back to ``planned`` that a worker claimed without learning of it. No request was sent.
+
+        ``is_limited``: its recipients count against a daily limit.
 
         ``worker`` must be a name that no other worker uses, and its worker must hold no other claim.
         """
@@ -81,6 +91,8 @@ class Dispatches:
                 _, may_bump_revision = _record(db, claim, _NOT_LEARNED, now)
                 if may_bump_revision:
                     bump_revision_of_dispatch(db, claim.dispatch_key)
+                if is_limited:
+                    take_back_attempt(db, claim.dispatch_key, claim.attempt)
 
     def _slot(self, db: sa.Connection, launch_key: str, rate: float, now: datetime) -> datetime:
         name = db.scalar(sa.select(launches.c.connection).where(launches.c.launch_key == launch_key))
@@ -101,9 +113,12 @@ class Dispatches:
         moved the dispatch. Repeating a record is harmless.
         """
         with self._database.write() as db:
-            _, may_bump_revision = _record(db, claim, outcome, now)
+            is_its_attempt, may_bump_revision = _record(db, claim, outcome, now)
             if may_bump_revision:
                 bump_revision_of_dispatch(db, claim.dispatch_key)
+            # The daily limit comes last, as in a claim: two transactions that lock in another order would deadlock.
+            if claim.limit and is_its_attempt and isinstance(outcome, NotProcessed):
+                take_back(db, claim.limit, len(claim.content))
 
     def record_and_claim(
         self,

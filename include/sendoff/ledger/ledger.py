@@ -10,6 +10,7 @@ one transaction. Read the modules in the order of a launch's life: :mod:`~sendof
 :mod:`~sendoff.ledger.comparisons`,
 :mod:`~sendoff.ledger.recipient`, :mod:`~sendoff.ledger.feed_states`, :mod:`~sendoff.ledger.overview`,
 :mod:`~sendoff.ledger.stats`. All of them use :mod:`~sendoff.ledger.database` and :mod:`~sendoff.ledger.stored_sets`.
+Claims count in :mod:`~sendoff.ledger.daily_limits`.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     DateTime,
     Dialect,
     ForeignKey,
@@ -243,6 +244,15 @@ rate_limits = Table(
     Column("connection", Text, primary_key=True),
     Column("next_at", Moment, nullable=False, comment="no request is sent before this"),
     comment="when the workers of a connection may send their next request",
+)
+
+daily_recipients = Table(
+    "daily_recipients",
+    metadata,
+    Column("connection", Text, primary_key=True),
+    Column("day", Date, primary_key=True, comment="in UTC"),
+    Column("recipients", BigInteger, nullable=False, comment="of requests that were made or are in doubt"),
+    comment="what counts against the daily limit of a connection; empty for connections without one",
 )
 
 suppression_lists = Table(

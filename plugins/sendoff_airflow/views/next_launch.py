@@ -70,7 +70,7 @@ def next_launch_of(
         channels=[channel.label for channel in campaign.channels_used()],
         is_of_launch=is_of_launch,
         sends=None if problem else _sends(written, campaign, end),
-        gates=list(_gate_lines(campaign.gates, noun)),
+        gates=[*_gate_lines(campaign.gates, noun), *_rule_lines(campaign, noun[1])],
         approval=_approval(campaign, noun[1]),
         segment_size=campaign.segment_size,
         send_mode=campaign.send_mode,
@@ -171,3 +171,14 @@ def _gate_lines(gates: Gates, noun: tuple[str, str]) -> Iterator[str]:
     for name in Gates.model_fields:
         if name in gates.model_fields_set and (gate := getattr(gates, name)) is not None:
             yield GATE_WORDS[name](gate, noun)
+
+
+def _rule_lines(campaign: Campaign, people: str) -> Iterator[str]:
+    rules = campaign.rules_in_force
+    if campaign.transactional and campaign.rules != rules:
+        yield f"the rules for all campaigns do not apply, because it is transactional: {campaign.transactional}"
+    if rules.restricts_times:
+        yield f"the rules for all campaigns: {rules.words()}"
+    if limit := rules.warm_up_of(campaign.connection):
+        most = "" if limit.growth == 1 else f", growing to {limit.most:,}"
+        yield f"a daily limit for all campaigns together: {limit.first_day:,} {people} from {limit.start} on{most}"

@@ -115,7 +115,7 @@ def test_json_holds_what_the_lines_hold(sendoff: Command) -> None:
     assert {"path": "owner", "value": "crm", "origin": "defaults.yaml", "line": 1} in settings
     assert {"path": "retries", "value": 8, "origin": "built in", "line": None} in settings
     assert wrong.pop("settings") == []
-    assert fine == {"name": "fine", "folder": "fine", "mistakes": [], "warnings": []}
+    assert fine == {"name": "fine", "folder": "fine", "mistakes": [], "warnings": [], "notes": []}
     assert [(each["file"], each["line"]) for each in long["warnings"]] == [("long/campaign.yaml", 3)]
     assert [each["line"] for each in wrong["mistakes"]] == [1, 1, 4]
     assert wrong["mistakes"][0]["text"] == "the required field 'title' is missing"

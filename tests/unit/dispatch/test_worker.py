@@ -31,7 +31,7 @@ def test_a_worker_that_can_neither_learn_of_its_claim_nor_give_it_back_claims_no
         claim(*arguments, **how)
         raise LedgerUnavailableError("the answer to the commit was lost")
 
-    def do_not_answer(*_: object) -> None:
+    def do_not_answer(*_: object, **__: object) -> None:
         raise LedgerUnavailableError("the ledger database did not answer")
 
     ledger.dispatches.claim = lose_the_answer  # type: ignore[method-assign]

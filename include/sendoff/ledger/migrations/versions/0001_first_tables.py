@@ -35,6 +35,19 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_decisions_launch_key_id"), "decisions", ["launch_key", "id"])
     op.create_table(
+        "daily_recipients",
+        sa.Column("connection", sa.Text(), nullable=False),
+        sa.Column("day", sa.Date(), nullable=False, comment="in UTC"),
+        sa.Column(
+            "recipients",
+            sa.BigInteger(),
+            nullable=False,
+            comment="of requests that were made or are in doubt",
+        ),
+        sa.PrimaryKeyConstraint("connection", "day", name=op.f("pk_daily_recipients")),
+        comment="what counts against the daily limit of a connection; empty for connections without one",
+    )
+    op.create_table(
         "dispatch_totals",
         sa.Column("dispatch_key", sa.String(length=32), nullable=False),
         sa.Column("deliveries", sa.BigInteger(), nullable=False),
