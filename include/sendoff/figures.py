@@ -37,7 +37,7 @@ class LaunchStats:
     .. code-block:: text
 
         rows .................. audience + sum of dropped
-        audience .............. sum of verdicts
+        audience .............. sum of verdicts + erased
         verdicts[not_sent] .... sum of not_sent_because
         verdicts[unknowable] .. sum of unknowable_because
         each verdict .......... sum over by_variant; not_sent also counts the holdout
@@ -73,6 +73,7 @@ class LaunchStats:
     not_sent_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers
     by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # variant, then verdict
     unknowable_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers
+    erased: int = 0  # identifiers of the audience that were erased since; they have no verdict any more
     unmeasured: Sequence[str] = ()  # kinds of post-backs that cannot be measured: delivery, open
     identified_by: str | None = None  # the query's identifier column
 
@@ -101,7 +102,7 @@ class LaunchStats:
     @property
     def unaccounted_identifiers(self) -> int:
         """Identifiers without a verdict: anything but 0 is a defect."""
-        return self.audience - sum(self.verdicts.values())
+        return self.audience - sum(self.verdicts.values()) - self.erased
 
     @property
     def reached(self) -> tuple[int, int | None]:

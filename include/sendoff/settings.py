@@ -103,6 +103,15 @@ class Settings(BaseSettings):
     requests_at_once: int = Field(
         4, description="How many requests a worker makes at the same time, from 1 to 16"
     )
+    erasure_secret: SecretStr | None = Field(
+        None,
+        description="Secret under which erased people are remembered by their hashes, at least 32 characters; keep "
+        "it as long as the ledger",
+    )
+    erasure_log: str | None = Field(
+        None,
+        description="Path of a file outside the ledger that lists the hashes of erased people, for a restored ledger",
+    )
     allow_http: bool = Field(
         False, description="Whether the base URL may start with http:// if the service is on another machine"
     )
@@ -145,6 +154,13 @@ class Settings(BaseSettings):
             except ValueError:
                 raise ValueError("it is not a JSON object") from None
         return value
+
+    @field_validator("erasure_secret")
+    @classmethod
+    def _long_enough(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is not None and len(secret.get_secret_value()) < 32:
+            raise ValueError("it must have at least 32 characters; make one with: openssl rand -hex 32")
+        return secret
 
     @field_validator("post_back_secrets")
     @classmethod

@@ -108,6 +108,12 @@ class DecisionKind(StrEnum):
     """Recipients were added to the suppression list, or the entries of a source were replaced."""
     UNSUPPRESSED = "unsuppressed"
     """Recipients were removed from the suppression list."""
+    ERASURE = "erasure"
+    """Someone asked to erase people."""
+    ERASED = "erased"
+    """The people are erased."""
+    EXPORTED = "exported"
+    """Someone got everything that is held about one person."""
 
 
 class OutcomeKind(StrEnum):

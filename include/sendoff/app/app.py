@@ -44,6 +44,8 @@ class MoreSettings(TypedDict, total=False):
     allow_http: bool
     ca_bundle: str
     proxy: str
+    erasure_secret: str
+    erasure_log: str
 
 
 def connect(

@@ -31,7 +31,8 @@ class Connections:
         """The ledger. Raise SettingsError if no URL was given."""
         from sendoff.ledger import Ledger
 
-        return Ledger(self.settings.ledger())
+        secret = self.settings.erasure_secret
+        return Ledger(self.settings.ledger(), erasure_secret=secret.get_secret_value() if secret else None)
 
     def close(self) -> None:
         """Close the connections to the ledger."""

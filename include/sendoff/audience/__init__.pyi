@@ -2,17 +2,28 @@ from .bucketing import sample, sample_exactly
 from .build import GROUP_COLUMNS, Audience, build_audience, those_among
 from .csv_list import count_people, kind_of, read_people
 from .identifiers.selection import packed
+from .keyed_hash import Entry, KeyedHash, KnownPeople, as_kinds, is_whole_number
 from .segmentation import DEFAULT_VARIATION, Segment, segments_of, with_template_values
-from .template_values import first_template_values, read_template_values, template_columns
+from .template_values import (
+    first_template_values,
+    read_template_values,
+    template_columns,
+    template_values_without,
+)
 
 __all__ = [
     "DEFAULT_VARIATION",
     "GROUP_COLUMNS",
     "Audience",
+    "Entry",
+    "KeyedHash",
+    "KnownPeople",
     "Segment",
+    "as_kinds",
     "build_audience",
     "count_people",
     "first_template_values",
+    "is_whole_number",
     "kind_of",
     "packed",
     "read_people",
@@ -21,6 +32,7 @@ __all__ = [
     "sample_exactly",
     "segments_of",
     "template_columns",
+    "template_values_without",
     "those_among",
     "with_template_values",
 ]

@@ -17,6 +17,7 @@ from sendoff.cli import (  # noqa: F401 - importing them registers their command
     launches,
     lists,
     metrics,
+    people,
     send,
     suppress,
 )

@@ -112,8 +112,10 @@ def _check_names(request: NewRequest) -> None:
 
 def _check_same(ledger: Ledger, launch: Launch, own: OwnBody) -> None:
     """Raise CampaignError if the launch froze another request than this one."""
-    frozen = ledger.dispatch_queries.segment(launch.launch_key, 1).body
-    if (frozen, Campaign.frozen(launch.definition).send_mode) == (own.encoded, own.mode):
+    # Compare fingerprints: the stored body may have lost people who were erased.
+    frozen = ledger.dispatch_queries.fingerprint(launch.launch_key, 1)
+    given = Segment(None, body=own.encoded).fingerprint()
+    if (frozen, Campaign.frozen(launch.definition).send_mode) == (given, own.mode):
         return
     [dispatch] = ledger.dispatch_queries.of_launch(launch.launch_key)
     raise CampaignError(

@@ -265,6 +265,7 @@ def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:
 def _freeze(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decision]) -> Launch:
     """Plan and freeze a launch. Raise ConflictError if its rules depend on a launch that was made meanwhile."""
     campaign, options = inputs.campaign, inputs.options
+    erasures = ledger.erasures.version()
     seen = ledger.launches.count(campaign.connection) if _depends_on_launches(campaign) else None
     plan = _plan(ledger, inputs)
     raise_if_closed(inputs.folder.name, plan.gates)
@@ -285,6 +286,7 @@ def _freeze(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decis
             sends_at=plan.sends_at,
             suppressed=plan.suppressed,
             known_launches=seen,
+            known_erasures=erasures,
             decisions=[*decisions, gates_decision(key, plan.gates, inputs.now)],
         )
     )

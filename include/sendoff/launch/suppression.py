@@ -2,6 +2,7 @@
 
 .. code-block:: text
 
+    erased ........ people who asked to be forgotten; their identifiers are not stored
     suppressed .... recipients on the suppression list
     exclude ....... recipients in queries, files, lists and other campaigns, in the order of the file
     priority ...... recipients of another campaign of the same day with the same or a better rank
@@ -125,6 +126,8 @@ def apply_rules(
     rules that need one do not apply. Raise AudienceError if a list does not exist, or has another identifier column.
     """
     rules = folder.campaign.audience
+    if ledger:
+        audience = _without_erased(ledger, audience)
     remaining = _Remaining(audience.identifiers)
     notes: dict[str, None] = {}
     others = _OtherLaunches(ledger, folder, audience, sends_at, now, notes) if ledger else None
@@ -158,6 +161,12 @@ def apply_rules(
         held_out = {"holdout": sample(audience.identifiers, salt, holdout.percent)}
         sent_to, suppressed = audience.less(held_out), suppressed | held_out
     return EligibleAudience(audience, sent_to, suppressed, tuple(notes))
+
+
+def _without_erased(ledger: Ledger, audience: Audience) -> Audience:
+    """Return the audience without people who were erased. They are counted, but not kept among the suppressed."""
+    erased = ledger.erasures.people().among(audience.identified_by, audience.identifiers)
+    return audience.less({"erased": erased}) if len(erased) else audience
 
 
 @dataclass(slots=True)

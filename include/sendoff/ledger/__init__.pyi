@@ -1,10 +1,11 @@
-from .aggregates import AT_OPENS, AggregatedRun, DispatchContext, DispatchTotals
+from .aggregates import AT_OPENS, ERASED, AggregatedRun, DispatchContext, DispatchTotals
 from .audit_log import ALL, Decision, GlobalPause, scope_of
 from .bulk import column_of, marks, values
 from .claims import LOOKAHEAD, Claim, check_rate
 from .daily_limits import DailyLimit
 from .dispatch_queries import AttemptRecord, Request
 from .doubts import Doubt, PendingResend
+from .erasures import ErasedPeople, Erasure, Remembered
 from .feed_states import Feed, FeedState
 from .freeze import NewLaunch
 from .grants import ROLES, grant_statements
@@ -12,7 +13,7 @@ from .launches import Launch
 from .ledger import Ledger
 from .not_launched import NotLaunched
 from .overview import LaunchFacts, ListedLaunch, Selection
-from .post_backs import OPEN, READABLE, Parked
+from .post_backs import OPEN, READABLE, SCRUBBED, Parked
 from .private_files import make_private
 from .recipient import RecipientStatus
 from .retention import Forgotten
@@ -22,10 +23,12 @@ from .suppressions import NewSuppression, Replacement, Suppression, SuppressionC
 __all__ = [
     "ALL",
     "AT_OPENS",
+    "ERASED",
     "LOOKAHEAD",
     "OPEN",
     "READABLE",
     "ROLES",
+    "SCRUBBED",
     "AggregatedRun",
     "AttemptRecord",
     "Claim",
@@ -34,6 +37,8 @@ __all__ = [
     "DispatchContext",
     "DispatchTotals",
     "Doubt",
+    "ErasedPeople",
+    "Erasure",
     "Feed",
     "FeedState",
     "Forgotten",
@@ -50,6 +55,7 @@ __all__ = [
     "Parked",
     "PendingResend",
     "RecipientStatus",
+    "Remembered",
     "Replacement",
     "Request",
     "Selection",

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers, Kind, from_bytes
 from sendoff.ledger.database import Database, LedgerTime
+from sendoff.ledger.erasure_state import is_current, scrub
 from sendoff.ledger.evidence import accept_by_evidence
 from sendoff.ledger.post_backs import Parked, chunked
 from sendoff.ledger.schema import (
@@ -37,6 +38,9 @@ AT_OPENS = "at_opens"
 
 The other forged and unreadable post-backs came to an address for deliveries.
 """
+
+ERASED = "erased"
+"""The key in ``anomalies`` that counts post-backs of erased people, whether they were counted before or not."""
 
 _SEGMENTS_AT_ONCE = 200  # read at a time
 
@@ -126,6 +130,8 @@ class AggregatedRun:
     launches: Collection[str]  # launches that the run adds to
     minutes: Mapping[tuple[str, datetime], tuple[int, int]]  # (launch key, minute) -> deliveries, opens
     parked: Sequence[Parked] = ()
+    erased: Sequence[int] = ()  # numbers of post-backs that name erased people
+    erasures: int | None = None  # the version of the erasures when the run was read
 
 
 class Aggregates:
@@ -188,10 +194,13 @@ class Aggregates:
     def store_run(self, run: AggregatedRun) -> bool:
         """Add a run to the totals and move the receiver's mark, in one transaction.
 
-        If another process aggregated the same run first, change nothing and return False.
+        If another process aggregated the same run first, or people were erased since the run was read, change nothing
+        and return False.
         """
         with self._database.write() as db:
-            _lock_totals(db)
+            lock_totals(db)
+            if not is_current(db, run.erasures):
+                return False
             moved = db.execute(
                 sa.update(receivers)
                 .where(receivers.c.receiver == run.receiver, receivers.c.aggregated_to == run.after)
@@ -207,10 +216,13 @@ class Aggregates:
     def store_parked(self, parked: Sequence[Parked], run: AggregatedRun) -> bool:
         """Add a run of parked post-backs to the totals and unpark them, in one transaction.
 
-        If another process aggregated any of them first, change nothing and return False.
+        If another process aggregated any of them first, or people were erased since the run was read, change nothing
+        and return False.
         """
         with self._database.write() as db:
-            _lock_totals(db)
+            lock_totals(db)
+            if not is_current(db, run.erasures):
+                return False
             for post_backs in parked:
                 taken = db.execute(
                     sa.delete(parked_post_backs).where(
@@ -225,6 +237,7 @@ class Aggregates:
         return True
 
     def _add(self, db: sa.Connection, run: AggregatedRun) -> None:
+        scrub(db, run.receiver, run.erased)
         for batch in run.totals:
             stored = _stored_totals(db, batch)
             rows = [
@@ -340,7 +353,7 @@ _TOTALS = (
 )
 
 
-def _lock_totals(db: sa.Connection) -> None:
+def lock_totals(db: sa.Connection) -> None:
     """Lock the totals on PostgreSQL, so that only one run at a time changes them. SQLite has one writer anyway."""
     if db.dialect.name == "postgresql":
         db.execute(sa.text("LOCK TABLE dispatch_totals IN SHARE ROW EXCLUSIVE MODE"))

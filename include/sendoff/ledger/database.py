@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from datetime import datetime
 from functools import lru_cache
@@ -23,7 +23,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from sendoff.errors import SettingsError, UnusableLedgerError
+from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedgerError
 from sendoff.ledger import bulk
 from sendoff.ledger.bulk import Row
 from sendoff.ledger.private_files import make_private
@@ -181,6 +181,36 @@ class Database:
                 if (revision := MigrationContext.configure(db).get_current_revision()) in _known():
                     raise
                 raise UnusableLedgerError(_newer(revision)) from None
+
+    def rewrite_files(self, tables: Iterable[sa.Table]) -> list[str]:
+        """Rewrite the files of some tables without the bytes of old rows, and return the statements that did it.
+
+        On SQLite, the whole file is rewritten. Raise LedgerUnavailableError if another process is in the way.
+        """
+        with self._translated(), self._turn:
+            if self._is_sqlite:
+                return self._rewrite_sqlite()
+            statements = [f"VACUUM (FULL) {table.name}" for table in tables]
+            with self._at_once.connect() as db:
+                db.exec_driver_sql("SET statement_timeout = 0")
+                for statement in statements:
+                    db.exec_driver_sql(statement)
+                db.exec_driver_sql("RESET statement_timeout")
+        return statements
+
+    def _rewrite_sqlite(self) -> list[str]:
+        statements = ["VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"]
+        connection = self._engine.raw_connection()
+        try:
+            for statement in statements:
+                row = connection.cursor().execute(statement).fetchone()
+            if row is not None and row[0]:
+                raise LedgerUnavailableError(
+                    f"{self.name}: another process is reading, so the old bytes are still in the -wal file. Try again"
+                )
+        finally:
+            connection.close()
+        return statements
 
     def ping(self, *tables: sa.Table) -> None:
         """Raise LedgerUnavailableError or UnusableLedgerError if the database cannot be written."""

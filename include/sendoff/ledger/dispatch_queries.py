@@ -279,6 +279,14 @@ class DispatchQueries:
                 for row in rows
             ]
 
+    def fingerprint(self, launch_key: str, number: int) -> str:
+        """Return the fingerprint of one segment of a launch, as it was frozen."""
+        query = sa.select(segments.c.fingerprint).where(
+            segments.c.launch_key == launch_key, segments.c.number == number
+        )
+        with self._database.read() as db:
+            return str(db.execute(query).scalar_one())
+
     def segment(self, launch_key: str, number: int) -> Segment:
         """Return one segment of a launch."""
         with self._database.read() as db:

@@ -53,6 +53,7 @@ class NewLaunch:
     suppressed: Mapping[str, Identifiers] | None = None  # identifiers that are left out, by reason
     decisions: Sequence[Decision] = ()  # stored with the launch, in this order
     known_launches: int | None = None  # the connection's count, if suppression depends on it
+    known_erasures: int | None = None  # the version of the erasures that the audience respects
 
 
 def insert_launch(db: sa.Connection, launch: NewLaunch, largest_chunk: int) -> None:

@@ -12,11 +12,13 @@ from collections.abc import Iterator
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+from sendoff.ledger.erasure_state import SCRUBBED
 from sendoff.ledger.schema import (
     attempts,
     audience_groups,
     audiences,
     decisions,
+    erasure_queue,
     metadata,
     outcomes,
     post_backs,
@@ -31,7 +33,7 @@ _APPENDED = "SELECT, INSERT"
 _WORKER = {
     **dict.fromkeys((attempts, outcomes, decisions), _APPENDED),
     **dict.fromkeys((audiences, audience_groups, suppressed, segments), _APPENDED),  # frozen
-    post_backs: "SELECT",
+    post_backs: f"SELECT, UPDATE ({', '.join(SCRUBBED)})",  # of erased people
     receivers: "SELECT, INSERT, UPDATE (aggregated_to)",  # an INSERT of no rows tests whether the ledger can be written
 }
 """The rights of a worker on these tables. It has all rights on the others."""
@@ -80,7 +82,7 @@ def _of_reader() -> Iterator[tuple[str, str, str]]:
             for column in table.columns
             if not isinstance(column.type, sa.LargeBinary) and (table.name, column.name) not in _WORDS
         ]
-        if table is not post_backs:
+        if table not in (post_backs, erasure_queue):
             yield f"SELECT ({', '.join(columns)})", "TABLE", table.name
 
 

@@ -17,6 +17,7 @@ from sendoff.figures import noun_of
 from sendoff.ledger import freeze
 from sendoff.ledger.database import Database
 from sendoff.ledger.doubts import OF_SEGMENT
+from sendoff.ledger.erasure_state import check_version
 from sendoff.ledger.freeze import NewLaunch
 from sendoff.ledger.recipient import RecipientStatus, recipient_status
 from sendoff.ledger.schema import audience_groups, audiences, dispatches, launches
@@ -52,6 +53,7 @@ class Launch:
     audience: int  # identifiers that remained
     dropped: Mapping[str, int]  # reason -> rows
     segments: int
+    erased: int = 0  # identifiers of the audience that were erased since
 
     @property
     def title(self) -> str:
@@ -168,11 +170,12 @@ class Launches:
         """Store a launch with its audience, segments, and planned dispatches in one transaction.
 
         If another process froze the same key first, return its launch and discard this one. If the connection no longer
-        has ``known_launches``, store nothing and raise ConflictError.
+        has ``known_launches``, or people were erased since ``known_erasures``, store nothing and raise ConflictError.
         """
         try:
             with self._database.write() as db:
                 freeze.await_others(db, launch.connection)
+                check_version(db, launch.known_erasures)
                 known = launch.known_launches
                 if known is not None and known != _count(db, launch.connection):
                     raise ConflictError(
@@ -287,6 +290,7 @@ LAUNCH = sa.select(
     audiences.c.size.label("audience"),
     audiences.c.dropped,
     audiences.c.is_chosen_by_service,
+    audiences.c.erased,
     _SEGMENTS.label("segments"),
 ).join(audiences, audiences.c.launch_key == launches.c.launch_key)
 

@@ -6,8 +6,9 @@ one transaction. Read the modules in the order of a launch's life: :mod:`~sendof
 :mod:`~sendoff.ledger.active_suppressions`, :mod:`~sendoff.ledger.claims`,
 :mod:`~sendoff.ledger.dispatches`, :mod:`~sendoff.ledger.doubts`, :mod:`~sendoff.ledger.dispatch_queries`,
 :mod:`~sendoff.ledger.launch_counts`, :mod:`~sendoff.ledger.audit_log`, :mod:`~sendoff.ledger.post_backs`,
-:mod:`~sendoff.ledger.aggregates`, :mod:`~sendoff.ledger.retention`, :mod:`~sendoff.ledger.verdicts`,
-:mod:`~sendoff.ledger.comparisons`,
+:mod:`~sendoff.ledger.aggregates`, :mod:`~sendoff.ledger.retention`, :mod:`~sendoff.ledger.erasures`,
+:mod:`~sendoff.ledger.erasure_steps`, :mod:`~sendoff.ledger.erasure_state`, :mod:`~sendoff.ledger.person`,
+:mod:`~sendoff.ledger.verdicts`, :mod:`~sendoff.ledger.comparisons`,
 :mod:`~sendoff.ledger.recipient`, :mod:`~sendoff.ledger.feed_states`, :mod:`~sendoff.ledger.overview`,
 :mod:`~sendoff.ledger.stats`. All of them use :mod:`~sendoff.ledger.database` and :mod:`~sendoff.ledger.stored_sets`.
 Claims count in :mod:`~sendoff.ledger.daily_limits`.
@@ -23,11 +24,13 @@ from sendoff.ledger.database import Database
 from sendoff.ledger.dispatch_queries import DispatchQueries
 from sendoff.ledger.dispatches import Dispatches
 from sendoff.ledger.doubts import Doubts
+from sendoff.ledger.erasures import Erasures
 from sendoff.ledger.feed_states import FeedStates
 from sendoff.ledger.launch_counts import LaunchCounts
 from sendoff.ledger.launches import Launches
 from sendoff.ledger.not_launched import NotLaunchedLog
 from sendoff.ledger.overview import Overview
+from sendoff.ledger.person import Persons
 from sendoff.ledger.post_backs import PostBacks
 from sendoff.ledger.retention import Retention
 from sendoff.ledger.stats import Stats
@@ -39,11 +42,13 @@ from sendoff.ledger.verdicts import Verdicts
 class Ledger:
     """The ledger behind one SQLAlchemy URL. Raise SettingsError if the URL cannot be used.
 
+    ``erasure_secret``: default: the setting of this name, which is read when it is needed.
+
     Every method raises LedgerUnavailableError while the database does not answer. It raises UnusableLedgerError if
     someone must correct the database's address, user, rights, or tables.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, erasure_secret: str | None = None) -> None:
         self._database = Database(url)
         self.launches = Launches(self._database)
         self.not_launched = NotLaunchedLog(self._database)
@@ -59,6 +64,8 @@ class Ledger:
         self.post_backs = PostBacks(self._database)
         self.aggregates = Aggregates(self._database)
         self.retention = Retention(self._database)
+        self.erasures = Erasures(self._database, erasure_secret)
+        self.persons = Persons(self._database)
         self.verdicts = Verdicts(self._database)
         self.comparisons = Comparisons(self._database)
         self.feed_states = FeedStates(self._database)

@@ -23,16 +23,21 @@ from sendoff.ledger.schema import dispatch_totals, post_backs, receivers
 from sendoff.service import PostBack
 from sendoff.states import PostBackKind
 
-OPEN, READABLE = 1, 2
-"""The bits of the column ``what`` that aggregation reads. One number costs less than a text and a flag."""
+OPEN, READABLE, SCRUBBED = 1, 2, 4
+"""The bits of the column ``what`` that aggregation reads. One number costs less than a text and a flag.
+
+A post-back is scrubbed if it named a person who was erased since.
+"""
 
 _WHAT = sa.cast(
     sa.case((post_backs.c.readable, READABLE), else_=0)
-    + sa.case((post_backs.c.kind == PostBackKind.OPEN, OPEN), else_=0),
+    + sa.case((post_backs.c.kind == PostBackKind.OPEN, OPEN), else_=0)
+    + sa.case((sa.and_(post_backs.c.readable, sa.func.length(post_backs.c.body) == 0), SCRUBBED), else_=0),
     sa.SmallInteger,
 )
 _COLUMNS = (
     _WHAT.label("what"),
+    post_backs.c.number,
     post_backs.c.dispatch_key,
     post_backs.c.received_at,
     post_backs.c.campaign_id,
@@ -137,10 +142,8 @@ class PostBacks:
             min(post_back.first for post_back in parked),
             max(post_back.last for post_back in parked),
         )
-        query = (
-            _read(named_by)
-            .add_columns(post_backs.c.number)
-            .where(post_backs.c.receiver == parked[0].receiver, post_backs.c.number.between(first, last))
+        query = _read(named_by).where(
+            post_backs.c.receiver == parked[0].receiver, post_backs.c.number.between(first, last)
         )
         rows = last - first + 1
         if len(parked) <= _KEYS_AT_ONCE:  # one query takes no more keys; otherwise read the whole range

@@ -154,6 +154,9 @@ audiences = Table(
     Column("rows", BigInteger, nullable=False, comment="rows that the query returned"),
     Column("size", BigInteger, nullable=False),
     Column("dropped", JSON, nullable=False, comment="reason -> rows"),
+    Column(
+        "erased", BigInteger, nullable=False, server_default="0", comment="recipients who were erased since"
+    ),
     Column("fingerprint", Text, nullable=False),
     comment="its identifiers are in its segments and its holdout",
 )
@@ -304,6 +307,52 @@ suppressions = Table(
     Index(None, "identified_by", "identifier"),
     Index(None, "launch_key"),
     comment="recipients who must not get messages",
+)
+
+erasures = Table(
+    "erasures",
+    metadata,
+    Column("request", Integer, primary_key=True),
+    Column("identified_by", Text, nullable=False),
+    Column("people", BigInteger, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("requested_at", Moment, nullable=False),
+    Column("step", String(16), nullable=False, comment="the step that comes next"),
+    Column("position", Text, nullable=False, comment="how far the step is"),
+    Column("finished_at", Moment, comment="null: its identifiers are still in the queue"),
+    comment="requests to erase people, without their identifiers",
+)
+
+erasure_queue = Table(
+    "erasure_queue",
+    metadata,
+    Column("request", Integer, ForeignKey("erasures.request"), primary_key=True, autoincrement=False),
+    Column("identifier", Text, primary_key=True),
+    Column("number", BigInteger, comment="the identifier, if it is a whole number"),
+    comment="the people of unfinished requests; empty afterwards",
+)
+
+erased = Table(
+    "erased",
+    metadata,
+    Column("identified_by", Text, primary_key=True),
+    Column("kind", String(7), primary_key=True, comment="integer or string"),
+    Column("digest", String(64), primary_key=True, comment="HMAC-SHA256 of the identifier"),
+    Column("bucket", Integer, nullable=False, comment="20 bits of a keyed hash, to find candidates fast"),
+    Column("erased_at", Moment, nullable=False),
+    comment="people who were erased, by keyed hashes",
+)
+
+erasure_state = Table(
+    "erasure_state",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("version", BigInteger, nullable=False, comment="goes up when people are erased"),
+    Column(
+        "secret_check", String(64), comment="shows whether a secret is the one that the hashes were made with"
+    ),
+    comment="one row",
 )
 
 dispatches = Table(

@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers
-from sendoff.errors import NotFoundError
+from sendoff.errors import ConflictError, NotFoundError
 from sendoff.figures import LaunchStats
 from sendoff.ledger.database import Database
+from sendoff.ledger.erasure_state import check_version
 from sendoff.ledger.schema import audiences, dispatches, launches, reports, verdicts
 from sendoff.ledger.stored_sets import LARGEST, VERDICTS
 
@@ -66,6 +67,9 @@ _ADD_OF_DISPATCH = (
 )
 
 
+_ERASED = sa.select(audiences.c.erased).where(audiences.c.launch_key == sa.bindparam("launch"))
+
+
 class Verdicts:
     """The verdicts and the newest report of each launch."""
 
@@ -73,10 +77,18 @@ class Verdicts:
         self._database = database
         self._largest_chunk = largest_chunk
 
-    def store(self, figures: LaunchStats, sets: Mapping[str, Identifiers], *, revision: int = 0) -> None:
+    def store(
+        self,
+        figures: LaunchStats,
+        sets: Mapping[str, Identifiers],
+        *,
+        revision: int = 0,
+        erasures: int | None = None,
+    ) -> None:
         """Replace the verdicts and the report of a launch, which belong to the same moment.
 
-        ``revision``: the result of :meth:`revision` before any of the data was read.
+        ``revision`` and ``erasures``: the results of :meth:`revision` and :meth:`Erasures.version` before any of the
+        data was read. Store nothing and raise ConflictError if people were erased since.
         """
         key = figures.launch_key
         report = {
@@ -87,6 +99,9 @@ class Verdicts:
         }
         rows = (({"launch_key": key, "verdict": verdict}, people) for verdict, people in sets.items())
         with self._database.write() as db:
+            check_version(db, erasures)
+            if erasures is not None and figures.erased != db.scalar(_ERASED, {"launch": key}):
+                raise ConflictError(f"people were erased from launch {key} while it was reconciled")
             # Write the report first: its row lock makes another process that stores the same launch wait.
             db.execute(self._database.insert_or_replace(reports), report)
             db.execute(sa.delete(verdicts).where(verdicts.c.launch_key == key))

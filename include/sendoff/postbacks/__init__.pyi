@@ -1,5 +1,6 @@
 from .aggregation import aggregate
 from .batch_totals import MATCHED_BY
+from .erasure import Erased, continue_erasures, forget, replay_erasures
 from .feed_health import check_feeds, inspect_feeds
 from .reconcile import is_settled, measurable_recipients, reconcile_launch
 from .retention import maintain
@@ -8,13 +9,17 @@ from .silence import count_silence
 
 __all__ = [
     "MATCHED_BY",
+    "Erased",
     "aggregate",
     "check_feeds",
+    "continue_erasures",
     "count_silence",
+    "forget",
     "inspect_feeds",
     "is_settled",
     "maintain",
     "measurable_recipients",
     "reconcile_launch",
+    "replay_erasures",
     "serve",
 ]

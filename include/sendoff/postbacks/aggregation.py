@@ -68,10 +68,15 @@ class _Runs:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._erased = ledger.erasures.people()
         self._index = RecipientIndex(ledger.aggregates.sent_to)
 
     def add(self, receiver: int, after: int, up_to: int) -> int | None:
-        """Add a receiver's post-backs and return how many; None if another process added some of them first."""
+        """Add a receiver's post-backs and return how many.
+
+        Return None if another process added some of them first, or if people were erased meanwhile.
+        """
+        self._follow_erasures()
         named_by = self._named_by()
         with self._ledger.post_backs.read(receiver, after=after, up_to=up_to, named_by=named_by) as batches:
             totals = self._total(batches, named_by)
@@ -85,6 +90,7 @@ class _Runs:
 
     def add_parked(self, parked: Sequence[Parked]) -> int:
         """Add parked post-backs that can be checked by now, and return how many."""
+        self._follow_erasures()
         named_by = self._named_by()
         with self._ledger.post_backs.read_parked(parked, named_by=named_by) as batches:
             totals = self._total(batches, named_by)
@@ -98,7 +104,7 @@ class _Runs:
     def _total(self, batches: Iterable[pa.RecordBatch], named_by: Collection[str]) -> BatchTotals:
         if self._index.is_full():  # too large to keep for the next run
             self._index = RecipientIndex(self._ledger.aggregates.sent_to)
-        totals = BatchTotals(self._index, named_by)
+        totals = BatchTotals(self._index, named_by, self._erased)
         for batch in _blocks(batches):
             codes = totals.codes(batch)
             if new := totals.new(codes):
@@ -107,8 +113,16 @@ class _Runs:
         return totals
 
     def _named_by(self) -> set[str]:
-        """Return the members of post-backs that can identify the recipients of any launch."""
-        return {MATCHED_BY[name] for name in self._ledger.aggregates.identified_by() if name in MATCHED_BY}
+        """Return the members of post-backs that can identify the recipients of any launch, or anyone who was erased."""
+        erased = {identified_by for identified_by, _ in self._erased.by_column}
+        used = erased.union(self._ledger.aggregates.identified_by())
+        return {MATCHED_BY[name] for name in used if name in MATCHED_BY}
+
+    def _follow_erasures(self) -> None:
+        """Read the erased people, and the recipients of dispatches, again if someone was erased."""
+        if self._ledger.erasures.version() != self._erased.version:
+            self._erased = self._ledger.erasures.people()
+            self._index = RecipientIndex(self._ledger.aggregates.sent_to)
 
 
 def _gathered(parked: Iterable[Parked]) -> Iterator[list[Parked]]:

@@ -19,11 +19,14 @@ from pyroaring import BitMap64
 from sendoff.audience.identifiers import Identifiers, empty
 from sendoff.ledger import (
     AT_OPENS,
+    ERASED,
     OPEN,
     READABLE,
+    SCRUBBED,
     AggregatedRun,
     DispatchContext,
     DispatchTotals,
+    ErasedPeople,
     Parked,
     column_of,
     marks,
@@ -44,7 +47,7 @@ MATCHED_BY = {"device_id": "device_id", "user_id": "user_id"}
 """The member of a post-back that matches each identifier column (service.md, section 6)."""
 
 _KINDS: tuple[str, ...] = tuple(PostBackKind)
-_COUNTED = (*_KINDS, "expected", "forged", "late", "unreadable", AT_OPENS)
+_COUNTED = (*_KINDS, "expected", "forged", "late", "unreadable", ERASED, AT_OPENS)
 _NEVER = np.iinfo(np.int64).max  # as a time in microseconds
 _MINUTE = 60_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,10 +58,14 @@ Counts = npt.NDArray[np.int64]
 
 
 class BatchTotals:
-    """The totals that one run of post-backs adds to each dispatch. ``named_by``: identifier columns of the batches."""
+    """The totals that one run of post-backs adds to each dispatch.
 
-    def __init__(self, index: RecipientIndex, named_by: Collection[str]) -> None:
-        self._index, self._named_by = index, named_by
+    ``named_by``: the identifier columns of the batches. ``erased``: the people who were erased.
+    """
+
+    def __init__(self, index: RecipientIndex, named_by: Collection[str], erased: ErasedPeople) -> None:
+        self._index, self._named_by, self._erased = index, named_by, erased
+        self._numbers_of_erased: list[int] = []
         self.contexts: dict[str, DispatchContext] = {}
         self._launches: dict[str, int] = {}
         self._is_known = np.zeros(0, np.bool_)  # whether the context of a code was looked up
@@ -109,27 +116,41 @@ class BatchTotals:
 
     def add(self, codes: Codes, batch: pa.RecordBatch) -> None:
         """Count post-backs of loaded dispatches. Post-backs of waiting dispatches are left out."""
+        names_erased = self._name_erased(batch)
         if self._is_waiting.any():
             rows = np.flatnonzero(~self._is_waiting[codes])
             if not len(rows):
                 return
-            codes, batch = codes[rows], batch.take(column_of(rows))
+            codes, batch, names_erased = codes[rows], batch.take(column_of(rows)), names_erased[rows]
         self.post_backs += len(codes)
         at, what = values(batch["received_at"]), values(batch["what"])
         readable, is_open = (what & READABLE).astype(np.bool_), (what & OPEN).astype(np.bool_)
         kinds: dict[str, Marks] = {PostBackKind.DELIVERY: ~is_open, PostBackKind.OPEN: is_open}
         forged = self._are_forged(codes, batch["campaign_id"])
-        expected = readable & ~forged
+        names_erased = readable & ~forged & (names_erased | (what & SCRUBBED).astype(np.bool_))
+        expected = readable & ~forged & ~names_erased
         expected &= self._note_who(codes, batch, expected, kinds)
         self._count("expected", codes[expected])
         self._count("forged", codes[forged])
         self._count("unreadable", codes[~readable])
+        self._count(ERASED, codes[names_erased])
         self._count(AT_OPENS, codes[is_open & (forged | ~readable)])
         self._count("late", codes[expected & (at > self._settled[codes])])
         for kind, is_kind in kinds.items():
             self._count(kind, codes[is_kind])
             self._count_minutes(kind, codes[expected & is_kind], at[expected & is_kind])
         np.maximum.at(self._newest, codes, at)
+
+    def _name_erased(self, batch: pa.RecordBatch) -> Marks:
+        """Mark the post-backs that name a person who was erased, and note their numbers."""
+        named = np.zeros(len(batch), np.bool_)
+        for (identified_by, kind), people in self._erased.by_column.items():
+            column = MATCHED_BY.get(identified_by)
+            if column in self._named_by and (kind == "integer") == (column == "device_id"):
+                named |= people.marked(batch[column])
+        if named.any():
+            self._numbers_of_erased += values(batch["number"])[named].tolist()
+        return named
 
     def _grow(self, size: int) -> None:
         arrays = (
@@ -197,7 +218,15 @@ class BatchTotals:
             for at in sorted(deliveries.keys() | opens.keys())
         }
         return AggregatedRun(
-            receiver, after, up_to, self, [launches[number] for number in touched], minutes, parked
+            receiver,
+            after,
+            up_to,
+            self,
+            [launches[number] for number in touched],
+            minutes,
+            parked,
+            self._numbers_of_erased,
+            self._erased.version,
         )
 
     def __iter__(self) -> Iterator[Mapping[str, DispatchTotals]]:
@@ -240,10 +269,15 @@ class BatchTotals:
         post_backs = counts[PostBackKind.DELIVERY] + counts[PostBackKind.OPEN]
         kind = self.contexts[self._index.keys[code]].kind
         anomalies = {
-            "unexpected": post_backs - counts["expected"] - counts["unreadable"] - counts["forged"],
+            "unexpected": post_backs
+            - counts["expected"]
+            - counts["unreadable"]
+            - counts["forged"]
+            - counts[ERASED],
             "forged": counts["forged"],
             "late": counts["late"],
             "unreadable": counts["unreadable"],
+            ERASED: counts[ERASED],
             AT_OPENS: counts[AT_OPENS],
         }
         return DispatchTotals(

@@ -26,8 +26,9 @@ from datetime import UTC, datetime, timedelta
 
 from sendoff.audience.identifiers import Identifiers, Kind, empty, union
 from sendoff.campaign import Campaign, Channel, OwnRequest, Variation
+from sendoff.errors import ConflictError
 from sendoff.figures import ANOMALIES, NO_PLATFORM, PLATFORM, RELIABLE_PLATFORMS, UNREAD, LaunchStats
-from sendoff.ledger import Launch, Ledger
+from sendoff.ledger import ERASED, Launch, Ledger
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.batch_totals import MATCHED_BY
 from sendoff.states import DispatchState, LaunchState, PostBackKind, Verdict
@@ -91,7 +92,7 @@ def reconcile_launch(ledger: Ledger, launch_key: str, *, now: datetime | None = 
     moment = now or datetime.now(UTC)
     ledger.doubts.expire_leases(launch_key, moment)
     aggregate(ledger, now=moment)
-    revision = ledger.verdicts.revision(launch_key)
+    erasures, revision = ledger.erasures.version(), ledger.verdicts.revision(launch_key)
     launch = ledger.launches.get(launch_key)
     received = _received(ledger, launch)
     held_out = ledger.launches.suppressed(launch_key, "holdout").get("holdout", empty(launch.kind))
@@ -107,7 +108,7 @@ def reconcile_launch(ledger: Ledger, launch_key: str, *, now: datetime | None = 
         as_of=moment,
         rows=launch.rows,
         dropped=launch.dropped,
-        audience=sum(verdicts.values()) if launch.is_chosen_by_service else launch.audience,
+        audience=sum(verdicts.values()) + launch.erased if launch.is_chosen_by_service else launch.audience,
         segments=launch.segments,
         dispatches=dict(sent.states),
         verdicts=verdicts,
@@ -125,10 +126,14 @@ def reconcile_launch(ledger: Ledger, launch_key: str, *, now: datetime | None = 
         not_sent_because=_not_sent_because(launch, sent, held_out, sets[Verdict.NOT_SENT]),
         by_variant=_by_group(sets, sent.by_variant),
         unknowable_because=measurable.why_unknowable(sets[Verdict.UNKNOWABLE], reliable),
+        erased=launch.erased,
         unmeasured=measurable.unmeasured,
         identified_by=launch.identified_by,
     )
-    ledger.verdicts.store(figures, sets, revision=revision)
+    try:
+        ledger.verdicts.store(figures, sets, revision=revision, erasures=erasures)
+    except ConflictError:  # people were erased meanwhile
+        return reconcile_launch(ledger, launch_key, now=now)
     _log.info("launch %s reconciled: %s", launch_key, dict(figures.verdicts))
     return figures
 
@@ -161,10 +166,11 @@ def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: da
 
 
 def _is_complete(ledger: Ledger, launch: Launch, opens: int) -> bool:
-    if launch.is_chosen_by_service or opens < launch.audience:
+    recipients = launch.audience - launch.erased
+    if launch.is_chosen_by_service or opens < recipients:
         return False
     engaged = (len(part.engaged) for _, part in ledger.aggregates.iter_totals(launch.launch_key))
-    return sum(engaged) == launch.audience
+    return sum(engaged) == recipients
 
 
 def _received(ledger: Ledger, launch: Launch) -> _Received:
@@ -375,7 +381,9 @@ def _anomalies(launch: Launch, received: _Received) -> dict[str, int]:
     counts = Counter(dict.fromkeys(ANOMALIES, 0))
     counts.update({kind: received.anomalies[kind] for kind in ANOMALIES})
     if launch.identified_by in MATCHED_BY and not repeats:
-        undecided = sum(counts[kind] for kind in ("unexpected", "forged", "unreadable"))
+        undecided = sum(received.anomalies[kind] for kind in ("unexpected", "forged", "unreadable", ERASED))
         # The service sends no event ID, so a second click of one person counts here as well.
         counts["duplicate"] += received.deliveries + received.opens - undecided - received.named
+    if received.anomalies[ERASED]:
+        counts[ERASED] = received.anomalies[ERASED]
     return dict(counts)

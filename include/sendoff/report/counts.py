@@ -28,6 +28,8 @@ def _rows(figures: LaunchStats) -> Iterator[tuple[str, str, str, int]]:
     yield "people", "", "audience", figures.audience
     verdicts = {verdict.label: figures.verdicts.get(verdict, 0) for verdict in figures.known_verdicts}
     yield from _counts("people", "by verdict", verdicts)
+    if figures.erased:
+        yield "people", "", "erased", figures.erased
     yield from _counts("people", "not sent because", figures.not_sent_because)
     yield from _counts("people", "unknowable because", figures.unknowable_because)
     for what, groups in (("platform", figures.by_platform), ("variant", figures.by_variant)):

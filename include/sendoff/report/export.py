@@ -75,7 +75,7 @@ class VerdictRows:
         """Yield the rows segment by segment, then the holdout. ``only``: yield the rows of this verdict alone.
 
         There is at least one batch, which may be empty. Raise PermanentError at the end if the rows do not add up to
-        the report.
+        the report, and ConflictError if that is because people were erased meanwhile.
         """
         counts = self.read
         counts.clear()
@@ -83,6 +83,10 @@ class VerdictRows:
         yield from _in_batches(self._rows(wanted, counts), self.schema)
         expected = self.expected(only)
         if any(counts[verdict] != count for verdict, count in expected.items()):
+            if self._ledger.launches.get(self.launch.launch_key).erased != self.figures.erased:
+                raise ConflictError(
+                    f"People are being erased from launch {self.launch.launch_key}. Try again in some minutes."
+                )
             raise PermanentError(
                 f"The verdicts of launch {self.launch.launch_key} DO NOT ADD UP to its report: "
                 f"{dict(counts)} instead of {expected}. Please report this defect."

@@ -53,6 +53,7 @@ _NOTES: Mapping[str, str] = {
 }
 """The meaning of each verdict in a few words, for its tile."""
 
+_ERASED = "asked to be forgotten"
 _OTHER_MEANINGS: Mapping[str, str] = {
     "null": "Rows of the query without an identifier.",
     "invalid": "Rows of the query with an invalid identifier.",
@@ -65,6 +66,7 @@ _OTHER_MEANINGS: Mapping[str, str] = {
     "forged": "Post-backs that name a different campaign than the service created for the request.",
     "late": "Post-backs that came after a long silence. They still count.",
     "unreadable": "Post-backs that could not be read. They are kept as they came.",
+    "erased": "People who asked to be forgotten. Only their number is kept.",
 }
 """The meaning of words that a report uses only if something is counted under them."""
 
@@ -180,7 +182,9 @@ def _verdicts(figures: LaunchStats) -> Sum:
     parts = [
         Line("of", count, wording.spoken_reason(reason)) for reason, count in figures.not_sent_because.items()
     ]
-    total = Line("=", sum(figures.verdicts.values()), "audience")
+    if figures.erased:
+        parts.append(Line("+", figures.erased, "erased", note=_ERASED))
+    total = Line("=", sum(figures.verdicts.values()) + figures.erased, "audience")
     people = counted(figures.audience, *figures.noun)
     return Sum(
         [*lines, *parts, total],
@@ -193,7 +197,8 @@ def _verdicts(figures: LaunchStats) -> Sum:
 def _heard_of(figures: LaunchStats) -> Sum:
     """Return the sum for a launch whose people the service chose. It has no shares: the total is not known."""
     total = Line("=", figures.audience, f"{figures.noun[1]} in the post-backs")
-    return Sum([*verdict_lines(figures), total], has_tiles=True)
+    erased = [Line("+", figures.erased, "erased", note=_ERASED)] if figures.erased else []
+    return Sum([*verdict_lines(figures), *erased, total], has_tiles=True)
 
 
 def verdict_lines(figures: LaunchStats) -> list[Line]:
@@ -264,6 +269,7 @@ def _words(figures: LaunchStats) -> Section:
         for word, count in counts.items()
         if count
     }
+    used |= {"erased"} if figures.erased else set()
     verdicts = [(verdict.label, MEANINGS[verdict]) for verdict in figures.known_verdicts]
     others = [(word, meaning) for word, meaning in _OTHER_MEANINGS.items() if word in used]
     return Section("words", "What the words mean", [Facts([*verdicts, *others])], is_for_pages=True)

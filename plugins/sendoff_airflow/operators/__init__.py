@@ -10,6 +10,7 @@ and in settings and policies that name operators. The modules are:
     dispatch ..... make the requests
     reconcile .... assign verdicts, and check feed health
     suppression .. feed the suppression list
+    erasure ...... erase people
 """
 
 from sendoff_airflow.operators.audience import BuildAudienceOperator, PreviewOperator
@@ -19,6 +20,7 @@ from sendoff_airflow.operators.dispatch import (
     DispatchOperator,
     ExecuteCampaignOperator,
 )
+from sendoff_airflow.operators.erasure import ForgetOperator
 from sendoff_airflow.operators.preparation import VerdictsOf
 from sendoff_airflow.operators.reconcile import (
     CheckFeedsOperator,
@@ -34,6 +36,7 @@ __all__ = [
     "CreateCampaignOperator",
     "DispatchOperator",
     "ExecuteCampaignOperator",
+    "ForgetOperator",
     "PreviewOperator",
     "ReconcileChangedOperator",
     "ReconcileOperator",

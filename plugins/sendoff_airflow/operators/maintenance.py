@@ -1,4 +1,4 @@
-"""The operator that deletes old post-backs from the ledger."""
+"""The operator that deletes old post-backs from the ledger, and finishes interrupted erasures."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 class MaintainOperator(BaseOperator):
     """Delete post-backs that every report has counted and that are older than ``keep``. No report changes.
 
-    On PostgreSQL, also create the partitions for the next days. Return how many ``days`` and single ``post_backs`` were
-    deleted, how many days are still ``needed``, and how many were ``in_use`` and stay until the next run.
+    On PostgreSQL, also create the partitions for the next days. Erasures of people that were interrupted are finished
+    first. Return how many ``days`` and single ``post_backs`` were deleted, and how many people were ``erased``. Also
+    return how many days are still ``needed``, and how many were ``in_use`` and stay until the next run.
 
     :param keep: how long to keep post-backs, at least a day
     :param ledger_conn_id: the connection of the ledger, with a user who owns its tables
@@ -36,14 +37,16 @@ class MaintainOperator(BaseOperator):
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
         """Delete old post-backs."""
-        from sendoff.postbacks import maintain
+        from sendoff.postbacks import continue_erasures, maintain
         from sendoff_airflow.hooks.ledger import open_ledger
 
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            erased = continue_erasures(ledger)
             forgotten = maintain(ledger, self.keep)
         return {
             "days": len(forgotten.days),
             "post_backs": forgotten.post_backs,
             "needed": len(forgotten.needed),
             "in_use": len(forgotten.in_use),
+            "erased": erased.people,
         }

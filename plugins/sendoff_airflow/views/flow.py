@@ -31,6 +31,7 @@ def rows_to_people(launch: Launch, left_out: Mapping[str, int], people: int) -> 
             ),
             Line("=", launch.audience, "audience"),
             *([Line("-", held_out, "control group, which gets no message")] if held_out else []),
+            *([Line("-", launch.erased, "erased: they asked to be forgotten")] if launch.erased else []),
             Line("=", people, launch.noun[1]),
         ]
     )

@@ -68,6 +68,58 @@ def upgrade() -> None:
         comment="the aggregated post-backs of one dispatch",
     )
     op.create_table(
+        "erasures",
+        sa.Column("request", sa.Integer(), nullable=False),
+        sa.Column("identified_by", sa.Text(), nullable=False),
+        sa.Column("people", sa.BigInteger(), nullable=False),
+        sa.Column("who", sa.Text(), nullable=False),
+        sa.Column("why", sa.Text(), nullable=False),
+        sa.Column("requested_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("step", sa.String(length=16), nullable=False, comment="the step that comes next"),
+        sa.Column("position", sa.Text(), nullable=False, comment="how far the step is"),
+        sa.Column(
+            "finished_at",
+            sa.DateTime(timezone=True),
+            comment="null: its identifiers are still in the queue",
+        ),
+        sa.PrimaryKeyConstraint("request", name=op.f("pk_erasures")),
+        comment="requests to erase people, without their identifiers",
+    )
+    op.create_table(
+        "erasure_queue",
+        sa.Column("request", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("identifier", sa.Text(), nullable=False),
+        sa.Column("number", sa.BigInteger(), comment="the identifier, if it is a whole number"),
+        sa.ForeignKeyConstraint(["request"], ["erasures.request"], name=op.f("fk_erasure_queue_request")),
+        sa.PrimaryKeyConstraint("request", "identifier", name=op.f("pk_erasure_queue")),
+        comment="the people of unfinished requests; empty afterwards",
+    )
+    op.create_table(
+        "erased",
+        sa.Column("identified_by", sa.Text(), nullable=False),
+        sa.Column("kind", sa.String(length=7), nullable=False, comment="integer or string"),
+        sa.Column("digest", sa.String(length=64), nullable=False, comment="HMAC-SHA256 of the identifier"),
+        sa.Column(
+            "bucket", sa.Integer(), nullable=False, comment="20 bits of a keyed hash, to find candidates fast"
+        ),
+        sa.Column("erased_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("identified_by", "kind", "digest", name=op.f("pk_erased")),
+        comment="people who were erased, by keyed hashes",
+    )
+    op.create_table(
+        "erasure_state",
+        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False, comment="goes up when people are erased"),
+        sa.Column(
+            "secret_check",
+            sa.String(length=64),
+            comment="shows whether a secret is the one that the hashes were made with",
+        ),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_erasure_state")),
+        comment="one row",
+    )
+    op.execute("INSERT INTO erasure_state (id, version) VALUES (1, 0)")
+    op.create_table(
         "feed_states",
         sa.Column(
             "connection", sa.Text(), nullable=False, comment="empty: the receiver, for all connections"
@@ -295,6 +347,13 @@ def upgrade() -> None:
         sa.Column("rows", sa.BigInteger(), nullable=False, comment="rows that the query returned"),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("dropped", sa.JSON(), nullable=False, comment="reason -> rows"),
+        sa.Column(
+            "erased",
+            sa.BigInteger(),
+            server_default="0",
+            nullable=False,
+            comment="recipients who were erased since",
+        ),
         sa.Column("fingerprint", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(
             ["launch_key"], ["launches.launch_key"], name=op.f("fk_audiences_launch_key")

@@ -1,0 +1,191 @@
+"""Recognise identifiers by a keyed hash, so that a set of people can be known without storing who they are.
+
+An entry is the HMAC-SHA256 of one identifier and a *bucket* of 20 bits, both under a secret. The bucket is computed on
+whole arrays at once and excludes almost all members of a large set. Only the others cost an HMAC each. A bucket alone
+does not identify anyone: a million identifiers share a million buckets.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from sendoff.audience.identifiers import (
+    Identifiers,
+    IntegerIdentifiers,
+    Kind,
+    empty,
+    integers,
+    strings,
+)
+
+Numbers = npt.NDArray[np.uint64]
+Marks = npt.NDArray[np.bool_]
+
+_BITS = 20
+_IN_CACHE = 1 << 15  # numbers to mix at once
+_TEXTS_AT_ONCE = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One identifier as it is remembered."""
+
+    digest: str  # HMAC-SHA256, 64 hexadecimal digits
+    bucket: int
+
+
+class KeyedHash:
+    """The hash of the identifiers of one column and kind under a secret."""
+
+    def __init__(self, secret: str, identified_by: str, kind: Kind) -> None:
+        self.kind = kind
+        self._hmac = hmac.new(secret.encode(), f"identifier {identified_by} {kind}:".encode(), "sha256")
+        keys = hmac.digest(secret.encode(), f"bucket {identified_by} {kind}".encode(), "sha256")
+        self._keys = [np.uint64(int.from_bytes(keys[at : at + 8])) for at in (0, 8)]
+
+    def digest(self, identifier: int | str) -> str:
+        """Return the HMAC-SHA256 of one identifier as 64 hexadecimal digits."""
+        own = self._hmac.copy()
+        own.update(str(identifier).encode())
+        return own.hexdigest()
+
+    def entries(self, identifiers: Identifiers) -> list[Entry]:
+        """Return the entry of each identifier, in sorted order of the identifiers."""
+        if isinstance(identifiers, IntegerIdentifiers):
+            buckets = self.buckets_of_numbers(identifiers.values())
+        else:
+            buckets = self.buckets_of_texts(identifiers.column())
+        members: list[int | str] = list(identifiers)
+        pairs = zip(members, buckets.tolist(), strict=True)
+        return [Entry(self.digest(identifier), bucket) for identifier, bucket in pairs]
+
+    def buckets_of_numbers(self, numbers: Numbers) -> Numbers:
+        """Return the bucket of each number."""
+        mixed = numbers ^ self._keys[0]
+        for start in range(0, len(mixed), _IN_CACHE):
+            part = mixed[start : start + _IN_CACHE]
+            _mix(part)
+            part += self._keys[1]
+            _mix(part)
+            part >>= np.uint64(64 - _BITS)
+        return mixed
+
+    def buckets_of_texts(self, texts: pa.LargeStringArray) -> Numbers:
+        """Return the bucket of each text: a hash of its length and of its first, middle and last eight bytes."""
+        found = [
+            self._of_texts(texts[at : at + _TEXTS_AT_ONCE]) for at in range(0, len(texts), _TEXTS_AT_ONCE)
+        ]
+        return np.concatenate([np.empty(0, np.uint64), *found])
+
+    def _of_texts(self, texts: pa.LargeStringArray) -> Numbers:
+        _, offsets, buffer = texts.buffers()
+        ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+        text = (
+            np.frombuffer(buffer, np.uint8) if buffer is not None and buffer.size else np.zeros(1, np.uint8)
+        )
+        starts, lengths = ends[:-1], np.diff(ends)
+        last = np.maximum(lengths - 1, 0)
+        mixed = lengths.astype(np.uint64) ^ self._keys[0]
+        for begin in (np.zeros_like(lengths), lengths // 2, np.maximum(lengths - 8, 0)):
+            word = np.zeros(len(texts), np.uint64)
+            for place in range(8):
+                word <<= np.uint64(8)
+                at = np.minimum(starts + np.minimum(begin + place, last), len(text) - 1)
+                word |= text[at].astype(np.uint64)
+            mixed ^= word
+            _mix(mixed)
+            mixed += self._keys[1]
+        _mix(mixed)
+        return mixed >> np.uint64(64 - _BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPeople:
+    """People who are known by their entries only."""
+
+    hash: KeyedHash = field(repr=False)
+    digests: frozenset[str] = field(repr=False)
+    _table: Marks = field(repr=False)
+
+    @classmethod
+    def of(cls, keyed_hash: KeyedHash, entries: Iterable[Entry]) -> KnownPeople:
+        """Return the people with these entries."""
+        table = np.zeros(1 << _BITS, np.bool_)
+        known = list(entries)
+        table[[entry.bucket for entry in known]] = True
+        return cls(keyed_hash, frozenset(entry.digest for entry in known), table)
+
+    def __len__(self) -> int:
+        return len(self.digests)
+
+    def __contains__(self, identifier: int | str) -> bool:
+        return self.hash.digest(identifier) in self.digests
+
+    def among(self, identifiers: Identifiers) -> Identifiers:
+        """Return the members of a set who are known."""
+        if not self.digests:
+            return empty(identifiers.kind)
+        if isinstance(identifiers, IntegerIdentifiers):
+            (likely,) = identifiers.chosen(lambda numbers: [self._likely_numbers(numbers)], 1)
+            return integers(number for number in likely if number in self)
+        found = []
+        texts = identifiers.column()
+        for at in range(0, len(texts), _TEXTS_AT_ONCE):
+            part = texts[at : at + _TEXTS_AT_ONCE]
+            likely_texts = part.filter(pa.array(self._likely_texts(part)))
+            found += [text for text in likely_texts.to_pylist() if text in self]
+        return strings(found)
+
+    def marked(self, column: pa.Array) -> Marks:
+        """Mark the values of a column, signed integers or texts, that name known people; nulls name no one."""
+        if self.hash.kind == "integer":
+            numbers = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+            marks = self._likely_numbers(numbers.view(np.uint64))
+        else:
+            marks = self._likely_texts(column.fill_null("").cast(pa.large_string()))
+        for row in np.flatnonzero(marks).tolist():
+            value = column[row].as_py()
+            marks[row] = value is not None and value in self
+        return marks
+
+    def _likely_numbers(self, numbers: Numbers) -> Marks:
+        return self._table[self.hash.buckets_of_numbers(numbers)]
+
+    def _likely_texts(self, texts: pa.LargeStringArray) -> Marks:
+        return self._table[self.hash.buckets_of_texts(texts)]
+
+
+def as_kinds(identified_by: str, identifiers: Iterable[int | str]) -> dict[Kind, Identifiers]:
+    """Return identifiers as sets of the kinds that audiences of this column may have, without empty sets.
+
+    A token or UUID that is a whole number in its shortest form is in both sets: some warehouses store them as numbers.
+    """
+    texts = [str(each) for each in identifiers]
+    found: dict[Kind, Identifiers] = {}
+    if identified_by != "device_id":
+        found["string"] = strings(texts)
+    if identified_by not in ("external_id", "user_id"):
+        numbers = [int(text) for text in texts if is_whole_number(text)]
+        found["integer"] = integers(numbers)
+    return {kind: people for kind, people in found.items() if len(people)}
+
+
+def is_whole_number(text: str) -> bool:
+    """Check whether a text is a whole number from 1 to 2**63 - 1 in its shortest form."""
+    return text.isascii() and text.isdigit() and text[0] != "0" and int(text) < 2**63
+
+
+def _mix(numbers: Numbers) -> None:
+    """Mix the bits of each number in place (SplitMix64)."""
+    numbers += np.uint64(0x9E3779B97F4A7C15)
+    numbers ^= numbers >> np.uint64(30)
+    numbers *= np.uint64(0xBF58476D1CE4E5B9)
+    numbers ^= numbers >> np.uint64(27)
+    numbers *= np.uint64(0x94D049BB133111EB)
+    numbers ^= numbers >> np.uint64(31)

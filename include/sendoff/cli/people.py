@@ -1,0 +1,138 @@
+"""The commands about one person's data: erase people, and export everything that is held about one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sendoff.app import user_name
+from sendoff.cli.shared import LedgerUrl, app, opened
+from sendoff.errors import SettingsError
+from sendoff.figures import counted
+
+if TYPE_CHECKING:
+    from sendoff.ledger import Ledger
+    from sendoff.postbacks import Erased
+
+_BYTES_LEFT = "The database files may still contain old bytes. Remove them with: sendoff forget --reclaim"
+_ON_SQLITE = " (nothing can be stored meanwhile)"
+_ON_POSTGRESQL = (
+    " (it locks each table meanwhile). Archives of the WAL, and backups, keep them until they expire"
+)
+
+IdentifiedBy = Annotated[
+    str,
+    typer.Option(
+        "--identified-by", help="The column of these identifiers in audience queries, such as device_id"
+    ),
+]
+Who = Annotated[
+    str | None, typer.Option("--who", help="Who decided it, for the audit log; default: your user name")
+]
+
+
+@app.command()
+def forget(
+    identifiers: Annotated[
+        list[str] | None, typer.Argument(metavar="IDENTIFIER...", help="Identifiers of the people to erase")
+    ] = None,
+    identified_by: IdentifiedBy = "device_id",
+    file: Annotated[
+        Path | None,
+        typer.Option(help="A text file with one identifier per line", exists=True, dir_okay=False),
+    ] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="The reason, for the audit log")] = None,
+    who: Who = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LOG",
+            help="Instead of identifiers: the erasure log, after a backup was restored",
+            exists=True,
+            dir_okay=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--continue", help="Instead of identifiers: finish what was interrupted")
+    ] = False,
+    reclaim: Annotated[
+        bool, typer.Option("--reclaim", help="Rewrite the database files, so that no old bytes stay in them")
+    ] = False,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Erase people from the ledger. Give all identifiers that it may know them by, one column at a time.
+
+    Needs SENDOFF_ERASURE_SECRET. It can be interrupted at any moment, and continues with --continue.
+    """
+    from sendoff.postbacks import continue_erasures, replay_erasures
+    from sendoff.postbacks import forget as erase
+
+    people = [*(identifiers or []), *_lines(file)]
+    acts = sum((bool(people), replay is not None, resume))
+    if acts > 1 or (acts == 0 and not reclaim):
+        raise SettingsError("Give identifiers or --file FILE, or --replay LOG, --continue or --reclaim.")
+    if people and not (reason and reason.strip()):
+        raise SettingsError("Give a reason: --reason TEXT. It must not name the people.")
+    with opened(ledger_url) as ledger:
+        if people:
+            done = erase(
+                ledger, people, identified_by=identified_by, who=who or user_name(), reason=str(reason)
+            )
+            _show(ledger, done, reclaim=reclaim)
+        elif replay:
+            _show(ledger, replay_erasures(ledger, replay, who=who or user_name()), reclaim=reclaim)
+        elif resume:
+            _show(ledger, continue_erasures(ledger), reclaim=reclaim)
+        if reclaim:
+            for statement in ledger.erasures.reclaim():
+                typer.echo(f"done: {statement}")
+
+
+def _lines(file: Path | None) -> Sequence[str]:
+    if file is None:
+        return []
+    return [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+
+
+def _show(ledger: Ledger, done: Erased, *, reclaim: bool) -> None:
+    typer.echo(
+        f"erased: {counted(done.people, 'identifier')}; {counted(done.reports, 'report')} made again, with a line "
+        "for the erased"
+    )
+    if not reclaim:
+        typer.echo(_BYTES_LEFT + (_ON_SQLITE if ledger.name.startswith("sqlite") else _ON_POSTGRESQL))
+
+
+@app.command("export-person")
+def export_person(
+    identifier: Annotated[str, typer.Argument(help="The person's identifier")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The JSON file to write; it is private")
+    ],
+    identified_by: IdentifiedBy = "device_id",
+    reason: Annotated[str, typer.Option("--reason", help="The reason, for the audit log")] = "asked for",
+    who: Who = None,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Write everything that the ledger holds about one person to a JSON file."""
+    if out.exists():
+        raise SettingsError(f"{out} already exists. Give another file.")
+    with opened(ledger_url) as ledger:
+        found = ledger.persons.export(
+            identified_by, identifier, who=who or user_name(), why=reason, now=datetime.now(UTC)
+        )
+    try:
+        target = os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except OSError as error:
+        raise SettingsError(f"{out} cannot be written: {error.strerror}.") from None
+    with os.fdopen(target, "w", encoding="utf-8") as text:
+        json.dump(found, text, indent=2, ensure_ascii=False)
+        text.write("\n")
+    names = ("launches", "post_backs", "lists", "suppressions")
+    typer.echo(f"{out}: " + ", ".join(f"{len(found[name]):,} {name.replace('_', '-')}" for name in names))

@@ -1,0 +1,454 @@
+"""The steps of an erasure: each removes the people of one request from some tables, a few rows per transaction.
+
+Sets are read and rewritten outside the transaction, and stored if they still have the size that was read: frozen sets
+change only by erasures. Sets that other processes change are read and rewritten within it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.audience import KnownPeople, as_kinds, template_values_without
+from sendoff.audience.identifiers import Identifiers, Kind, empty, from_bytes
+from sendoff.ledger.aggregates import ERASED, lock_totals
+from sendoff.ledger.database import Database
+from sendoff.ledger.erasure_state import scrub
+from sendoff.ledger.schema import (
+    audience_groups,
+    audiences,
+    dispatch_totals,
+    dispatches,
+    erasure_queue,
+    post_backs,
+    receivers,
+    segments,
+    suppressed,
+    suppression_list_chunks,
+    suppression_lists,
+    suppressions,
+    verdicts,
+    withheld,
+)
+from sendoff.ledger.verdicts import bump_revision, bump_revision_if_reported
+from sendoff.states import DispatchState
+
+TABLES = (
+    segments,
+    suppressed,
+    audience_groups,
+    dispatch_totals,
+    withheld,
+    verdicts,
+    post_backs,
+    suppression_list_chunks,
+    suppressions,
+    erasure_queue,
+)
+"""The tables that hold identifiers."""
+
+_NOTHING = b"{}"  # of a request that named erased people in an unknown place; it is never made
+_READ_AT_ONCE = 20  # sets that the database sends at a time
+_WRITTEN_AT_ONCE = 20  # sets per transaction
+_POST_BACKS_READ = 200_000  # numbers of a receiver to look through at a time
+_POST_BACKS_WRITTEN = 500  # rows per transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The people of one request."""
+
+    database: Database
+    request: int
+    identified_by: str
+    people: Mapping[Kind, Identifiers] = field(repr=False)
+    texts: Sequence[str] = field(repr=False)
+
+    def of_kind(self, kind: Kind) -> Identifiers:
+        """Return the people as a set of one kind."""
+        return self.people.get(kind, empty(kind))
+
+
+def erase_launch(work: Work, position: str) -> str | None:
+    """Erase people from what the next launch froze, and return its key; None after the last launch."""
+    launch = _next_launch(work, position)
+    if launch is None:
+        return None
+    key, kind, is_own = launch
+    gone = work.of_kind(kind) if is_own else empty(kind)
+    _erase_segments(work, key, kind, gone)
+    if len(gone):
+        _erase_chunks(work, suppressed, key, kind, gone)
+        _erase_chunks(work, audience_groups, key, kind, gone)
+    return key
+
+
+def erase_results(work: Work, position: str) -> str | None:
+    """Erase people from the results of the next launch, and return its key; None after the last launch."""
+    launch = _next_launch(work, position)
+    if launch is None:
+        return None
+    key, kind, is_own = launch
+    gone = work.of_kind(kind)
+    if is_own and len(gone):
+        of_launch = sa.select(dispatches.c.dispatch_key).where(dispatches.c.launch_key == key)
+        _erase_totals(work, key, kind, gone)
+        _erase_withheld(work, of_launch, kind, gone)
+        _erase_changing(work, verdicts, verdicts.c.launch_key == key, kind, gone)
+    return key
+
+
+def erase_post_backs(work: Work, position: str) -> str | None:
+    """Erase the next post-backs, and return ``receiver:number`` of the last one; None after the last receiver."""
+    receiver, last = (int(part) for part in (position or "0:0").split(":"))
+    with work.database.read() as db:
+        own = sa.select(sa.func.min(post_backs.c.number)).where(
+            post_backs.c.receiver == receiver, post_backs.c.number > last
+        )
+        first = db.scalar(own)
+        if first is None:
+            following = db.scalar(
+                sa.select(sa.func.min(receivers.c.receiver)).where(receivers.c.receiver > receiver)
+            )
+            return None if following is None else f"{following}:0"
+        until = first + _POST_BACKS_READ - 1
+        found = _naming(db, work, receiver, first, until)
+    for start in range(0, len(found), _POST_BACKS_WRITTEN):
+        with work.database.write() as db:
+            scrub(db, receiver, found[start : start + _POST_BACKS_WRITTEN])
+    return f"{receiver}:{until}"
+
+
+def erase_lists(work: Work, _position: str) -> str | None:
+    """Erase people from uploaded lists and from the suppression list."""
+    for name, kind in _lists(work):
+        if len(gone := work.of_kind(kind)):
+            _erase_changing(work, suppression_list_chunks, suppression_list_chunks.c.name == name, kind, gone)
+            size = (
+                sa.select(sa.func.coalesce(sa.func.sum(suppression_list_chunks.c.size), 0))
+                .where(suppression_list_chunks.c.name == name)
+                .scalar_subquery()
+            )
+            with work.database.write() as db:
+                db.execute(
+                    sa.update(suppression_lists).where(suppression_lists.c.name == name).values(size=size)
+                )
+    named = sa.select(erasure_queue.c.identifier).where(erasure_queue.c.request == work.request)
+    with work.database.write() as db:
+        db.execute(
+            sa.delete(suppressions).where(
+                suppressions.c.identified_by == work.identified_by, suppressions.c.identifier.in_(named)
+            )
+        )
+    return None
+
+
+def every_set(database: Database, identified_by: str, kind: Kind) -> Iterator[Identifiers]:
+    """Yield every stored set of identifiers of a column and kind."""
+    own = (audiences.c.identified_by == identified_by, audiences.c.kind == kind)
+    of_launch = sa.select(audiences.c.launch_key).where(*own)
+    of_dispatch = sa.select(dispatches.c.dispatch_key).where(dispatches.c.launch_key.in_(of_launch))
+    lists = sa.select(suppression_lists.c.name).where(
+        suppression_lists.c.identified_by == identified_by, suppression_lists.c.kind == kind
+    )
+    for column, owner, owners in (
+        (segments.c.identifiers, segments.c.launch_key, of_launch),
+        (suppressed.c.identifiers, suppressed.c.launch_key, of_launch),
+        (audience_groups.c.identifiers, audience_groups.c.launch_key, of_launch),
+        (verdicts.c.identifiers, verdicts.c.launch_key, of_launch),
+        (dispatch_totals.c.delivered, dispatch_totals.c.dispatch_key, of_dispatch),
+        (dispatch_totals.c.engaged, dispatch_totals.c.dispatch_key, of_dispatch),
+        (withheld.c.identifiers, withheld.c.dispatch_key, of_dispatch),
+        (suppression_list_chunks.c.identifiers, suppression_list_chunks.c.name, lists),
+    ):
+        query = sa.select(column).where(owner.in_(owners), column.is_not(None))
+        with database.read() as db, db.scalars(_streamed(query)) as blobs:
+            for blob in blobs:
+                yield from_bytes(kind, blob)
+
+
+def in_rows(database: Database, identified_by: str, kind: Kind, people: KnownPeople) -> set[str]:
+    """Return the known people in tables with one identifier per row, as text."""
+    queries = [sa.select(suppressions.c.identifier).where(suppressions.c.identified_by == identified_by)]
+    if identified_by in ("device_id", "user_id"):
+        column = post_backs.c[identified_by]
+        queries.append(sa.select(column).where(column.is_not(None)).distinct())
+    found: set[str] = set()
+    for query in queries:
+        with database.read() as db, db.scalars(_streamed(query, 5_000)) as values:
+            while some := [str(value) for value in islice(values, 50_000)]:
+                if kind in (sets := as_kinds(identified_by, some)):
+                    found.update(map(str, people.among(sets[kind])))
+    return found
+
+
+def _next_launch(work: Work, position: str) -> tuple[str, Kind, bool] | None:
+    """Return the next launch that may name the people, its kind, and whether it identifies recipients by their column.
+
+    A request of your own may name people by any column.
+    """
+    is_own = audiences.c.identified_by == work.identified_by
+    has_body = sa.exists().where(
+        segments.c.launch_key == audiences.c.launch_key, segments.c.body.is_not(None)
+    )
+    query = (
+        sa.select(audiences.c.launch_key, audiences.c.kind, is_own)
+        .where(sa.or_(is_own, has_body), audiences.c.launch_key > position)
+        .order_by(audiences.c.launch_key)
+        .limit(1)
+    )
+    with work.database.read() as db:
+        row = db.execute(query).first()
+    return None if row is None else (row[0], row[1], bool(row[2]))
+
+
+def _streamed(query: Any, rows: int = _READ_AT_ONCE) -> Any:
+    return query.execution_options(stream_results=True, max_row_buffer=rows)
+
+
+def _some(rows: Iterable[Any], size: int = _WRITTEN_AT_ONCE) -> Iterator[list[Any]]:
+    remaining = iter(rows)
+    return iter(lambda: list(islice(remaining, size)), [])
+
+
+def _erase_segments(work: Work, launch_key: str, kind: Kind, gone: Identifiers) -> None:
+    query = (
+        sa.select(segments.c.number, segments.c.identifiers, segments.c.body)
+        .where(segments.c.launch_key == launch_key)
+        .order_by(segments.c.number)
+    )
+    with work.database.read() as db:
+        hits = [
+            row.number
+            for row in db.execute(_streamed(query))
+            if _meets(kind, row.identifiers, gone) or (row.body is not None and _names(row.body, work.texts))
+        ]
+    for numbers in _some(hits):
+        _rewrite_segments(work, launch_key, kind, gone, numbers)
+
+
+def _meets(kind: Kind, blob: bytes | None, gone: Identifiers) -> bool:
+    return blob is not None and len(from_bytes(kind, blob) & gone) > 0
+
+
+def _rewrite_segments(
+    work: Work, launch_key: str, kind: Kind, gone: Identifiers, numbers: Collection[int]
+) -> None:
+    own = segments.c.launch_key == launch_key
+    with work.database.read() as db:
+        rows = db.execute(sa.select(segments).where(own, segments.c.number.in_(numbers))).all()
+    changes = [(row, *_rewritten(row, kind, gone, work.texts)) for row in rows]
+    unusable = [row.number for row, values, _ in changes if values["body"] == _NOTHING]
+    with work.database.write() as db:
+        # A claim that read a segment has recorded its withheld recipients by then.
+        db.execute(
+            sa.select(dispatches.c.dispatch_key)
+            .where(dispatches.c.launch_key == launch_key, dispatches.c.segment.in_(numbers))
+            .order_by(dispatches.c.dispatch_key)
+            .with_for_update()
+        ).all()
+        removed = 0
+        for row, values, lost in changes:
+            change = sa.update(segments).where(
+                own, segments.c.number == row.number, segments.c.size == row.size
+            )
+            if db.execute(change.values(values)).rowcount:
+                removed += lost
+        closed = (
+            sa.update(dispatches)
+            .where(
+                dispatches.c.launch_key == launch_key,
+                dispatches.c.segment.in_(unusable),
+                dispatches.c.state == DispatchState.PLANNED,
+            )
+            .values(state=DispatchState.SUPPRESSED)
+        )
+        if unusable and db.execute(closed).rowcount:
+            bump_revision_if_reported(db, [launch_key])
+        _count(db, launch_key, removed)
+
+
+def _rewritten(row: Any, kind: Kind, gone: Identifiers, texts: Sequence[str]) -> tuple[dict[str, Any], int]:
+    """Return the values of a segment without some people, and how many of its recipients these are."""
+    people = None if row.identifiers is None else from_bytes(kind, row.identifiers)
+    lost = empty(kind) if people is None else people & gone
+    remaining = None if people is None else people - lost
+    template_values = row.template_values
+    if template_values is not None and people is not None and len(lost):
+        template_values = template_values_without(template_values, people, lost)
+    values = {
+        "size": 0 if remaining is None else len(remaining),
+        "identifiers": None if remaining is None else remaining.to_bytes(),
+        "template_values": template_values,
+        "body": None if row.body is None else _body_without(row.body, texts),
+    }
+    return values, len(lost)
+
+
+def _erase_chunks(work: Work, table: sa.Table, launch_key: str, kind: Kind, gone: Identifiers) -> None:
+    """Erase people from chunks of sets that nothing else changes."""
+    keys = list(table.primary_key.columns)
+    query = sa.select(*keys, table.c.identifiers).where(table.c.launch_key == launch_key)
+    with work.database.read() as db:
+        hits = [
+            tuple(row[:-1]) for row in db.execute(_streamed(query, 4)) if _meets(kind, row.identifiers, gone)
+        ]
+    for hit in hits:
+        with work.database.read() as db:
+            where = [column == value for column, value in zip(keys, hit, strict=True)]
+            row = db.execute(sa.select(table.c.size, table.c.identifiers).where(*where)).one()
+        people = from_bytes(kind, row.identifiers)
+        values, lost = _of_set(people - gone), len(people & gone)
+        with work.database.write() as db:
+            change = sa.update(table).where(*where, table.c.size == row.size)
+            changed = db.execute(change.values(values)).rowcount
+            if changed and table is suppressed and ("holdout" in hit):
+                _count(db, launch_key, lost)
+
+
+def _of_set(people: Identifiers) -> dict[str, Any]:
+    return {"size": len(people), "identifiers": people.to_bytes()}
+
+
+def _erase_changing(
+    work: Work, table: sa.Table, where: sa.ColumnElement[bool], kind: Kind, gone: Identifiers
+) -> None:
+    """Erase people from chunks of sets that other processes may replace at any time."""
+    keys = list(table.primary_key.columns)
+    with work.database.read() as db:
+        hits = [
+            tuple(row[:-1])
+            for row in db.execute(_streamed(sa.select(*keys, table.c.identifiers).where(where), 4))
+            if _meets(kind, row.identifiers, gone)
+        ]
+    for hit in hits:
+        own = [column == value for column, value in zip(keys, hit, strict=True)]
+        with work.database.write() as db:
+            blob = db.scalar(sa.select(table.c.identifiers).where(*own).with_for_update())
+            if blob is not None:
+                db.execute(sa.update(table).where(*own).values(_of_set(from_bytes(kind, blob) - gone)))
+
+
+def _erase_withheld(work: Work, of_launch: Any, kind: Kind, gone: Identifiers) -> None:
+    where = withheld.c.dispatch_key.in_(of_launch)
+    _erase_changing(work, withheld, where, kind, gone)
+
+
+def _erase_totals(work: Work, launch_key: str, kind: Kind, gone: Identifiers) -> None:
+    """Erase people from totals, and count their post-backs as those of erased people."""
+    query = (
+        sa.select(dispatch_totals.c.dispatch_key, dispatch_totals.c.delivered, dispatch_totals.c.engaged)
+        .join(dispatches, dispatches.c.dispatch_key == dispatch_totals.c.dispatch_key)
+        .where(dispatches.c.launch_key == launch_key)
+    )
+    with work.database.read() as db:
+        is_open = db.scalar(
+            sa.select(audiences.c.is_chosen_by_service).where(audiences.c.launch_key == launch_key)
+        )
+        hits = [
+            row.dispatch_key
+            for row in db.execute(_streamed(query))
+            if _meets(kind, row.delivered, gone) or _meets(kind, row.engaged, gone)
+        ]
+    for keys in _some(hits):
+        with work.database.write() as db:
+            lock_totals(db)
+            people = 0
+            for row in db.execute(
+                sa.select(dispatch_totals).where(dispatch_totals.c.dispatch_key.in_(keys))
+            ).all():
+                delivered, engaged = (from_bytes(kind, blob) for blob in (row.delivered, row.engaged))
+                lost = [delivered & gone, engaged & gone]
+                people += len(lost[0] | lost[1])
+                anomalies = dict(row.anomalies)
+                anomalies[ERASED] = anomalies.get(ERASED, 0) + sum(map(len, lost))
+                db.execute(
+                    sa.update(dispatch_totals)
+                    .where(dispatch_totals.c.dispatch_key == row.dispatch_key)
+                    .values(
+                        delivered=(delivered - gone).to_bytes(),
+                        engaged=(engaged - gone).to_bytes(),
+                        anomalies=anomalies,
+                    )
+                )
+            if is_open:  # its recipients are known only from post-backs
+                _count(db, launch_key, people)
+
+
+def _count(db: sa.Connection, launch_key: str, people: int) -> None:
+    """Count erased recipients of a launch, whose report is then made again."""
+    if people:
+        db.execute(
+            sa.update(audiences)
+            .where(audiences.c.launch_key == launch_key)
+            .values(erased=audiences.c.erased + people)
+        )
+        bump_revision(db, [launch_key])
+
+
+def _naming(db: sa.Connection, work: Work, receiver: int, first: int, last: int) -> list[int]:
+    """Return the numbers of the post-backs in a range that name one of the people."""
+    within = (post_backs.c.receiver == receiver, post_backs.c.number.between(first, last))
+    numbers: set[int] = set()
+    queued = sa.select(erasure_queue).where(erasure_queue.c.request == work.request).subquery()
+    if work.identified_by in ("device_id", "user_id"):
+        column = post_backs.c[work.identified_by]
+        named = queued.c.number if work.identified_by == "device_id" else queued.c.identifier
+        query = sa.select(post_backs.c.number).where(*within, column.in_(sa.select(named)))
+        numbers.update(db.scalars(query))
+    unreadable = sa.select(post_backs.c.number, post_backs.c.body).where(
+        *within, sa.not_(post_backs.c.readable)
+    )
+    numbers.update(
+        row.number for row in db.execute(_streamed(unreadable, 1_000)) if _names(row.body, work.texts)
+    )
+    return sorted(numbers)
+
+
+def _lists(work: Work) -> list[tuple[str, Kind]]:
+    query = sa.select(suppression_lists.c.name, suppression_lists.c.kind).where(
+        suppression_lists.c.identified_by == work.identified_by
+    )
+    with work.database.read() as db:
+        return [(name, kind) for name, kind in db.execute(query)]
+
+
+def _names(body: bytes, texts: Sequence[str]) -> bool:
+    """Check whether a body contains an identifier: numbers as a whole, other texts anywhere."""
+    numbers = set(re.findall(rb"[0-9]+", body))
+    for text in texts:
+        if text.isascii() and text.isdigit():
+            if text.encode() in numbers:
+                return True
+        elif text.encode() in body or json.dumps(text)[1:-1].encode() in body:
+            return True
+    return False
+
+
+def _body_without(body: bytes, texts: Sequence[str]) -> bytes:
+    """Return the JSON of a request without some people in its lists. If they are named elsewhere too, nothing stays."""
+    if not _names(body, texts):
+        return body
+    names = set(texts)
+    try:
+        members = json.loads(body)
+    except (ValueError, RecursionError):
+        return _NOTHING
+    cleaned = {name: _value_without(value, names) for name, value in members.items()}
+    written = json.dumps(cleaned, ensure_ascii=False, separators=(",", ":")).encode()
+    return _NOTHING if _names(written, texts) else written
+
+
+def _value_without(value: Any, names: Collection[str]) -> Any:
+    """Return a member's value without the people: entries of a list, or keys of an object."""
+    if isinstance(value, list):
+        return [each for each in value if isinstance(each, bool) or str(each) not in names]
+    if isinstance(value, dict):
+        return {key: each for key, each in value.items() if key not in names}
+    return value

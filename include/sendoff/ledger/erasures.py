@@ -1,0 +1,362 @@
+"""Erasure: removes people from everything that the ledger holds, in small transactions that can stop at any line.
+
+A request first stores the identifiers in a queue, and a keyed hash of each in ``erased``. From then on, no launch that
+is frozen contains these people. The steps then run one after the other. Each is repeated if it was interrupted, and
+finds nothing more to do in the parts that were finished:
+
+.. code-block:: text
+
+    launches ....... segments, template values, own requests, suppressed recipients, groups
+    (the version of the erasures goes up: what was derived from the old segments is not stored any more)
+    results ........ totals of post-backs, recipients withheld at a claim, verdicts
+    post-backs ..... the rows that name these people, whether aggregated or not
+    lists .......... uploaded lists, the suppression list
+    end ............ the queue is emptied
+
+A dispatch keeps its key and its fingerprint, so that nothing is sent again. A request whose recipients are all gone is
+never made. A row in ``audiences`` counts the erased recipients of its launch.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.audience import Entry, KeyedHash, KnownPeople, as_kinds, is_whole_number
+from sendoff.audience.identifiers import Identifiers, Kind, empty
+from sendoff.errors import AudienceError, SettingsError
+from sendoff.ledger import erasure_steps as steps
+from sendoff.ledger.audit_log import Decision, append_decision
+from sendoff.ledger.database import Database
+from sendoff.ledger.erasure_state import raise_version, version_of
+from sendoff.ledger.schema import (
+    audiences,
+    erased,
+    erasure_queue,
+    erasure_state,
+    erasures,
+    launches,
+    reports,
+)
+from sendoff.settings import load_settings
+from sendoff.states import DecisionKind
+
+_ROWS_AT_ONCE = 500
+_IS_NEEDED = (
+    "SENDOFF_ERASURE_SECRET is not set, but people were erased from this ledger. Set it to the secret that was used "
+    "then, so that they are recognised"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """One request to erase people, without their identifiers."""
+
+    request: int
+    identified_by: str
+    people: int
+    who: str
+    why: str
+    requested_at: datetime
+    step: str  # the step that comes next
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedPeople:
+    """The people who were erased before a moment, by column and kind, known by their hashes only.
+
+    ``version``: changes when people are erased; a launch or total that was made from an older one is not stored.
+    """
+
+    version: int
+    by_column: Mapping[tuple[str, Kind], KnownPeople] = field(default_factory=dict, repr=False)
+
+    def among(self, identified_by: str, identifiers: Identifiers) -> Identifiers:
+        """Return the members of a set who were erased."""
+        known = self.by_column.get((identified_by, identifiers.kind))
+        return known.among(identifiers) if known else empty(identifiers.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The keyed hash of one erased identifier, as the ledger and the erasure log keep it."""
+
+    identified_by: str
+    kind: Kind
+    entry: Entry
+
+
+class Erasures:
+    """The erasures of a ledger. ``secret``: default: the setting ``erasure_secret``."""
+
+    def __init__(self, database: Database, secret: str | None = None) -> None:
+        self._database = database
+        self._given = secret
+
+    def hashes(self, identified_by: str, identifiers: Iterable[int | str]) -> list[Remembered]:
+        """Return what is remembered of identifiers. Raise SettingsError without a usable secret."""
+        secret = self._secret()
+        if secret is None:
+            raise SettingsError(
+                "SENDOFF_ERASURE_SECRET is not set. Set it to a secret of at least 32 characters that you keep for as "
+                "long as the ledger; make one with: openssl rand -hex 32"
+            )
+        return [
+            Remembered(identified_by, kind, entry)
+            for kind, people in _checked(identified_by, identifiers).items()
+            for entry in KeyedHash(secret, identified_by, kind).entries(people)
+        ]
+
+    def request(
+        self, identified_by: str, identifiers: Iterable[int | str], *, who: str, why: str, now: datetime
+    ) -> Erasure:
+        """Store a request to erase people, and return it; :meth:`advance` then does the work.
+
+        Raise SettingsError if the secret is missing, or is not the one that this ledger was used with.
+        """
+        people = sorted({str(each) for each in identifiers})
+        remembered = self.hashes(identified_by, people)
+        with self._database.write() as db:
+            self._check_secret(db)
+            values = {
+                "identified_by": identified_by,
+                "people": len(people),
+                "who": who,
+                "why": why,
+                "requested_at": now,
+                "step": _STEPS[0].name,
+                "position": "",
+            }
+            request = db.execute(sa.insert(erasures).returning(erasures.c.request), values).scalar_one()
+            queued = [
+                {
+                    "request": request,
+                    "identifier": each,
+                    "number": int(each) if is_whole_number(each) else None,
+                }
+                for each in people
+            ]
+            for rows in _in_parts(queued):
+                db.execute(sa.insert(erasure_queue), rows)
+            self._remember(db, remembered, now)
+            detail = {"request": request, "people": len(people), "identified_by": identified_by}
+            append_decision(db, Decision(None, DecisionKind.ERASURE, who, why, now, detail))
+        return self.get(request)
+
+    def remember(self, remembered: Iterable[Remembered], now: datetime) -> int:
+        """Store hashes of people who were erased elsewhere, and return how many are new."""
+        with self._database.write() as db:
+            self._check_secret(db)
+            return self._remember(db, remembered, now)
+
+    def get(self, request: int) -> Erasure:
+        """Return a request."""
+        with self._database.read() as db:
+            return Erasure(*db.execute(_ERASURES.where(erasures.c.request == request)).one())
+
+    def pending(self) -> list[Erasure]:
+        """Return the requests that are not finished, oldest first."""
+        query = _ERASURES.where(erasures.c.finished_at.is_(None)).order_by(erasures.c.request)
+        with self._database.read() as db:
+            return [Erasure(*row) for row in db.execute(query)]
+
+    def advance(self, request: int, now: datetime) -> bool:
+        """Do the next part of a request: one launch, or some post-backs. Return False once it is finished.
+
+        It is safe to stop at any moment, and to run in several processes at once.
+        """
+        with self._database.read() as db:
+            row = db.execute(sa.select(erasures).where(erasures.c.request == request)).one()
+            if row.finished_at is not None:
+                return False
+            queued = sa.select(erasure_queue.c.identifier).where(erasure_queue.c.request == request)
+            people = list(db.scalars(queued))
+        names = [step.name for step in _STEPS]
+        number = names.index(row.step)
+        work = steps.Work(
+            self._database, request, row.identified_by, as_kinds(row.identified_by, people), tuple(people)
+        )
+        position = _STEPS[number].run(work, row.position)
+        if position is None and number == len(_STEPS) - 1:
+            self._finish(request, now)
+            return False
+        values = {"position": position}
+        if position is None:
+            values = {"step": names[number + 1], "position": ""}
+        with self._database.write() as db:
+            # Another process may have been faster; its position stays.
+            db.execute(
+                sa.update(erasures)
+                .where(
+                    erasures.c.request == request,
+                    erasures.c.step == row.step,
+                    erasures.c.position == row.position,
+                )
+                .values(values)
+            )
+        return True
+
+    def _finish(self, request: int, now: datetime) -> None:
+        with self._database.write() as db:
+            finished = db.execute(
+                sa.update(erasures)
+                .where(erasures.c.request == request, erasures.c.finished_at.is_(None))
+                .values(finished_at=now)
+            )
+            if not finished.rowcount:
+                return
+            row = db.execute(sa.select(erasures).where(erasures.c.request == request)).one()
+            db.execute(sa.delete(erasure_queue).where(erasure_queue.c.request == request))
+            detail = {"request": request, "people": row.people, "identified_by": row.identified_by}
+            append_decision(db, Decision(None, DecisionKind.ERASED, row.who, row.why, now, detail))
+
+    def people(self) -> ErasedPeople:
+        """Return the people who were erased so far. Raise SettingsError if there are some and the secret is missing."""
+        with self._database.read() as db:
+            version = version_of(db)
+            rows = db.execute(
+                sa.select(erased.c.identified_by, erased.c.kind, erased.c.digest, erased.c.bucket)
+            ).all()
+            if not rows:
+                return ErasedPeople(version)
+            secret = self._secret()
+            if secret is None:
+                raise SettingsError(_IS_NEEDED)
+            _compare_secret(db, secret)
+        by_column: dict[tuple[str, Kind], list[Entry]] = {}
+        for identified_by, kind, digest, bucket in rows:
+            by_column.setdefault((identified_by, kind), []).append(Entry(digest, bucket))
+        return ErasedPeople(
+            version,
+            {key: KnownPeople.of(KeyedHash(secret, *key), entries) for key, entries in by_column.items()},
+        )
+
+    def reported_before(self) -> list[str]:
+        """Return the keys of the launches that lost recipients since their newest report was made."""
+        query = (
+            sa.select(launches.c.launch_key)
+            .join(audiences, audiences.c.launch_key == launches.c.launch_key)
+            .join(reports, reports.c.launch_key == launches.c.launch_key)
+            .where(audiences.c.erased > 0, launches.c.revision != reports.c.revision)
+            .order_by(launches.c.created_at, launches.c.launch_key)
+        )
+        with self._database.read() as db:
+            return list(db.scalars(query))
+
+    def version(self) -> int:
+        """Return the version of the erasures."""
+        with self._database.read() as db:
+            return version_of(db)
+
+    def restored(self) -> dict[str, set[str]]:
+        """Return the identifiers in the ledger whose people were erased: column -> identifiers as text.
+
+        There are some after an older backup was restored and :meth:`remember` got the erasure log.
+        """
+        known = self.people()
+        found: dict[str, set[str]] = {}
+        for (identified_by, kind), people in known.by_column.items():
+            for identifiers in steps.every_set(self._database, identified_by, kind):
+                found.setdefault(identified_by, set()).update(map(str, people.among(identifiers)))
+            found.setdefault(identified_by, set()).update(
+                steps.in_rows(self._database, identified_by, kind, people)
+            )
+        return {column: people for column, people in found.items() if people}
+
+    def reclaim(self) -> list[str]:
+        """Rewrite the database files so that they contain no bytes of deleted rows, and return the statements.
+
+        It takes as long as copying the ledger. On SQLite, nothing can be stored meanwhile. On PostgreSQL, each table
+        is locked while it is rewritten.
+        """
+        return self._database.rewrite_files(steps.TABLES)
+
+    def _secret(self) -> str | None:
+        if self._given is not None:
+            return self._given
+        secret = load_settings(["erasure_secret"]).erasure_secret
+        return secret.get_secret_value() if secret else None
+
+    def _check_secret(self, db: sa.Connection) -> None:
+        """Compare the secret with the one that this ledger was used with. Remember it if it is the first."""
+        secret = self._secret()
+        if secret is None:
+            raise SettingsError(_IS_NEEDED)
+        raise_version(db)
+        first = erasure_state.c.secret_check.is_(None)
+        db.execute(sa.update(erasure_state).where(first).values(secret_check=_check_of(secret)))
+        _compare_secret(db, secret)
+
+    def _remember(self, db: sa.Connection, remembered: Iterable[Remembered], now: datetime) -> int:
+        rows = [
+            {
+                "identified_by": each.identified_by,
+                "kind": each.kind,
+                "digest": each.entry.digest,
+                "bucket": each.entry.bucket,
+                "erased_at": now,
+            }
+            for each in remembered
+        ]
+        before = db.scalar(sa.select(sa.func.count()).select_from(erased)) or 0
+        for part in _in_parts(rows):
+            db.execute(self._database.insert_or_ignore(erased), part)
+        return (db.scalar(sa.select(sa.func.count()).select_from(erased)) or 0) - before
+
+
+def _later(work: steps.Work, _position: str) -> str | None:
+    with work.database.write() as db:
+        raise_version(db)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A step of an erasure. ``run``: takes the position to continue from; returns the next one, or None at the end."""
+
+    name: str
+    run: Callable[[steps.Work, str], str | None]
+
+
+_STEPS = (
+    _Step("launches", steps.erase_launch),
+    _Step("version", _later),
+    _Step("results", steps.erase_results),
+    _Step("post_backs", steps.erase_post_backs),
+    _Step("lists", steps.erase_lists),
+)
+
+_ERASURES = sa.select(*(erasures.c[name] for name in Erasure.__slots__))
+
+
+def _check_of(secret: str) -> str:
+    return hmac.digest(secret.encode(), b"the secret of this ledger", "sha256").hex()
+
+
+def _compare_secret(db: sa.Connection, secret: str) -> None:
+    known = db.scalar(sa.select(erasure_state.c.secret_check))
+    if known is not None and not hmac.compare_digest(known, _check_of(secret)):
+        raise SettingsError(
+            "SENDOFF_ERASURE_SECRET is not the secret that this ledger was used with. Set it to that secret. It cannot "
+            "be changed, because the erased people would not be recognised any more"
+        )
+
+
+def _checked(identified_by: str, identifiers: Iterable[int | str]) -> dict[Kind, Identifiers]:
+    texts = [str(each) for each in identifiers]
+    for number, text in enumerate(texts, start=1):
+        if not text.strip():
+            raise AudienceError(f"identifier {number} is blank. Use the {identified_by} of a person")
+        if identified_by == "device_id" and not is_whole_number(text):
+            raise AudienceError(f"identifier {number} is not a whole number. Use device IDs")
+    return as_kinds(identified_by, texts)
+
+
+def _in_parts(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]:
+    return (rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE))

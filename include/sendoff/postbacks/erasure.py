@@ -1,0 +1,142 @@
+"""Erase people on request, continue interrupted erasures, and bring a restored ledger up to date."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sendoff.audience import Entry
+from sendoff.errors import SettingsError
+from sendoff.ledger import Erasure, Ledger, Remembered
+from sendoff.postbacks.reconcile import reconcile_launch
+from sendoff.settings import load_settings
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """The result of erasures. ``reports``: how many reports were made again."""
+
+    requests: int
+    people: int
+    reports: int
+
+
+def forget(
+    ledger: Ledger,
+    identifiers: Iterable[int | str],
+    *,
+    identified_by: str,
+    who: str,
+    reason: str,
+    now: datetime | None = None,
+    log: Path | None = None,
+) -> Erased:
+    """Erase people from a ledger, and return how many. The identifiers must be all that the ledger may know them by.
+
+    ``identified_by``: their column in audience queries, such as ``device_id``. ``log``: the erasure log; default: the
+    setting of this name. It gets the hashes before anything else happens. If this is interrupted,
+    :func:`continue_erasures` finishes it.
+
+    Raise SettingsError without an erasure secret, or if the log cannot be written. Raise AudienceError if an identifier
+    is blank, or not a whole number as a device ID.
+    """
+    moment = now or datetime.now(UTC)
+    people = sorted({str(each) for each in identifiers})
+    if not people:
+        return Erased(0, 0, 0)
+    remembered = ledger.erasures.hashes(identified_by, people)
+    if (file := log or _log_of_settings()) is not None:
+        append_to_log(file, remembered, moment)
+    request = ledger.erasures.request(identified_by, people, who=who, why=reason, now=moment)
+    _log.info("erasure %d: %d people", request.request, request.people)
+    return _carry_out(ledger, [request], moment)
+
+
+def continue_erasures(ledger: Ledger, *, now: datetime | None = None) -> Erased:
+    """Finish the erasures that were interrupted, oldest first."""
+    return _carry_out(ledger, ledger.erasures.pending(), now or datetime.now(UTC))
+
+
+def replay_erasures(ledger: Ledger, file: Path, *, who: str, now: datetime | None = None) -> Erased:
+    """Erase the people of an erasure log from a ledger, such as one that was restored from a backup.
+
+    The log has no identifiers: each member of each stored set is compared with its hashes.
+    """
+    moment = now or datetime.now(UTC)
+    ledger.erasures.remember(read_log(file), moment)
+    requests = [
+        ledger.erasures.request(column, people, who=who, why="replayed from the erasure log", now=moment)
+        for column, people in ledger.erasures.restored().items()
+    ]
+    return _carry_out(ledger, [*ledger.erasures.pending()] if requests else [], moment)
+
+
+def append_to_log(file: Path, remembered: Iterable[Remembered], now: datetime) -> None:
+    """Append hashes to an erasure log, and wait until they are on the disk."""
+    lines = [
+        json.dumps(
+            {
+                "identified_by": each.identified_by,
+                "kind": each.kind,
+                "digest": each.entry.digest,
+                "bucket": each.entry.bucket,
+                "erased_at": now.isoformat(),
+            }
+        )
+        for each in remembered
+    ]
+    try:
+        with os.fdopen(os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a") as log:
+            log.write("".join(f"{line}\n" for line in lines))
+            log.flush()
+            os.fsync(log.fileno())
+    except OSError as error:
+        raise SettingsError(
+            f"the erasure log {file} cannot be written: {error.strerror}. Nothing was erased"
+        ) from None
+
+
+def read_log(file: Path) -> Iterator[Remembered]:
+    """Yield the hashes in an erasure log. A last line that was cut off is skipped."""
+    try:
+        lines = file.read_text().splitlines(keepends=True)
+    except OSError as error:
+        raise SettingsError(f"the erasure log {file} cannot be read: {error.strerror}") from None
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line)
+            yield Remembered(
+                entry["identified_by"], entry["kind"], Entry(entry["digest"], int(entry["bucket"]))
+            )
+        except (ValueError, KeyError, TypeError):
+            if line.endswith("\n"):
+                raise SettingsError(f"{file}, line {number}: this is no line of an erasure log") from None
+
+
+def _log_of_settings() -> Path | None:
+    file = load_settings(["erasure_log"]).erasure_log
+    return Path(file) if file else None
+
+
+def _carry_out(ledger: Ledger, requests: Iterable[Erasure], now: datetime) -> Erased:
+    done = people = 0
+    for request in requests:
+        while ledger.erasures.advance(request.request, now):
+            pass
+        done, people = done + 1, people + request.people
+    return Erased(done, people, _report_again(ledger, now) if done else 0)
+
+
+def _report_again(ledger: Ledger, now: datetime) -> int:
+    """Make the reports of launches again that lost recipients, so that each shows them as erased."""
+    stale = ledger.erasures.reported_before()
+    for launch_key in stale:
+        reconcile_launch(ledger, launch_key, now=now)
+    return len(stale)

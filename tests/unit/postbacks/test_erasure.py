@@ -1,0 +1,690 @@
+"""Erasure: nothing in the ledger names an erased person, figures add up, and nothing is sent because of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sendoff.audience import KeyedHash, KnownPeople, Segment, read_template_values
+from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, integers, strings
+from sendoff.errors import AudienceError, ConflictError, SettingsError
+from sendoff.launch import NewRequest, prepare_request, suppression
+from sendoff.ledger import Ledger
+from sendoff.ledger.erasure_steps import TABLES
+from sendoff.ledger.schema import (
+    audiences,
+    decisions,
+    erased,
+    erasure_queue,
+    metadata,
+    parked_post_backs,
+    post_backs,
+    segments,
+)
+from sendoff.ledger.suppressions import NewSuppression
+from sendoff.postbacks import aggregate, continue_erasures, forget, reconcile_launch, replay_erasures
+from sendoff.postbacks.erasure import append_to_log
+from sendoff.report import as_text, describe_launch
+from sendoff.service.postbacks import PostBack
+from sendoff.states import Accepted, DispatchState, NotProcessed
+
+from ...examples import examples
+from ...factories import KEY, LEASE, NOW, PERIOD, make_audience, make_launch, post_back, send, store
+
+SECRET = "the secret of these tests, which is long enough"
+PEOPLE = range(1_000_001, 1_000_041)  # numbers that hardly occur in other columns
+GONE = [1_000_003, 1_000_011, 1_000_022, 1_000_038]
+ROWS = {"who": "anna", "reason": "asked by letter", "now": NOW}
+
+HANDLED = {
+    ("audience_groups", "identifiers"),
+    ("dispatch_totals", "delivered"),
+    ("dispatch_totals", "engaged"),
+    ("erasure_queue", "identifier"),
+    ("erasure_queue", "number"),
+    ("post_backs", "body"),
+    ("post_backs", "device_id"),
+    ("post_backs", "profile_id"),
+    ("post_backs", "send_id"),
+    ("post_backs", "user_id"),
+    ("segments", "body"),
+    ("segments", "identifiers"),
+    ("segments", "template_values"),
+    ("suppressed", "identifiers"),
+    ("suppression_list_chunks", "identifiers"),
+    ("suppressions", "identifier"),
+    ("verdicts", "identifiers"),
+    ("withheld", "identifiers"),
+}
+"""The columns that may name a person. Erasure removes the person from each of them."""
+
+TEXTS = {
+    "attempts": {"worker"},
+    "audience_groups": {"name", "value"},
+    "audiences": {"identified_by", "fingerprint"},
+    "comparisons": {"what"},
+    "daily_recipients": {"connection"},
+    "decisions": {"who", "why"},
+    "dispatches": {"time_zone", "worker"},
+    "erasures": {"identified_by", "who", "why", "position"},
+    "erased": {"identified_by"},
+    "feed_states": {"connection", "platform", "why"},
+    "launches": {"connection", "campaign", "partition", "definition"},
+    "not_launched": {"campaign", "title", "partition", "why"},
+    "outcomes": {"reason"},
+    "pauses": {"scope", "who", "why"},
+    "rate_limits": {"connection"},
+    "receivers": {"name"},
+    "segments": {"language", "variant", "time_zone", "fingerprint"},
+    "suppressed": {"reason"},
+    "suppression_list_chunks": {"name"},
+    "suppression_lists": {"name", "identified_by", "uploaded_by"},
+    "suppressions": {"scope", "identified_by", "source", "reason", "author", "removed_by"},
+}
+"""The columns of free text that name no recipient."""
+
+
+@pytest.fixture(autouse=True)
+def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", SECRET)
+
+
+def test_each_column_that_may_name_a_person_is_erased() -> None:
+    """A new column must be added to one of the two lists; in the first case, also to the erasure."""
+    undecided = {
+        (table.name, column.name)
+        for table in metadata.sorted_tables
+        for column in table.columns
+        if isinstance(column.type, sa.LargeBinary)
+        or type(column.type) is sa.Text
+        or column.name in ("device_id", "profile_id", "send_id", "number" if table is erasure_queue else "")
+    }
+    assert undecided == HANDLED | {(table, name) for table, names in TEXTS.items() for name in names}
+    assert {table for table, _ in HANDLED} == {table.name for table in TABLES}
+
+
+def make_everything(ledger: Ledger, people: Identifiers) -> list[str]:
+    """Fill each table of the ledger with these forty people, and return the dispatch keys."""
+    members = list(people)
+    values = pa.table(
+        {"name": pa.array([f"name of {each}" for each in members], pa.large_string())},
+        schema=pa.schema([pa.field("name", pa.large_string(), metadata={"holds": "text"})]),
+    )
+    parts = [
+        Segment(part, template_values=_stream(values.slice(place * 8, 8)), wave=1 + (place == 3))
+        for place, part in enumerate(_of(people, members[:32]).slices(8))
+    ]
+    make_launch(
+        ledger,
+        segments=parts,
+        audience=make_audience(
+            _of(people, members[:36]),
+            groups={"platform": {"email": _of(people, members[:30]), "sms": _of(people, members[20:])}},
+            dropped={"exclude": 4},
+            rows=40,
+        ),
+        suppressed={"holdout": _of(people, members[32:36]), "exclude": _of(people, members[36:])},
+    )
+    name = "device_id" if people.kind == "integer" else "user_id"
+    of_everyone = NewSuppression("account", name, source="csv", author="anna")
+    ledger.suppressions.add(of_everyone, [members[21]], NOW)
+    keys = send(ledger, KEY, Accepted(200, 17), Accepted(200, 17), None)
+    early = [post_back(keys[0], "delivery", each) for each in members[:8]]
+    early += [post_back(keys[0], "open", each) for each in members[:4]]
+    early += [post_back(keys[1], "delivery", each) for each in members[8:12]]
+    early += [post_back("f" * 32, "delivery", members[2])]  # parked: the ledger has no such dispatch
+    early += [unreadable(keys[0], f"broken {members[2]}")]
+    store(ledger, *early)
+    ledger.suppression_lists.store("complained", name, people, "anna", NOW)
+    ledger.suppressions.add(
+        NewSuppression("topic:news", name, source="csv", author="anna"), [members[2], members[5]], NOW
+    )
+    reconcile_launch(ledger, KEY, now=NOW)
+    store(ledger, post_back(keys[0], "open", members[2]), post_back(keys[1], "delivery", members[10]))
+    return keys
+
+
+def unreadable(key: str, words: str) -> Any:
+    return PostBack.received("delivery", key, NOW, words.encode())
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _of(people: Identifiers, members: Any) -> Identifiers:
+    return integers(members) if people.kind == "integer" else strings(members)
+
+
+def named_in(ledger: Ledger, people: Identifiers) -> set[tuple[str, str]]:
+    """Return the columns that name one of these people, after decoding every value of every table."""
+    texts = {str(each) for each in people}
+    found = set()
+    with ledger._database.read() as db:
+        for table in metadata.sorted_tables:
+            for row in db.execute(sa.select(table)).mappings():
+                for column, value in row.items():
+                    if _names(value, column, people, texts):
+                        found.add((table.name, column))
+    return found
+
+
+def _names(value: Any, column: str, people: Identifiers, texts: set[str]) -> bool:
+    if isinstance(value, bytes) and column in ("identifiers", "delivered", "engaged"):
+        return len(from_bytes(people.kind, value) & people) > 0
+    if isinstance(value, bytes) and column == "template_values":
+        value = json.dumps([str(each) for each in read_template_values(value)])
+    if isinstance(value, bytes):
+        return any(text.encode() in value for text in texts)
+    if isinstance(value, int):
+        return str(value) in texts
+    return value is not None and any(text in str(value) for text in texts)
+
+
+def as_texts(people: Any) -> Identifiers:
+    return strings([f"person-{each}@example.com" for each in people])
+
+
+@pytest.mark.promise("erased/gone")
+@pytest.mark.parametrize("kind", ["integer", "string"])
+def test_nothing_names_an_erased_person(ledger: Ledger, kind: Kind) -> None:
+    """Every set, list, template value, verdict, and post-back of the person is gone; others stay."""
+    people, gone = (
+        (integers(PEOPLE), integers(GONE)) if kind == "integer" else (as_texts(PEOPLE), as_texts(GONE))
+    )
+    make_everything(ledger, people)
+    before = named_in(ledger, gone)
+    assert before >= HANDLED - {
+        ("segments", "body"),
+        *{("erasure_queue", "identifier"), ("erasure_queue", "number")},
+        *{("post_backs", name) for name in ("device_id", "profile_id", "user_id", "send_id")},
+    }
+    column = "device_id" if kind == "integer" else "user_id"
+    done = forget(ledger, gone, identified_by=column, **ROWS)
+    assert (done.requests, done.people, done.reports) == (1, 4, 1)
+    assert named_in(ledger, gone) == set()
+    others = people - gone  # type: ignore[operator]
+    assert ledger.launches.audience(KEY) == _of(people, list(people)[:36]) - gone  # type: ignore[operator]
+    assert ledger.suppression_lists.get("complained")[1] == others
+    assert ledger.suppression_lists.get("complained")[0].size == 36
+    assert len(ledger.suppressions.of_person(column, list(people)[5])) == 1
+
+
+def test_template_values_stay_with_their_recipients(ledger: Ledger) -> None:
+    make_everything(ledger, integers(PEOPLE))
+    forget(ledger, GONE, identified_by="device_id", **ROWS)
+    with ledger._database.read() as db:
+        for row in db.execute(sa.select(segments)):
+            people = from_bytes("integer", row.identifiers)
+            assert row.size == len(people)
+            names = [each["name"] for each in read_template_values(row.template_values)]
+            assert names == [f"name of {each}" for each in people]
+
+
+@pytest.mark.promise("erased/sums")
+def test_the_report_counts_the_erased_and_adds_up(ledger: Ledger) -> None:
+    make_everything(ledger, integers(PEOPLE))
+    before = reconcile_launch(ledger, KEY, now=NOW)
+    forget(ledger, GONE, identified_by="device_id", **ROWS)
+    figures = ledger.verdicts.figures(KEY)
+    assert (figures.audience, figures.erased) == (36, 3)  # one of the four was excluded before
+    assert (figures.unaccounted_identifiers, figures.unaccounted_rows) == (0, 0)
+    assert figures.post_backs == before.post_backs
+    assert figures.anomalies["duplicate"] == before.anomalies["duplicate"]
+    assert figures.anomalies["unexpected"] == before.anomalies["unexpected"]
+    text = as_text(describe_launch(figures))
+    assert "erased" in text
+    assert "DOES NOT ADD UP" not in text
+    assert {name: len(members) for name, members in ledger.verdicts.sets(KEY).items()} == {
+        name: count for name, count in figures.verdicts.items() if name in ledger.verdicts.sets(KEY)
+    }
+
+
+@pytest.mark.promise("erased/unsent")
+def test_nothing_is_sent_because_of_an_erasure(ledger: Ledger) -> None:
+    """Dispatches keep their keys and states; a planned one goes without the person, or not at all."""
+    keys = make_everything(ledger, integers(PEOPLE))
+    before = {each.dispatch_key: each.state for each in ledger.dispatch_queries.of_launch(KEY)}
+    in_segment_four = list(PEOPLE)[24:32]
+    forget(ledger, [*GONE, *in_segment_four], identified_by="device_id", **ROWS)
+    after = {each.dispatch_key: each.state for each in ledger.dispatch_queries.of_launch(KEY)}
+    assert after == before
+    assert ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE) is None
+    (last,) = set(after) - set(keys)
+    states = {each.dispatch_key: each.state for each in ledger.dispatch_queries.of_launch(KEY)}
+    assert states[last] in (DispatchState.SUPPRESSED, DispatchState.PLANNED)
+
+
+def test_a_planned_request_goes_without_the_erased(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2, 3, 4, 5], size=2)
+    forget(ledger, [2, 5], identified_by="device_id", **ROWS)
+    claims = []
+    while claim := ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE):
+        claims.append(list(claim.content.identifiers or ()))
+        ledger.dispatches.record(claim, Accepted(200, 17), NOW)
+    assert claims == [[1], [3, 4]]
+    assert ledger.dispatch_queries.states(KEY) == {DispatchState.ACCEPTED: 2, DispatchState.SUPPRESSED: 1}
+
+
+def test_a_claimed_request_that_was_not_processed_is_sent_again_without_the_erased(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2, 3])
+    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    forget(ledger, [2], identified_by="device_id", **ROWS)
+    ledger.dispatches.record(claim, NotProcessed("the service was down"), NOW)
+    again = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert again is not None
+    assert again.dispatch_key == claim.dispatch_key
+    assert list(again.content.identifiers or ()) == [1, 3]
+
+
+@pytest.mark.promise("erased/late")
+def test_a_late_post_back_of_an_erased_person_is_not_kept(ledger: Ledger) -> None:
+    make_launch(ledger, [1_000_001, 1_000_002, 1_000_003])
+    (key,) = send(ledger, KEY, Accepted(200, 17))
+    forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
+    store(
+        ledger,
+        post_back(key, "delivery", 1_000_001),
+        post_back(key, "delivery", 1_000_002),
+        post_back(key, "open", 1_000_002),
+        post_back(key, "delivery", 7),
+    )
+    figures = reconcile_launch(ledger, KEY, now=NOW)
+    assert named_in(ledger, integers([1_000_002])) == set()
+    assert figures.post_backs == {"delivery": 3, "open": 1}
+    assert figures.anomalies["erased"] == 2
+    assert figures.anomalies["unexpected"] == 1
+    assert figures.anomalies["duplicate"] == 0
+    assert figures.unaccounted_identifiers == 0
+
+
+def test_post_backs_of_an_erased_person_that_wait_are_scrubbed_and_counted_later(ledger: Ledger) -> None:
+    make_launch(ledger, [1_000_001, 1_000_002])
+    send(ledger, KEY, None)  # a reply is awaited, so post-backs are parked
+    (dispatch,) = ledger.dispatch_queries.of_launch(KEY)
+    key = dispatch.dispatch_key
+    forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
+    store(ledger, post_back(key, "delivery", 1_000_002), post_back(key, "delivery", 1_000_001))
+    aggregate(ledger, now=NOW)
+    assert named_in(ledger, integers([1_000_002])) == set()
+
+
+def test_a_new_launch_leaves_the_erased_out(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2, 3])
+    forget(ledger, [2], identified_by="device_id", **ROWS)
+    audience = suppression._without_erased(ledger, make_audience(integers([1, 2, 4])))
+    assert list(audience.identifiers) == [1, 4]
+    assert audience.dropped == {"erased": 1}
+    assert audience.rows == len(audience.identifiers) + sum(audience.dropped.values())
+
+
+def test_a_launch_that_was_planned_before_an_erasure_is_not_frozen(ledger: Ledger) -> None:
+    version = ledger.erasures.version()
+    forget(ledger, [2], identified_by="device_id", **ROWS)
+    with pytest.raises(ConflictError, match="erased"):
+        make_launch(ledger, [1, 2, 3], known_erasures=version)
+    assert ledger.launches.find(KEY) is None
+
+
+def test_a_run_of_post_backs_that_was_read_before_an_erasure_is_not_stored(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The aggregation reads it again, so that the erased person does not come back with it."""
+    make_launch(ledger, [1_000_001, 1_000_002])
+    (key,) = send(ledger, KEY, Accepted(200, 17))
+    store(ledger, post_back(key, "delivery", 1_000_001), post_back(key, "delivery", 1_000_002))
+    store_run, calls = ledger.aggregates.store_run, []
+
+    def late(run: Any) -> bool:
+        if not calls:
+            forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
+        calls.append(run)
+        return store_run(run)
+
+    monkeypatch.setattr(ledger.aggregates, "store_run", late)
+    aggregate(ledger, now=NOW)
+    assert len(calls) == 2
+    assert named_in(ledger, integers([1_000_002])) == set()
+
+
+def test_verdicts_that_were_computed_before_an_erasure_are_not_stored(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_launch(ledger, [1_000_001, 1_000_002])
+    send(ledger, KEY, Accepted(200, 17))
+    store_verdicts, calls = ledger.verdicts.store, []
+
+    def late(*given: Any, **how: Any) -> None:
+        calls.append(given)
+        if len(calls) == 1:
+            forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
+        store_verdicts(*given, **how)
+
+    monkeypatch.setattr(ledger.verdicts, "store", late)
+    figures = reconcile_launch(ledger, KEY, now=NOW)
+    assert (figures.erased, figures.unaccounted_identifiers) == (1, 0)
+    assert named_in(ledger, integers([1_000_002])) == set()
+
+
+class BrokenOffError(Exception):
+    """Stands for a killed process."""
+
+
+@pytest.mark.promise("erased/gone")
+@pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.proof), 11])
+def test_an_erasure_that_breaks_off_at_any_statement_is_finished_by_the_next(
+    tmp_path: Path, migrated_file: Path, step: int
+) -> None:
+    gone = integers(GONE)
+    expected = None
+    full = shutil.copy(migrated_file, tmp_path / "full.db")
+    with closing(Ledger(f"sqlite:///{full}")) as ledger:
+        make_everything(ledger, integers(PEOPLE))
+    for point in range(1, 2_000, step):
+        file = Path(shutil.copy(full, tmp_path / f"{point}.db"))
+        with closing(Ledger(f"sqlite:///{file}")) as ledger:
+            ended = _forget_until(ledger, point)
+            if not ended and not ledger.erasures.pending():
+                forget(ledger, GONE, identified_by="device_id", **ROWS)
+            continue_erasures(ledger, now=NOW)
+            assert named_in(ledger, gone) == set(), f"at statement {point}"
+            figures = ledger.verdicts.figures(KEY)
+            found = (figures.audience, figures.erased, figures.unaccounted_identifiers, figures.verdicts)
+            expected = expected or found
+            assert found == expected, f"at statement {point}"
+        file.unlink()
+        if ended:
+            assert point > 30
+            return
+    pytest.fail("the erasure never ended")
+
+
+def _forget_until(ledger: Ledger, point: int) -> bool:
+    """Begin an erasure and break off at a statement. Return whether it ended before."""
+    statements = 0
+
+    def interrupt(*_: Any) -> None:
+        nonlocal statements
+        statements += 1
+        if statements == point:
+            raise BrokenOffError
+
+    engine = ledger._database._engine
+    sa.event.listen(engine, "before_cursor_execute", interrupt)
+    try:
+        forget(ledger, GONE, identified_by="device_id", **ROWS)
+    except BrokenOffError:
+        return False
+    finally:
+        sa.event.remove(engine, "before_cursor_execute", interrupt)
+    return True
+
+
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(25), deadline=None
+)
+@given(data=st.data())
+def test_figures_add_up_whatever_is_erased_when(
+    tmp_path: Path, migrated_file: Path, data: st.DataObject
+) -> None:
+    people = list(range(1, 13))
+    file = shutil.copy(migrated_file, tmp_path / "ledger.db")
+    with closing(Ledger(f"sqlite:///{file}")) as ledger:
+        make_launch(
+            ledger,
+            segments=[Segment(part) for part in integers(people[:10]).slices(4)],
+            audience=make_audience(integers(people)),
+            suppressed={"holdout": integers(people[10:])},
+        )
+        keys = send(ledger, KEY, Accepted(200, 17), Accepted(200, 17))
+        acts = data.draw(
+            st.lists(st.sampled_from(["post back", "erase", "report", "aggregate"]), max_size=12)
+        )
+        for act in acts:
+            if act == "post back":
+                kind = data.draw(st.sampled_from(["delivery", "open"]))
+                who = data.draw(st.sampled_from([*people, 99]))
+                store(ledger, post_back(data.draw(st.sampled_from(keys)), kind, who))
+            elif act == "erase":
+                some = data.draw(st.lists(st.sampled_from([*people, 99]), min_size=1, max_size=4))
+                forget(ledger, some, identified_by="device_id", **ROWS)
+            elif act == "report":
+                reconcile_launch(ledger, KEY, now=NOW)
+            else:
+                aggregate(ledger, now=NOW)
+        figures = reconcile_launch(ledger, KEY, now=NOW)
+        assert (figures.unaccounted_identifiers, figures.unaccounted_rows) == (0, 0)
+        assert all(count >= 0 for count in figures.anomalies.values())
+        assert sum(figures.not_sent_because.values()) == figures.verdicts["not_sent"]
+        sent = sum(figures.post_backs.values())
+        assert sent == sum(act == "post back" for act in acts)
+    Path(file).unlink()
+
+
+@pytest.mark.promise("erased/restored")
+def test_a_restored_ledger_is_brought_up_to_date_from_the_log(ledger: Ledger, tmp_path: Path) -> None:
+    log = tmp_path / "erasures.jsonl"
+    make_everything(ledger, integers(PEOPLE))
+    lines = ledger.erasures.hashes("device_id", GONE)
+    append_to_log(log, lines, NOW)
+    assert not any(str(each) in log.read_text() for each in GONE)
+    assert log.stat().st_mode & 0o777 == 0o600
+    done = replay_erasures(ledger, log, who="anna", now=NOW)
+    assert done.people == len(GONE)
+    assert named_in(ledger, integers(GONE)) == set()
+    assert ledger.verdicts.figures(KEY).unaccounted_identifiers == 0
+    assert replay_erasures(ledger, log, who="anna", now=NOW).people == 0
+
+
+def test_each_erasure_is_in_the_log_before_anything_else_happens(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "missing" / "erasures.jsonl"
+    monkeypatch.setenv("SENDOFF_ERASURE_LOG", str(log))
+    with pytest.raises(SettingsError, match="Nothing was erased"):
+        forget(ledger, [5], identified_by="device_id", **ROWS)
+    assert ledger.erasures.pending() == []
+    log.parent.mkdir()
+    forget(ledger, [5], identified_by="device_id", **ROWS)
+    assert len(log.read_text().splitlines()) == 1
+
+
+def test_the_audit_log_names_the_act_and_not_the_person(ledger: Ledger) -> None:
+    make_everything(ledger, integers(PEOPLE))
+    ledger.persons.export("device_id", GONE[0], who="bert", why="asked", now=NOW)
+    forget(ledger, GONE, identified_by="device_id", **ROWS)
+    with ledger._database.read() as db:
+        rows = db.execute(sa.select(decisions).order_by(decisions.c.id)).all()
+    acts = [row for row in rows if row.kind in ("exported", "erasure", "erased")]
+    assert [(row.kind, row.who) for row in acts] == [
+        ("exported", "bert"),
+        ("erasure", "anna"),
+        ("erased", "anna"),
+    ]
+    assert acts[1].detail == {"request": 1, "people": 4, "identified_by": "device_id"}
+
+
+def test_the_export_has_everything_about_one_person(ledger: Ledger) -> None:
+    make_everything(ledger, integers(PEOPLE))
+    found = ledger.persons.export("device_id", GONE[0], who="bert", why="asked", now=NOW)
+    (launch,) = found["launches"]
+    assert launch["template_values"] == {"name": f"name of {GONE[0]}"}
+    assert launch["groups"] == {"platform": ["email"]}
+    assert launch["status"]["verdict"] == "engaged"
+    assert [each["kind"] for each in found["post_backs"]] == ["delivery", "open", "delivery", "open"]
+    assert found["lists"] == ["complained"]
+    assert [each["scope"] for each in found["suppressions"]] == ["topic:news"]
+    json.dumps(found)
+    no_one = ledger.persons.export("device_id", 5, who="bert", why="asked", now=NOW)
+    assert not any(no_one[name] for name in ("launches", "post_backs", "lists", "suppressions"))
+
+
+def test_without_the_secret_nothing_is_erased_prepared_or_aggregated(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SENDOFF_ERASURE_SECRET")
+    with pytest.raises(SettingsError, match="SENDOFF_ERASURE_SECRET is not set"):
+        forget(ledger, [2], identified_by="device_id", **ROWS)
+    aggregate(ledger)  # no one was erased, so no secret is needed
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", SECRET)
+    forget(ledger, [2], identified_by="device_id", **ROWS)
+    monkeypatch.delenv("SENDOFF_ERASURE_SECRET")
+    with pytest.raises(SettingsError, match="people were erased from this ledger"):
+        aggregate(ledger)
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", f"another {SECRET}")
+    with pytest.raises(SettingsError, match="is not the secret that this ledger"):
+        aggregate(ledger)
+    with pytest.raises(SettingsError, match="is not the secret that this ledger"):
+        forget(ledger, [3], identified_by="device_id", **ROWS)
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", "short")
+    with pytest.raises(SettingsError, match="at least 32 characters"):
+        aggregate(ledger)
+
+
+@pytest.mark.parametrize("wrong", ["", "  ", "abc", "0", "-1", "007"])
+def test_an_identifier_that_cannot_be_one_is_an_error_that_does_not_quote_it(
+    ledger: Ledger, wrong: str
+) -> None:
+    with pytest.raises(AudienceError, match="identifier 1 is") as error:
+        forget(ledger, [wrong], identified_by="device_id", **ROWS)
+    assert not wrong.strip() or f"{wrong!r}" not in str(error.value)
+    assert ledger.erasures.pending() == []
+
+
+def test_a_request_of_your_own_loses_the_person_and_stays_the_same_request(ledger: Ledger) -> None:
+    body = {"title": "Hi", "email": 1, "device_ids": [1_000_001, 1_000_002]}
+    request = NewRequest(body=body, mode="create", name="own", request_key="a")
+    launch = prepare_request(ledger, request, period=PERIOD, now=NOW)
+    forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
+    assert named_in(ledger, integers([1_000_002])) == set()
+    again = prepare_request(ledger, request, period=PERIOD, now=NOW)
+    assert again.launch_key == launch.launch_key
+    claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    assert json.loads(claim.content.body or b"")["device_ids"] == [1_000_001]
+
+
+@pytest.mark.parametrize("recipients", [[1_000_002], [1_000_001, 1_000_002]])
+def test_a_request_of_your_own_that_names_the_person_elsewhere_is_not_made(
+    ledger: Ledger, recipients: list[int]
+) -> None:
+    body = {"title": "Hi 1000002", "email": 1, "device_ids": recipients}
+    request = NewRequest(body=body, mode="create", name="own", request_key="a")
+    launch = prepare_request(ledger, request, period=PERIOD, now=NOW)
+    forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
+    assert ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE) is None
+    assert ledger.dispatch_queries.states(launch.launch_key) == {DispatchState.SUPPRESSED: 1}
+    figures = reconcile_launch(ledger, launch.launch_key, now=NOW)
+    assert (figures.erased, figures.unaccounted_identifiers) == (1, 0)
+
+
+def test_people_whom_the_service_chose_are_erased_from_its_post_backs(ledger: Ledger) -> None:
+    make_launch(ledger)
+    (key,) = send(ledger, KEY, Accepted(200, 17))
+    store(ledger, post_back(key, "delivery", 1_000_001), post_back(key, "open", 1_000_002))
+    reconcile_launch(ledger, KEY, now=NOW)
+    forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
+    store(ledger, post_back(key, "delivery", 1_000_002, at=NOW + timedelta(minutes=1)))
+    figures = reconcile_launch(ledger, KEY, now=NOW)
+    assert (figures.audience, figures.erased, figures.verdicts["delivered"]) == (2, 1, 1)
+    assert figures.unaccounted_identifiers == 0
+    assert named_in(ledger, integers([1_000_002])) == set()
+
+
+def test_erasing_again_changes_nothing(ledger: Ledger) -> None:
+    make_everything(ledger, integers(PEOPLE))
+    forget(ledger, GONE, identified_by="device_id", **ROWS)
+    before = ledger.verdicts.figures(KEY)
+    assert forget(ledger, GONE, identified_by="device_id", **ROWS).reports == 0
+    assert ledger.verdicts.figures(KEY) == before
+
+
+@pytest.mark.promise("erased/bytes")
+def test_the_files_of_sqlite_have_no_byte_of_the_person_after_reclaiming(
+    tmp_path: Path, migrated_file: Path
+) -> None:
+    gone = as_texts(GONE)
+    file = Path(shutil.copy(migrated_file, tmp_path / "ledger.db"))
+    with closing(Ledger(f"sqlite:///{file}")) as ledger:
+        make_everything(ledger, as_texts(PEOPLE))
+        ledger.suppressions.add(
+            NewSuppression("account", "user_id", source="csv", author="anna"), list(gone), NOW
+        )
+        assert any(_bytes_of(file, gone))
+        forget(ledger, gone, identified_by="user_id", **ROWS)
+        ledger.erasures.reclaim()
+        assert list(_bytes_of(file, gone)) == []
+        assert list(_bytes_of(file, as_texts([PEOPLE[5]])))  # the search finds someone who stays
+
+
+def _bytes_of(file: Path, people: Identifiers) -> Iterator[str]:
+    """Yield the names of the files that contain a text, plain or in a compressed set."""
+    for name in ("", "-wal"):
+        path = file.with_name(file.name + name)
+        content = path.read_bytes() if path.exists() else b""
+        for person in people:
+            if str(person).encode() in content:
+                yield path.name
+
+
+def test_reclaiming_rewrites_the_tables_of_postgresql(ledger: Ledger) -> None:
+    if ledger.name.startswith("sqlite"):
+        pytest.skip("on PostgreSQL")
+    make_everything(ledger, integers(PEOPLE))
+    forget(ledger, GONE, identified_by="device_id", **ROWS)
+    statements = ledger.erasures.reclaim()
+    assert set(statements) == {f"VACUUM (FULL) {table.name}" for table in TABLES}
+    assert named_in(ledger, integers([PEOPLE[5]]))
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(
+    st.sets(st.one_of(st.integers(1, 5_000), st.integers(2**62, 2**63 - 1)), max_size=200),
+    st.sets(st.integers(1, 5_000), max_size=50),
+)
+def test_known_numbers_are_found_and_no_others(members: set[int], known: set[int]) -> None:
+    keyed = KeyedHash(SECRET, "device_id", "integer")
+    people = KnownPeople.of(keyed, keyed.entries(integers(known)))
+    assert set(people.among(integers(members))) == members & known
+    column = pa.array([*members, None], pa.int64())
+    assert people.marked(column).tolist() == [each in known for each in column.to_pylist()]
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(st.sets(st.text(min_size=1).filter(str.strip)), st.sets(st.text(min_size=1).filter(str.strip)))
+def test_known_texts_are_found_and_no_others(members: set[str], known: set[str]) -> None:
+    try:
+        stored, given_people = strings(members), strings(known)
+    except (ValueError, UnicodeEncodeError):
+        return
+    keyed = KeyedHash(SECRET, "user_id", "string")
+    people = KnownPeople.of(keyed, keyed.entries(given_people))
+    assert set(people.among(stored)) == members & known
+    part = strings({*members, "zzz"}).column()[1:]  # a slice of a larger array
+    assert people.marked(part).tolist() == [each in known for each in part.to_pylist()]
+
+
+def test_the_queue_is_empty_at_the_end_and_hashes_stay(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2, 3])
+    forget(ledger, [2, 9], identified_by="device_id", **ROWS)
+    with ledger._database.read() as db:
+        assert db.scalar(sa.select(sa.func.count()).select_from(erasure_queue)) == 0
+        assert db.scalar(sa.select(sa.func.count()).select_from(erased)) == 2
+        assert db.scalar(sa.select(audiences.c.erased)) == 1
+        assert db.scalar(sa.select(sa.func.count()).select_from(parked_post_backs)) == 0
+        assert db.scalar(sa.select(sa.func.count()).select_from(post_backs)) == 0
