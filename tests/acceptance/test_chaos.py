@@ -60,6 +60,7 @@ def test_what_nobody_knows_is_in_doubt_and_post_backs_resolve_it() -> None:
         ("mark moved before the post-backs are stored", "lost_post_backs"),
         ("key of a notebook", "duplicates"),
         ("request key with the attempt", "duplicates"),
+        ("counted after the request", "above_limit"),
     ],
 )
 @pytest.mark.promise("twice/proof")

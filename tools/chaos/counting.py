@@ -6,13 +6,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 
 import sqlalchemy as sa
 
+from sendoff.campaign import Campaign
 from sendoff.ledger import DispatchTotals, Ledger
-from sendoff.ledger.schema import dispatches, outcomes
+from sendoff.ledger.schema import attempts, dispatches, outcomes, segments
 from sendoff.postbacks.reconcile import reconcile_launch
-from sendoff.states import DispatchState
+from sendoff.states import DispatchState, OutcomeKind
 from tools.chaos.environment import Result
 from tools.chaos.processes import Sent, Service
 
@@ -27,8 +29,9 @@ class Count:
 
     ``duplicates``: messages of a period that a device got after its first. ``lost_dispatches``: requests that the
     service accepted and the ledger has neither as accepted nor in doubt, or that only the ledger has as accepted.
-    ``lost_post_backs``: post-backs answered 2xx that are missing in the ledger's totals. ``unfinished``: dispatches
-    that are planned or in flight at the end. ``in_doubt``: dispatches still in doubt. ``resolved``: doubts that
+    ``lost_post_backs``: post-backs answered 2xx that are missing in the ledger's totals. ``above_limit``: recipients
+    above the daily limit, of all requests claimed on a day except those not processed. ``unfinished``: dispatches that
+    are planned or in flight at the end. ``in_doubt``: dispatches still in doubt. ``resolved``: doubts that
     post-backs settled.
     """
 
@@ -37,6 +40,7 @@ class Count:
     duplicates: int = 0
     lost_dispatches: int = 0
     lost_post_backs: int = 0
+    above_limit: int = 0
     in_doubt: int = 0
     resolved: int = 0
     unfinished: int = 0
@@ -86,6 +90,7 @@ def count(record: Record, result: Result) -> Count:
             continue
         reconcile_launch(ledger, key)
         _add_launch(totals, record, ledger, key, reached[ledger.launches.get(key).period.key])
+        totals.above_limit += _above_limit(result.backend.url, ledger, key)
     totals.duplicates = sum(times - 1 for devices in reached.values() for times in devices.values())
     totals.resolved = _resolved(result.backend.url, result.launches)
     return totals
@@ -109,6 +114,41 @@ def _add_launch(found: Count, record: Record, ledger: Ledger, key: str, reached:
         sent = [each for name in names for each in record.post_backs.get(name, ())]
         found.post_backs += len(sent)
         found.lost_post_backs += _lost(sent, returned.get(dispatch.dispatch_key))
+
+
+def _above_limit(url: str, ledger: Ledger, key: str) -> int:
+    """Return the recipients above the daily limit, if the launch has one. Its connection has no other launch."""
+    launch = ledger.launches.get(key)
+    limit = Campaign.frozen(launch.definition).rules.warm_up_of(launch.connection)
+    if limit is None:
+        return 0
+    query = (
+        sa.select(attempts.c.started_at, segments.c.size)
+        .join(dispatches, dispatches.c.dispatch_key == attempts.c.dispatch_key)
+        .join(
+            segments,
+            sa.and_(
+                segments.c.launch_key == dispatches.c.launch_key, segments.c.number == dispatches.c.segment
+            ),
+        )
+        .where(dispatches.c.launch_key == key, sa.not_(_WAS_NOT_PROCESSED))
+    )
+    engine = sa.create_engine(url)
+    try:
+        with engine.connect() as db:
+            claimed: Counter[date] = Counter()
+            for row in db.execute(query):
+                claimed[row.started_at.date()] += row.size
+    finally:
+        engine.dispose()
+    return sum(max(0, recipients - limit.limit_on(day)) for day, recipients in claimed.items())
+
+
+_WAS_NOT_PROCESSED = sa.exists().where(
+    outcomes.c.dispatch_key == attempts.c.dispatch_key,
+    outcomes.c.attempt == attempts.c.number,
+    outcomes.c.kind == OutcomeKind.NOT_PROCESSED,
+)
 
 
 def _lost(sent: Iterable[Sent], returned: DispatchTotals | None) -> int:

@@ -13,10 +13,11 @@ import sqlalchemy as sa
 from sendoff.dispatch.worker import LEASE
 from sendoff.launch import own_request, plan
 from sendoff.launch.own_request import NewRequest
-from sendoff.ledger import Launch, Ledger
+from sendoff.ledger import DailyLimit, Launch, Ledger, daily_limits
+from sendoff.ledger import dispatches as dispatches_module
 from sendoff.ledger.aggregates import AggregatedRun, Aggregates
 from sendoff.ledger.claims import Claim
-from sendoff.ledger.database import LedgerTime
+from sendoff.ledger.database import Database, LedgerTime
 from sendoff.ledger.dispatch_queries import DispatchQueries
 from sendoff.ledger.dispatches import Dispatches
 from sendoff.ledger.doubts import Doubts
@@ -24,6 +25,7 @@ from sendoff.ledger.schema import attempts, dispatches, receivers
 from sendoff.period import Period, launch_key, request_launch_key
 from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome
 
+_count_recipients = daily_limits.count_recipients
 _prepare_request = own_request.prepare_request
 _claim = Dispatches.claim
 _record = Dispatches.record
@@ -183,6 +185,26 @@ def _prepare_again(ledger: Ledger, request: NewRequest, **how: Any) -> Launch:
     return _prepare_request(ledger, request, **how)
 
 
+def counted_after_the_request() -> None:
+    """Check the daily limit before a request, and count its recipients with its outcome."""
+    daily_limits.count_recipients = _check_only
+    dispatches_module.count_recipients = _check_only  # type: ignore[attr-defined]
+    Dispatches.record = _record_and_count  # type: ignore[method-assign]
+
+
+def _check_only(database: Database, db: sa.Connection, limit: DailyLimit, recipients: int) -> None:
+    _count_recipients(database, db, limit, recipients)
+    daily_limits.take_back(db, limit, recipients)
+
+
+def _record_and_count(self: Dispatches, claim: Claim, outcome: Outcome, now: datetime) -> None:
+    _record(self, replace(claim, limit=None), outcome, now)
+    if claim.limit and not isinstance(outcome, NotProcessed):
+        wide = replace(claim.limit, most=10**9)
+        with self._database.write() as db:
+            _count_recipients(self._database, db, wide, len(claim.content))
+
+
 MUTANTS: Mapping[str, Callable[[], None]] = {
     "intent after request": intent_after_request,
     "doubt sent again": doubt_sent_again,
@@ -191,6 +213,7 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
     "mark before events": mark_before_events,
     "key of a notebook": key_of_a_notebook,
     "request key with the attempt": request_key_with_the_attempt,
+    "counted after the request": counted_after_the_request,
 }
 
 

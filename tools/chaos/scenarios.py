@@ -131,6 +131,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         steps.own_requests,
         long=1,
     ),
+    Scenario(
+        "workers killed under a daily limit",
+        "two workers at a time are killed while a new sender may reach only so many recipients a day",
+        steps.killed_under_a_daily_limit,
+        long=1,
+    ),
     # Requests that go wrong.
     _fault("reset before", "the connection is reset, nothing is processed", _request("reset")),
     _fault(
@@ -210,6 +216,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         long=1,
     ),
     Scenario(
+        "workers killed under a daily limit, PostgreSQL",
+        "as above, on PostgreSQL",
+        steps.killed_under_a_daily_limit,
+        on="postgresql",
+        short=0,
+        long=1,
+    ),
+    Scenario(
         "PostgreSQL restarted",
         "the ledger's database ends its connections, stops and starts again, under load",
         partial(steps.database_stopped, how=signal.SIGINT),
@@ -278,6 +292,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         "request key with the attempt",
         "each worker that finds a request of your own frozen adds its attempt to the request key",
         partial(steps.own_requests, mutant="request key with the attempt"),
+        long=1,
+        on="sqlite apart",
+        expected="some",
+    ),
+    Scenario(
+        "counted after the request",
+        "each worker counts recipients against the daily limit after it has sent to them; some are killed in between",
+        partial(steps.killed_under_a_daily_limit, mutant="counted after the request"),
         long=1,
         on="sqlite apart",
         expected="some",

@@ -85,6 +85,24 @@ def own_requests(env: Environment, mutant: str | None = None) -> None:
         env.result.faults += env.service.clear_faults()
 
 
+def killed_under_a_daily_limit(
+    env: Environment, short: int = 1, long: int = 6, mutant: str | None = None
+) -> None:
+    """Send a third of the recipients on each day: two workers at a time are killed, then two more use up the day."""
+    for _ in range(env.size.times(short, long)):
+        limit = env.size.people // 3
+        job = env.job(mutant=mutant, requests_at_once=ONE_BY_ONE, daily_limit=limit)
+        for day in range(4):
+            today = replace(job, ahead=timedelta(days=day))
+            for _ in range(2):
+                points = [env.chance.randint(1, env.lines("send")) for _ in range(2)]
+                env.join(env.start(*(replace(today, dies_in="send", dies_at=point) for point in points)))
+                env.let_time_pass(job)
+            env.join(env.start(today, today))
+            env.let_time_pass(job)
+        env.carry_on(replace(job, ahead=timedelta(days=4)))
+
+
 def killed_while_freezing(env: Environment, short: int = 3, long: int = 40) -> None:
     """Kill the first worker of a launch while it freezes the launch, at lines spread over that phase."""
     for point in env.points("freeze", env.size.times(short, long)):

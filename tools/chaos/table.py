@@ -15,7 +15,16 @@ from tools.chaos.scenarios import Expected, Scenario
 BEGIN = "<!-- written by: python -m tools.chaos --write -->"
 END = "<!-- end of what is written -->"
 NO_TIME = "no time was left"
-_COLUMNS = ("scenarios", "killed", "dispatches", "duplicates", "lost", "in doubt", "resolved by evidence")
+_COLUMNS = (
+    "scenarios",
+    "killed",
+    "dispatches",
+    "duplicates",
+    "above daily limit",
+    "lost",
+    "in doubt",
+    "resolved by evidence",
+)
 _PARTS: dict[Expected, tuple[str, str]] = {
     "none": ("What goes wrong", "Duplicates and losses must be 0."),
     "some": ("A protocol that is wrong on purpose", "The same counting must find something in each row."),
@@ -38,7 +47,7 @@ class Row:
             return self.left_out != NO_TIME
         if self.scenario.expected == "any":
             return True
-        damage = self.count.duplicates + self.count.lost
+        damage = self.count.duplicates + self.count.above_limit + self.count.lost
         if self.scenario.expected == "some":
             return damage > 0
         return not damage and not self.count.unfinished and not self.shows_nothing
@@ -57,6 +66,7 @@ class Row:
             self.count.killed,
             self.count.dispatches,
             self.count.duplicates,
+            self.count.above_limit,
             self.count.lost,
             self.count.in_doubt,
             self.count.resolved,
@@ -89,8 +99,9 @@ def _problem(row: Row) -> str:
     if row.shows_nothing:
         return f"NOT PROVEN: {row.scenario.name}: nothing was killed and no fault happened"
     return (
-        f"FAILED: {row.scenario.name}: {row.count.duplicates} duplicates, {row.count.lost_dispatches} dispatches and "
-        f"{row.count.lost_post_backs} post-backs lost, {row.count.unfinished} unfinished"
+        f"FAILED: {row.scenario.name}: {row.count.duplicates} duplicates, {row.count.above_limit} above a daily limit, "
+        f"{row.count.lost_dispatches} dispatches and {row.count.lost_post_backs} post-backs lost, "
+        f"{row.count.unfinished} unfinished"
     )
 
 

@@ -35,6 +35,7 @@ import sendoff.launch.own_request
 import sendoff.launch.plan
 import sendoff.ledger.aggregates
 import sendoff.ledger.claims
+import sendoff.ledger.daily_limits
 import sendoff.ledger.database
 import sendoff.ledger.dispatch_queries
 import sendoff.ledger.dispatches
@@ -51,7 +52,7 @@ import sendoff.postbacks.recipient_index
 import sendoff.service.client
 import sendoff.service.deadline
 import sendoff.service.transport
-from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.campaign import Campaign, CampaignFolder, DeploymentRules, WarmUp
 from sendoff.dispatch.request import DEFAULT_REQUESTS_AT_ONCE, ServiceConnection
 from sendoff.dispatch.worker import send_launch
 from sendoff.errors import PermanentError, RetryableError
@@ -86,6 +87,7 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.dispatch.request,
         sendoff.ledger.dispatches,
         sendoff.ledger.claims,
+        sendoff.ledger.daily_limits,
         sendoff.ledger.doubts,
         sendoff.ledger.evidence,
         sendoff.ledger.dispatch_queries,
@@ -140,6 +142,7 @@ class Job:
     answer_within: float = 60.0  # seconds; if the service takes longer, the request is in doubt
     in_notebook: bool = False
     is_own_request: bool = False  # a request of your own, in place of a campaign
+    daily_limit: int | None = None  # recipients on a UTC day
 
     @property
     def key(self) -> str:
@@ -182,6 +185,15 @@ class Job:
                 "gates": {"failures": None},  # go on, whatever fails
             }
         )
+        if self.daily_limit:
+            limit = WarmUp(
+                connection=campaign.connection,
+                start=self.period.start.date(),
+                first_day=self.daily_limit,
+                growth=1,
+                most=self.daily_limit,
+            )
+            campaign = campaign.replace(rules=DeploymentRules(warm_up=(limit,)))
         query = f"SELECT device_id, platform FROM devices ORDER BY random() LIMIT {self.people}"  # noqa: S608
         return CampaignFolder("chaos", campaign, query, Path(self.warehouse).parent)
 
