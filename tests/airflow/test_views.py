@@ -542,8 +542,26 @@ def test_what_was_not_launched_is_a_row_of_the_list_with_its_reason(
     assert early not in only
     assert only.count("Not launched: ") == 2
     assert "8 devices" not in vera.get("?state=not_launched&words=new").text
-    assert "Not launched: " not in vera.get("?state=not_launched&since=2026-01-01").text
+    assert "Not launched: " not in vera.get("?state=not_launched&since=2100-01-01").text
+    yesterday = (NOW - timedelta(days=1)).date()
+    of_day = vera.get(f"?since={yesterday}&until={yesterday}").text
+    assert "8 devices, at least" in of_day
+    assert "the audience is empty" not in of_day
     assert "Not launched: " not in vera.get("?state=sending").text
+    ways = ("sort=campaign", "sort=-campaign", "sort=-period", "sort=sends", "sort=state", "sort=-reached")
+    for how in ways:
+        text = vera.get(f"?{how}").text
+        assert text.count("Not launched: ") == 2, how
+        assert text.count(f"launches/{early}") == text.count(f"launches/{late}") == 1, how
+        wanted = how in ("sort=campaign", "sort=sends")
+        assert (text.index("the audience is empty") < text.index(early)) is wanted, how
+    both = vera.get("?state=not_launched&state=sending").text
+    assert both.count("Not launched: ") == 2
+    for number in range(24):
+        freeze(ledger, f"more_{number}", people=2)
+    assert "the audience is empty" not in vera.get("").text
+    assert "the audience is empty" in vera.get("?page=2").text
+    assert "1 to 25 of 28" in vera.get("").text
     campaign = vera.get("campaigns/spring_sale").text
     assert campaign.index("8 devices, at least") < campaign.index(early)
     assert "the audience is empty" in vera.get("campaigns/new_sale").text

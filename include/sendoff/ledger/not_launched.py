@@ -51,7 +51,7 @@ class NotLaunchedLog:
 
     def count(self, campaigns: Collection[str], words: str = "") -> int:
         """Count the launches of some campaigns that were not made. ``words``: in the title or the campaign's name."""
-        query = sa.select(sa.func.count()).select_from(not_launched).where(*_among(campaigns, words))
+        query = sa.select(sa.func.count()).select_from(not_launched).where(*among(campaigns, words))
         with self._database.read() as db:
             return db.scalar(query) or 0
 
@@ -59,10 +59,16 @@ class NotLaunchedLog:
         self, campaigns: Collection[str] | None = None, words: str = "", *, offset: int = 0, limit: int = 25
     ) -> list[NotLaunched]:
         """Return a page of the launches that were not made, newest first. ``campaigns``: only of these."""
-        query = sa.select(not_launched).where(*_among(campaigns, words))
+        query = sa.select(not_launched).where(*among(campaigns, words))
         ordered = query.order_by(not_launched.c.checked_at.desc(), not_launched.c.launch_key)
         with self._database.read() as db:
             return [_entry(row) for row in db.execute(ordered.offset(offset).limit(limit))]
+
+    def of_keys(self, launch_keys: Collection[str]) -> list[NotLaunched]:
+        """Return those of some launches that were not made."""
+        query = sa.select(not_launched).where(_IS_CURRENT, not_launched.c.launch_key.in_(launch_keys))
+        with self._database.read() as db:
+            return [_entry(row) for row in db.execute(query)]
 
     def forget(self, before: datetime) -> int:
         """Delete the entries from before a moment, and return their number."""
@@ -73,12 +79,13 @@ class NotLaunchedLog:
 _IS_CURRENT = ~sa.exists().where(launches.c.launch_key == not_launched.c.launch_key)
 
 
-def _among(campaigns: Collection[str] | None, words: str) -> list[sa.ColumnElement[bool]]:
+def among(campaigns: Collection[str] | None, words: str) -> list[sa.ColumnElement[bool]]:
+    """Return the conditions on the launches of some campaigns that were not made."""
     conditions = [_IS_CURRENT]
     if campaigns is not None:
         conditions.append(not_launched.c.campaign.in_(campaigns))
-    if words:
-        texts = (not_launched.c.title, not_launched.c.campaign)
+    if words := words.replace("_", " "):
+        texts = (not_launched.c.title, sa.func.replace(not_launched.c.campaign, "_", " "))
         conditions.append(sa.or_(*(text.icontains(words, autoescape=True) for text in texts)))
     return conditions
 

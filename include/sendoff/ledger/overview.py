@@ -19,6 +19,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sendoff.ledger.database import Database, LedgerTime
 from sendoff.ledger.doubts import OF_SEGMENT
 from sendoff.ledger.launches import LAUNCH, Launch, is_one_of, launch_of
+from sendoff.ledger.not_launched import among
 from sendoff.ledger.schema import (
     attempts,
     audiences,
@@ -114,6 +115,48 @@ class Overview:
         """Count the selected launches."""
         with self._database.read() as db:
             return db.scalar(sa.select(sa.func.count()).where(*selection.where())) or 0
+
+    def count_all(self, selection: Selection) -> int:
+        """Count the selected launches, and those that were not made."""
+        others = sa.select(sa.func.count()).select_from(not_launched).where(*_not_made(selection))
+        with self._database.read() as db:
+            made = db.scalar(sa.select(sa.func.count()).where(*selection.where())) or 0
+            return made + (db.scalar(others) or 0)
+
+    def keys_of_all(
+        self,
+        selection: Selection,
+        *,
+        order: str = "created",
+        is_ascending: bool = False,
+        offset: int = 0,
+        limit: int = 25,
+    ) -> list[str]:
+        """Return the keys of a page of the selected launches and of those that were not made, sorted together.
+
+        A launch that was not made has the time of its check instead of a time of sending. Members of the selection's
+        ``keys`` are launches.
+        """
+        made = _OF_ALL.add_columns(ORDERS[order].label("value"), launches.c.created_at.label("at"))
+        column = _ORDERS_NOT_MADE.get(order, sa.cast(sa.null(), ORDERS[order].type))
+        others = sa.select(
+            not_launched.c.launch_key, column.label("value"), not_launched.c.checked_at.label("at")
+        )
+        both = sa.union_all(made.where(*selection.where()), others.where(*_not_made(selection))).subquery()
+        by = both.c.value.asc() if is_ascending else both.c.value.desc()
+        ordered = sa.select(both.c.launch_key).order_by(
+            sa.nulls_last(by), both.c.at.desc(), both.c.launch_key
+        )
+        with self._database.read() as db:
+            return list(db.scalars(ordered.offset(offset).limit(limit)))
+
+    def keys_not_made(self, selection: Selection) -> list[str]:
+        """Return the keys of the selected launches that were not made, newest first."""
+        query = sa.select(not_launched.c.launch_key).where(*_not_made(selection))
+        with self._database.read() as db:
+            return list(
+                db.scalars(query.order_by(not_launched.c.checked_at.desc(), not_launched.c.launch_key))
+            )
 
     def page(
         self,
@@ -256,12 +299,15 @@ _IS_SENT = (
     )
     .correlate(launches)
 )
-_FIRST_ATTEMPT = (
+# Not a join: without statistics, PostgreSQL would read all attempts again for each launch.
+_FIRST_OF_DISPATCH = (
     sa.select(sa.func.min(attempts.c.started_at))
-    .join(dispatches, dispatches.c.dispatch_key == attempts.c.dispatch_key)
-    .where(_OF_LAUNCH)
-    .correlate(launches)
+    .where(attempts.c.dispatch_key == dispatches.c.dispatch_key)
+    .correlate(dispatches)
     .scalar_subquery()
+)
+_FIRST_ATTEMPT = (
+    sa.select(sa.func.min(_FIRST_OF_DISPATCH)).where(_OF_LAUNCH).correlate(launches).scalar_subquery()
 )
 _goes_out_at = sa.case(
     (sa.and_(launches.c.state.in_((LaunchState.REJECTED, LaunchState.STOPPED)), ~_IS_SENT), None),
@@ -338,6 +384,24 @@ ORDERS: Mapping[str, sa.ColumnElement[Any]] = {
     "requests": sa.select(sa.func.count()).where(_OF_LAUNCH).correlate(launches).scalar_subquery(),
 }
 """The columns that a list can be sorted by."""
+
+
+_ORDERS_NOT_MADE: Mapping[str, sa.ColumnElement[Any]] = {
+    "created": not_launched.c.checked_at,
+    "campaign": not_launched.c.campaign,
+    "sends": not_launched.c.checked_at,
+    "period": not_launched.c.period_end,
+}
+
+
+def _not_made(selection: Selection) -> list[sa.ColumnElement[bool]]:
+    """Return the conditions on launches that were not made."""
+    conditions = among(selection.campaigns, selection.words)
+    if selection.since is not None:
+        conditions.append(not_launched.c.checked_at >= selection.since)
+    if selection.until is not None:
+        conditions.append(not_launched.c.checked_at < selection.until)
+    return conditions
 
 
 def _listed(row: sa.Row[Any]) -> ListedLaunch:

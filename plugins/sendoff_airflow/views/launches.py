@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Query, Request
@@ -55,14 +55,10 @@ class Filter(BaseModel):
         return [stage for stage in Stage if stage in self.state]
 
     @property
-    def is_start(self) -> bool:
-        """Whether this asks for the beginning of the whole list, or of the list of a campaign."""
-        return self.page == 1 and not any((self.state, self.words, self.since, self.until, self.sort))
-
-    @property
     def is_whole(self) -> bool:
         """Whether this asks for the beginning of the whole list."""
-        return self.is_start and not self.campaign
+        narrowed = (self.campaign, self.state, self.words, self.since, self.until, self.sort)
+        return self.page == 1 and not any(narrowed)
 
     @property
     def column(self) -> str | None:
@@ -135,12 +131,7 @@ def list_launches(
         ]
     )
     selection = asked.selection(visible, zone)
-    if asked.stages == [Stage.NOT_LAUNCHED]:
-        paged, shown = _not_launched(ledger, asked, selection)
-        rows: list[Row] = []
-    else:
-        paged, rows = _page_of(ledger, asked, selection)
-        shown = with_not_launched(ledger, rows, selection) if asked.is_start else rows
+    paged, shown = _page_of(ledger, asked, selection)
     titles, schedules = titles_of(ledger, visible), airflow_db.schedules_of(visible)
     return page(
         request,
@@ -159,7 +150,7 @@ def list_launches(
         unanswered=unanswered(ledger, viewer, visible),
         doubted=ledger.stats.doubt_totals(visible),
         pauses=visible_pauses(ledger, viewer, visible),
-        refresh=refresh_of(rows),
+        refresh=refresh_of([row for row in shown if isinstance(row, Row)]),
     )
 
 
@@ -174,45 +165,51 @@ def _today(ledger: Ledger, visible: frozenset[str], zone: ZoneInfo) -> Sequence[
     return [*rows, *(each for each in reversed(refused) if begin <= each.checked_at < end)]
 
 
-def _page_of(ledger: Ledger, asked: Filter, selection: Selection) -> tuple[Paged, list[Row]]:
+def _page_of(
+    ledger: Ledger, asked: Filter, selection: Selection
+) -> tuple[Paged, Sequence[Row | NotLaunched]]:
     """Return a page of the list. The states are not in the ledger, so all are derived to filter or sort by them."""
-    if asked.stages or asked.column == "state":
+    has_others = not asked.stages or Stage.NOT_LAUNCHED in asked.stages
+    order, is_ascending = asked.column or "created", bool(asked.column) and asked.is_ascending
+    if asked.stages or order == "state":
         found = standings_of(ledger, selection)
-        keys = [key for key, each in found.items() if each.stage in (asked.stages or Stage)]
-        if asked.column == "state":
+        stages = {key: each.stage for key, each in found.items() if each.stage in (asked.stages or Stage)}
+        if order == "state":
             ranks = {stage: rank for rank, stage in enumerate(Stage)}
-            keys.sort(key=lambda key: ranks[found[key].stage], reverse=not asked.is_ascending)
+            others = ledger.overview.keys_not_made(selection) if has_others else []
+            keys = sorted(
+                [*stages, *others],
+                key=lambda key: ranks[stages.get(key, Stage.NOT_LAUNCHED)],
+                reverse=not is_ascending,
+            )
             paged = Paged(asked.page, LAUNCHES_PER_PAGE, len(keys), asked.choices)
-            shown = keys[paged.offset : paged.offset + paged.size]
-            rows = rows_of(ledger, ledger.overview.page(replace(selection, keys=shown)))
-            return paged, sorted(rows, key=lambda row: shown.index(row.launch.launch_key))
-        selection = replace(selection, keys=keys)
+            return paged, _listed(ledger, selection, keys[paged.offset : paged.offset + paged.size])
+        selection = replace(selection, keys=list(stages))
+    how: dict[str, Any] = {
+        "order": order,
+        "is_ascending": is_ascending,
+        "offset": (asked.page - 1) * LAUNCHES_PER_PAGE,
+    }
+    if has_others:
+        total, keys = ledger.overview.count_all(selection), ledger.overview.keys_of_all(selection, **how)
+        return Paged(asked.page, LAUNCHES_PER_PAGE, total, asked.choices), _listed(ledger, selection, keys)
     paged = Paged(asked.page, LAUNCHES_PER_PAGE, ledger.overview.count(selection), asked.choices)
-    listed = ledger.overview.page(
-        selection,
-        order=asked.column or "created",
-        is_ascending=bool(asked.column) and asked.is_ascending,
-        offset=paged.offset,
-        limit=paged.size,
-    )
-    return paged, rows_of(ledger, listed)
+    return paged, rows_of(ledger, ledger.overview.page(selection, **how))
+
+
+def _listed(ledger: Ledger, selection: Selection, keys: Sequence[str]) -> Sequence[Row | NotLaunched]:
+    """Return launches, and those that were not made, in the order of their keys."""
+    chosen = Selection(selection.campaigns, keys)
+    rows = rows_of(ledger, ledger.overview.page(chosen, limit=len(keys)))
+    found: dict[str, Row | NotLaunched] = {row.launch.launch_key: row for row in rows}
+    found |= {each.launch_key: each for each in ledger.not_launched.of_keys(keys)}
+    return [found[key] for key in keys if key in found]
 
 
 def titles_of(ledger: Ledger, campaigns: Collection[str]) -> dict[str, str]:
     """Return the titles of campaigns with launches, by name and sorted by title."""
     titles = {name: each.launch.title for name, each in ledger.overview.newest(campaigns).items()}
     return dict(sorted(titles.items(), key=lambda item: (item[1].casefold(), item[0])))
-
-
-def _not_launched(
-    ledger: Ledger, asked: Filter, selection: Selection
-) -> tuple[Paged, Sequence[Row | NotLaunched]]:
-    """Return a page of the launches that were not made. They have no time of sending to filter by."""
-    chosen = () if selection.since or selection.until else selection.campaigns
-    total = ledger.not_launched.count(chosen, selection.words)
-    paged = Paged(asked.page, LAUNCHES_PER_PAGE, total, asked.choices)
-    found = ledger.not_launched.page(chosen, selection.words, offset=paged.offset, limit=paged.size)
-    return paged, found
 
 
 def with_not_launched(

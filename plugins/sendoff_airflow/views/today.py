@@ -30,7 +30,7 @@ def idle_campaigns(
     chosen = {name: each for name, each in schedules.items() if each.is_idle}
     if not chosen:
         return []
-    missed = missed_of(ledger, chosen)
+    missed = missed_of(ledger, chosen, since_newest_run=True)
     since = paused_since([name for name, each in chosen.items() if each.is_paused])
     idle = [
         Idle(name, titles.get(name, each.title), each, since.get(name), missed.get(name, Missed()))
