@@ -112,6 +112,7 @@ class Airflow:
             ),
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(folder / "passwords.json"),
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / 'airflow.db'}",
+            "SENDOFF_ERASURE_SECRET": "0123456789abcdef" * 4,
             "SENDOFF_LEDGER_URL": self.ledger_url,
         }
         (folder / "passwords.json").write_text(json.dumps({name: name for name in PEOPLE}))
@@ -627,6 +628,37 @@ def test_a_recipient_is_suppressed_and_looked_up_without_standing_in_an_address(
     assert window.complaints == []
 
 
+def test_what_is_held_about_a_person_is_downloaded_and_then_erased(visit: Any, airflow: Airflow) -> None:
+    device = str(FIRST_DEVICE + 32)
+    window = visit("sendoff/suppression")
+    window.get_by_text("Export…").click()
+    form = window.locator("#act-export")
+    form.get_by_label("Identifier", exact=True).fill(device)
+    form.get_by_label("Why?").fill("a letter")
+    with window.expect_download() as started:
+        form.get_by_role("button", name="Download").click()
+    assert started.value.suggested_filename == "person.json"
+    held = json.loads(started.value.path().read_text())
+    assert held["identifier"] == device
+    assert held["launches"]
+    window.get_by_text("The file is downloaded.").wait_for()
+    window.get_by_text("Erase…").click()
+    form = window.locator("#act-erase")
+    form.get_by_label("Identifier", exact=True).fill(device)
+    form.get_by_label("The same identifier again").fill(f"{device}0")
+    form.get_by_label("Why?").fill("a letter")
+    form.get_by_role("button", name="Erase").click()
+    window.get_by_text("the two identifiers differ").wait_for()
+    form.get_by_label("The same identifier again").fill(device)
+    form.get_by_role("button", name="Erase").click()
+    window.get_by_text("The erasure is requested").wait_for()
+    with closing(Ledger(airflow.ledger_url)) as ledger:
+        assert [request.who for request in ledger.erasures.pending()] == ["olga"]
+    assert all("422" in text for text in window.complaints)
+    assert not any(device in url for url in window.asked_for)
+    assert device not in airflow.server.log.read_text()
+
+
 def test_an_uploaded_file_shows_its_counts_before_anything_changes(
     visit: Any, airflow: Airflow, tmp_path: Path
 ) -> None:
@@ -656,6 +688,7 @@ def test_an_uploaded_file_shows_its_counts_before_anything_changes(
     assert members() == 0
     window.get_by_role("button", name="Add 40").click()
     window.get_by_text("40 devices added, for every campaign.").wait_for()
+    window.locator("main").get_by_text("40 devices added").wait_for()  # the page shows the new state
     assert members() == 40
     file.write_text("device_id\n")
     check("0 devices would be added, 40 removed")
@@ -665,6 +698,7 @@ def test_an_uploaded_file_shows_its_counts_before_anything_changes(
     window.get_by_label("is the file complete?").check()
     window.get_by_role("button", name="Remove 40").click()
     window.get_by_text("40 devices removed, for every campaign.").wait_for()
+    window.locator("main").get_by_text("40 devices removed").wait_for()
     assert members() == 0
     file.write_text("device_id\n8000000001\nforty\n")
     check("line 3: the value in the column device_id is not a whole number")

@@ -48,6 +48,7 @@ from sendoff.ledger import Decision, Ledger, NotLaunched
 from sendoff.ledger.schema import dispatches, outcomes
 from sendoff.period import Period, launch_key
 from sendoff.postbacks.aggregation import aggregate
+from sendoff.postbacks.erasure import continue_erasures
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import Line, Sum, store_outcome, stored_outcomes
 from sendoff.report.comparison import CONTROL_GROUP
@@ -289,6 +290,8 @@ def test_a_viewer_sees_every_page_and_decides_nothing(vera: Person, ledger: Ledg
         "/suppression/add": {**entry, "identifier": "7"},
         "/suppression/remove": {**entry, "identifier": "7"},
         "/suppression/check": file,
+        "/suppression/export": {**WHY, "identified_by": "device_id", "identifier": "7"},
+        "/suppression/erase": {**WHY, "identified_by": "device_id", "identifier": "7", "again": "7"},
         "/suppression/file": file,
     }
     for path in routes("POST"):
@@ -2152,3 +2155,49 @@ def test_the_suppression_list_is_seen_and_changed_by_those_alone_who_may_steer_e
     assert suppressed(ledger) == []
     monkeypatch.setattr(ByDag, "seen", None)
     assert vera.post("suppression/person", query).status_code == 200
+
+
+def test_a_person_is_erased_after_the_identifier_was_entered_twice(
+    olga: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = freeze(ledger, "spring_sale", people=20)
+    device = str(FIRST_DEVICE + 7)
+    monkeypatch.delenv("SENDOFF_ERASURE_SECRET", raising=False)
+    body = {**WHY, "identified_by": "device_id", "identifier": device, "again": device}
+    refused = olga.post("suppression/erase", body)
+    assert (refused.status_code, "SENDOFF_ERASURE_SECRET is not set" in refused.text) == (422, True)
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", "0123456789abcdef" * 4)
+    for again in ("", "4"):
+        answer = olga.post("suppression/erase", {**body, "again": again})
+        assert answer.status_code == 422
+        assert device not in answer.text
+    assert ledger.erasures.pending() == []
+    done = olga.post("suppression/erase", body)
+    assert "The erasure is requested" in done.text
+    assert device not in done.text
+    [request] = ledger.erasures.pending()
+    assert (request.who, request.why, request.people) == ("olga", "because", 1)
+    assert suppressed(ledger, "everything") == [int(device)]  # until it is carried out
+    assert "1 erasure requested" in olga.get("suppression").text
+    continue_erasures(ledger)
+    assert not ledger.launches.recipient(key, device).is_named
+    assert suppressed(ledger, "everything") == []
+    assert "not carried out" not in olga.get("suppression").text
+
+
+def test_everything_held_about_a_person_is_downloaded_and_that_is_audited(
+    olga: Person, ledger: Ledger
+) -> None:
+    key = freeze(ledger, "spring_sale", people=20)
+    device = str(FIRST_DEVICE + 7)
+    olga.post("suppression/add", {**ADD, "identifier": device})
+    answer = olga.post("suppression/export", {**WHY, "identified_by": "device_id", "identifier": device})
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="person.json"'
+    assert answer.headers["Cache-Control"] == "no-store"
+    held = answer.json()
+    assert [each["launch_key"] for each in held["launches"]] == [key]
+    assert [each["scope"] for each in held["suppressions"]] == ["account"]
+    assert (
+        olga.post("suppression/export", {"identified_by": "device_id", "identifier": device}).status_code
+        == 422
+    )

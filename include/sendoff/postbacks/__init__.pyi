@@ -1,6 +1,6 @@
 from .aggregation import aggregate
 from .batch_totals import MATCHED_BY
-from .erasure import Erased, continue_erasures, forget, replay_erasures
+from .erasure import Erased, continue_erasures, forget, replay_erasures, request_erasure
 from .feed_health import check_feeds, inspect_feeds
 from .reconcile import is_settled, measurable_recipients, reconcile_launch
 from .retention import maintain
@@ -21,5 +21,6 @@ __all__ = [
     "measurable_recipients",
     "reconcile_launch",
     "replay_erasures",
+    "request_erasure",
     "serve",
 ]

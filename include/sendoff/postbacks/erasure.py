@@ -51,12 +51,34 @@ def forget(
     people = sorted({str(each) for each in identifiers})
     if not people:
         return Erased(0, 0, 0)
+    request = request_erasure(
+        ledger, people, identified_by=identified_by, who=who, reason=reason, now=moment, log=log
+    )
+    return _carry_out(ledger, [request], moment)
+
+
+def request_erasure(
+    ledger: Ledger,
+    identifiers: Iterable[int | str],
+    *,
+    identified_by: str,
+    who: str,
+    reason: str,
+    now: datetime | None = None,
+    log: Path | None = None,
+) -> Erasure:
+    """Store a request to erase people, which :func:`continue_erasures` carries out, and return it.
+
+    The arguments and errors are those of :func:`forget`. No launch that is frozen from now on has these people.
+    """
+    moment = now or datetime.now(UTC)
+    people = sorted({str(each) for each in identifiers})
     remembered = ledger.erasures.hashes(identified_by, people)
     if (file := log or _log_of_settings()) is not None:
         append_to_log(file, remembered, moment)
     request = ledger.erasures.request(identified_by, people, who=who, why=reason, now=moment)
     _log.info("erasure %d: %d people", request.request, request.people)
-    return _carry_out(ledger, [request], moment)
+    return request
 
 
 def continue_erasures(ledger: Ledger, *, now: datetime | None = None) -> Erased:

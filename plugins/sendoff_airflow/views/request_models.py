@@ -159,6 +159,18 @@ class SuppressionIn(SuppressionPart):
     identifier: Identifier
 
 
+class PersonIn(SuppressedPersonQuery):
+    """One person whose data is exported."""
+
+    reason: Reason
+
+
+class ErasureIn(PersonIn):
+    """One person to erase. ``again``: the identifier once more, as the confirmation."""
+
+    again: Identifier
+
+
 class SuppressionFileIn(SuppressionPart):
     """A CSV file of recipients.
 
@@ -204,6 +216,7 @@ def _sentence_for(places: set[str]) -> str | None:
         "csv": "Choose a CSV file.",
         "source": "Enter a source of 1 to 100 characters, without invisible characters.",
         "until": "Enter the end as a date, such as 2027-01-31.",
+        "again": "Enter the identifier again, to confirm that this person is erased.",
         "identifier": "Enter an identifier of at most 500 characters, without invisible characters.",
     }
     return next((sentence for place, sentence in sentences.items() if place in places), None)

@@ -1,4 +1,4 @@
-"""The suppression list: its sizes, one recipient's entries, and the forms that change it.
+"""The suppression list: its sizes, one recipient's entries, and the forms that change it. Also one person's data.
 
 Identifiers are in the bodies of requests and never in a URL, because URLs are logged. Pages do not repeat them. An
 uploaded file is first counted. Applying it requires the same file and the same counts again.
@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Request, status
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, JSONResponse
 
-from sendoff.campaign import Channel, channel_scope
+from sendoff.campaign import EVERYTHING, Channel, channel_scope
 from sendoff.errors import AudienceError, SettingsError
 from sendoff.figures import counted
 from sendoff.launch import (
@@ -29,10 +29,13 @@ from sendoff.launch import (
     unsuppress,
 )
 from sendoff.ledger import Ledger, NewSuppression, Replacement
+from sendoff.postbacks import request_erasure
 from sendoff_airflow.views.dependencies import ExpensiveDep, LedgerDep
 from sendoff_airflow.views.permissions import Viewer, ViewerDep
 from sendoff_airflow.views.request_models import (
     MAX_UPLOAD,
+    ErasureIn,
+    PersonIn,
     SuppressedPersonQuery,
     SuppressionFileIn,
     SuppressionIn,
@@ -78,6 +81,7 @@ def show_list(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLRes
         changes=ledger.audit_log.of_suppression(limit=_CHANGES),
         channels=[(channel_scope(channel), channel.label) for channel in Channel],
         kind_names=_KINDS,
+        erasures=len(ledger.erasures.pending()),
         may_change=viewer.may_pause_all(campaigns),
         refresh=0,
     )
@@ -190,6 +194,50 @@ def apply_file(
     parts = [(added, "added"), (removed, "removed")]
     words = ", ".join(f"{counted(count, *planned.named.noun)} {verb}" for count, verb in parts if count)
     return _done(request, f"{words or 'Nothing changed'}, for {describe_scope(new.scope)}.".capitalize())
+
+
+@router.post("/suppression/export")
+def export_person(
+    viewer: ViewerDep,
+    body: Annotated[PersonIn, Depends(body_of(PersonIn))],
+    _: ExpensiveDep,
+    ledger: LedgerDep,
+) -> JSONResponse:
+    """Return everything that the ledger holds about one person, as a JSON file."""
+    _check_may_change(viewer, ledger)
+    [identifier] = _of_body(body.identified_by, body.identifier).identifiers
+    held = ledger.persons.export(
+        body.identified_by, identifier, who=viewer.name, why=body.reason, now=datetime.now(UTC)
+    )
+    return JSONResponse(held, headers={"Content-Disposition": 'attachment; filename="person.json"'})
+
+
+@router.post("/suppression/erase")
+def erase_person(
+    request: Request,
+    viewer: ViewerDep,
+    body: Annotated[ErasureIn, Depends(body_of(ErasureIn))],
+    ledger: LedgerDep,
+) -> HTMLResponse:
+    """Request the erasure of one person, and suppress them at once for every campaign."""
+    _check_may_change(viewer, ledger)
+    named, again = (_of_body(body.identified_by, text) for text in (body.identifier, body.again))
+    if named != again:
+        raise _unreadable("the two identifiers differ. Enter the same one twice")
+    try:
+        request_erasure(
+            ledger, named.identifiers, identified_by=body.identified_by, who=viewer.name, reason=body.reason
+        )
+    except SettingsError as error:
+        raise _unreadable(str(error)) from None
+    # Until the erasure is carried out, frozen launches still have the person.
+    new = NewSuppression(EVERYTHING, body.identified_by, "erasure", viewer.name, "erasure requested")
+    ledger.suppressions.add(new, named.identifiers, datetime.now(UTC))
+    return _done(
+        request,
+        "The erasure is requested, and nothing more is sent to this person. The DAG sendoff_maintenance erases the "
+        "data in its next run. The command sendoff forget --continue does so at once.",
+    )
 
 
 def _plan(ledger: Ledger, body: SuppressionFileIn, new: NewSuppression) -> _Planned:

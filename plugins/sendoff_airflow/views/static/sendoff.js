@@ -198,6 +198,28 @@ async function ask(address, body, place) {
   }
 }
 
+// Save the answer to a form as a file. Its content is in no address and in no part of the page.
+async function download(form) {
+  busy.hidden = false;
+  try {
+    const answer = await fetch(form.action, { method: 'POST', headers: MARK, body: JSON.stringify(await values(form)) });
+    if (answer.ok) {
+      const link = document.createElement('a');
+      link.href = URL.createObjectURL(await answer.blob());
+      link.download = form.dataset.download;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+      cancel(form.closest('details.act'));
+      tell(said, 'The file is downloaded.');
+    } else put(said, parse(await answer.text()).body.childNodes);
+  } catch {
+    tell(said, 'Airflow did not answer, so there is no file.', 'alarm');
+  } finally {
+    busy.hidden = true;
+    said.focus();
+  }
+}
+
 function tell(place, words, kind = 'done') {
   const paragraph = document.createElement('p');
   paragraph.textContent = words;
@@ -213,6 +235,9 @@ document.addEventListener('submit', async (event) => {
   if ('into' in form.dataset && !acts) {
     event.preventDefault();
     await ask(form.action, await values(form), document.getElementById(form.dataset.into));
+  } else if ('download' in form.dataset) {
+    event.preventDefault();
+    await download(form);
   } else if (acts) {
     event.preventDefault();
     const buttons = [...form.elements].filter((each) => each.tagName === 'BUTTON');
