@@ -61,6 +61,7 @@ def test_what_nobody_knows_is_in_doubt_and_post_backs_resolve_it() -> None:
         ("key of a notebook", "duplicates"),
         ("request key with the attempt", "duplicates"),
         ("counted after the request", "above_limit"),
+        ("suppression list asked only when the launch is frozen", "sent_after_opt_out"),
     ],
 )
 @pytest.mark.promise("twice/proof")

@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, datetime, timedelta
 
 import sqlalchemy as sa
 
@@ -20,6 +20,7 @@ from tools.chaos.processes import Sent, Service
 
 _KNOWN_IF_ACCEPTED = {DispatchState.ACCEPTED, DispatchState.IN_DOUBT}
 _KNOWN_OTHERWISE = {*DispatchState} - {DispatchState.ACCEPTED, DispatchState.WRITTEN_OFF}
+_AT_MOST_AFTER = timedelta(seconds=1)
 _KEY = re.compile(r"\[([0-9a-f]{32})\]$")
 
 
@@ -30,8 +31,10 @@ class Count:
     ``duplicates``: messages of a period that a device got after its first. ``lost_dispatches``: requests that the
     service accepted and the ledger has neither as accepted nor in doubt, or that only the ledger has as accepted.
     ``lost_post_backs``: post-backs answered 2xx that are missing in the ledger's totals. ``above_limit``: recipients
-    above the daily limit, of all requests claimed on a day except those not processed. ``unfinished``: dispatches that
-    are planned or in flight at the end. ``in_doubt``: dispatches still in doubt. ``resolved``: doubts that
+    above the daily limit, of all requests claimed on a day except those not processed. ``lost_opt_outs``: opt-outs
+    answered 200 that are not in the suppression list. ``sent_after_opt_out``: recipients in an accepted request that
+    was claimed more than a second after their opt-out was answered. ``unfinished``: dispatches that are planned or in
+    flight at the end. ``in_doubt``: dispatches still in doubt. ``resolved``: doubts that
     post-backs settled.
     """
 
@@ -41,6 +44,8 @@ class Count:
     lost_dispatches: int = 0
     lost_post_backs: int = 0
     above_limit: int = 0
+    lost_opt_outs: int = 0
+    sent_after_opt_out: int = 0
     in_doubt: int = 0
     resolved: int = 0
     unfinished: int = 0
@@ -50,8 +55,8 @@ class Count:
 
     @property
     def lost(self) -> int:
-        """Lost dispatches and post-backs together."""
-        return self.lost_dispatches + self.lost_post_backs
+        """Lost dispatches, post-backs and opt-outs together."""
+        return self.lost_dispatches + self.lost_post_backs + self.lost_opt_outs
 
 
 @dataclass
@@ -91,6 +96,7 @@ def count(record: Record, result: Result) -> Count:
         reconcile_launch(ledger, key)
         _add_launch(totals, record, ledger, key, reached[ledger.launches.get(key).period.key])
         totals.above_limit += _above_limit(result.backend.url, ledger, key)
+        _add_opt_outs(totals, record, result, key)
     totals.duplicates = sum(times - 1 for devices in reached.values() for times in devices.values())
     totals.resolved = _resolved(result.backend.url, result.launches)
     return totals
@@ -114,6 +120,39 @@ def _add_launch(found: Count, record: Record, ledger: Ledger, key: str, reached:
         sent = [each for name in names for each in record.post_backs.get(name, ())]
         found.post_backs += len(sent)
         found.lost_post_backs += _lost(sent, returned.get(dispatch.dispatch_key))
+
+
+def _add_opt_outs(found: Count, record: Record, result: Result, key: str) -> None:
+    opted_out = result.opt_outs.get(key, {})
+    suppressions = result.backend.ledger.suppressions
+    found.lost_opt_outs += sum(not suppressions.of_person("device_id", device) for device in opted_out)
+    for dispatch, claimed_at in _claimed(result.backend.url, key).items():
+        for devices in record.campaigns.get(dispatch, ()):
+            late = (
+                device
+                for device, at in opted_out.items()
+                if device in devices and claimed_at > at + _AT_MOST_AFTER
+            )
+            found.sent_after_opt_out += sum(1 for _ in late)
+
+
+def _claimed(url: str, key: str) -> dict[str, datetime]:
+    """Return when the newest attempt of each dispatch of a launch was claimed."""
+    query = (
+        sa.select(
+            attempts.c.dispatch_key,
+            sa.func.max(attempts.c.started_at, type_=attempts.c.started_at.type).label("claimed_at"),
+        )
+        .join(dispatches, dispatches.c.dispatch_key == attempts.c.dispatch_key)
+        .where(dispatches.c.launch_key == key)
+        .group_by(attempts.c.dispatch_key)
+    )
+    engine = sa.create_engine(url)
+    try:
+        with engine.connect() as db:
+            return {row.dispatch_key: row.claimed_at for row in db.execute(query)}
+    finally:
+        engine.dispose()
 
 
 def _above_limit(url: str, ledger: Ledger, key: str) -> int:

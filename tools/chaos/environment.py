@@ -14,12 +14,15 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Self
 
+import requests
 import sqlalchemy as sa
 
+from sendoff.campaign import topic_scope
 from sendoff.demo.processes import Process, Supervisor
 from sendoff.ledger import Ledger
 from sendoff.ledger.schema import dispatches, rate_limits
 from sendoff.period import Period
+from sendoff.service import OptOut, OptOutSigner
 from sendoff.service.postbacks import PostBackSigner
 from sendoff.states import DispatchState
 from tools.chaos.processes import (
@@ -90,6 +93,8 @@ class Result:
     killed: int = 0
     faults: int = 0
     unfinished: int = 0
+    opt_outs: dict[str, dict[int, datetime]] = field(default_factory=dict)
+    """By launch: the devices whose opt-out was answered 200, and when, by the clock of the launch's workers."""
 
 
 class Environment:
@@ -198,6 +203,21 @@ class Environment:
         """Kill a process."""
         process.end(how)
         self.result.killed += 1
+
+    def opt_out(self, job: Job, device: int) -> None:
+        """Opt out of a launch's topic, as a mail program would do it, and remember when it was answered 200."""
+        opt_out = OptOut(job.key, topic_scope(job.topic), "device_id", str(device))
+        address = OptOutSigner(self.backend.address, [SECRET]).sign(opt_out)
+        try:
+            answer = requests.post(address, data={"List-Unsubscribe": "One-Click"}, timeout=60)
+        except requests.ConnectionError:  # the receiver is down
+            return
+        if answer.status_code == 200:
+            self.result.opt_outs.setdefault(job.key, {})[device] = datetime.now(UTC) + job.ahead
+
+    def is_made(self, job: Job) -> bool:
+        """Check whether every request of a launch is made."""
+        return self._is_made(job.key)
 
     def pending(self) -> int:
         """Return how many post-backs of this ledger are not aggregated yet."""

@@ -10,11 +10,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sendoff.audience.identifiers import Identifiers, empty
 from sendoff.dispatch.worker import LEASE
 from sendoff.launch import own_request, plan
 from sendoff.launch.own_request import NewRequest
 from sendoff.ledger import DailyLimit, Launch, Ledger, daily_limits
 from sendoff.ledger import dispatches as dispatches_module
+from sendoff.ledger.active_suppressions import ActiveSuppressions
 from sendoff.ledger.aggregates import AggregatedRun, Aggregates
 from sendoff.ledger.claims import Claim
 from sendoff.ledger.database import Database, LedgerTime
@@ -205,6 +207,15 @@ def _record_and_count(self: Dispatches, claim: Claim, outcome: Outcome, now: dat
             _count_recipients(self._database, db, wide, len(claim.content))
 
 
+def asked_only_when_frozen() -> None:
+    """Ask the suppression list when a launch is frozen, and not again when a request is claimed."""
+    ActiveSuppressions.among = _nobody  # type: ignore[method-assign]
+
+
+def _nobody(_: ActiveSuppressions, __: Any, ___: str, people: Identifiers, *____: Any) -> Identifiers:
+    return empty(people.kind)
+
+
 MUTANTS: Mapping[str, Callable[[], None]] = {
     "intent after request": intent_after_request,
     "doubt sent again": doubt_sent_again,
@@ -214,6 +225,7 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
     "key of a notebook": key_of_a_notebook,
     "request key with the attempt": request_key_with_the_attempt,
     "counted after the request": counted_after_the_request,
+    "asked only when frozen": asked_only_when_frozen,
 }
 
 

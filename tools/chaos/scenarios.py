@@ -137,6 +137,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         steps.killed_under_a_daily_limit,
         long=1,
     ),
+    Scenario(
+        "opting out between waves",
+        "recipients opt out while a launch is sent in waves; workers and the receiver are killed",
+        steps.opt_outs_in_waves,
+        short=2,
+        long=30,
+    ),
     # Requests that go wrong.
     _fault("reset before", "the connection is reset, nothing is processed", _request("reset")),
     _fault(
@@ -301,6 +308,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         "each worker counts recipients against the daily limit after it has sent to them; some are killed in between",
         partial(steps.killed_under_a_daily_limit, mutant="counted after the request"),
         long=1,
+        on="sqlite apart",
+        expected="some",
+    ),
+    Scenario(
+        "suppression list asked only when the launch is frozen",
+        "workers do not ask the suppression list again when they claim a request",
+        partial(steps.opt_outs_in_waves, mutant="asked only when frozen"),
         on="sqlite apart",
         expected="some",
     ),

@@ -13,6 +13,7 @@ from typing import Any
 
 from tools.chaos.environment import ONE_BY_ONE, Environment
 from tools.chaos.mutants import another_key
+from tools.chaos.workers import WAVE
 
 
 def undisturbed(env: Environment) -> None:
@@ -101,6 +102,32 @@ def killed_under_a_daily_limit(
             env.join(env.start(today, today))
             env.let_time_pass(job)
         env.carry_on(replace(job, ahead=timedelta(days=4)))
+
+
+def opt_outs_in_waves(env: Environment, mutant: str | None = None) -> None:
+    """Send in three waves while recipients opt out at the receiver, and kill workers and the receiver in between."""
+    env.service.fault("slow", at=["create"], probability=1, seconds=0.1)
+    job = env.job(mutant=mutant, in_waves=True, requests_at_once=ONE_BY_ONE)
+    for number in range(9):
+        turn = replace(job, ahead=2 * number * WAVE)
+        workers = env.start(turn, turn)
+        if number == 0:
+            env.wait_until_begun(job)
+            everyone = sorted(env.backend.ledger.launches.audience(job.key))
+            env.chance.shuffle(everyone)
+        for device in everyone[3 * number : 3 * number + 3]:
+            env.opt_out(turn, int(device))
+            env.pause(0.1)
+        if number == 1:
+            env.kill(env.backend.receiver)
+            env.backend.receiver.start()
+        workers[0].kill()
+        env.join(workers)
+        env.let_time_pass(job)
+        if env.is_made(job):
+            break
+    env.carry_on(replace(job, ahead=40 * WAVE))
+    env.result.faults += env.service.clear_faults()
 
 
 def killed_while_freezing(env: Environment, short: int = 3, long: int = 40) -> None:

@@ -21,6 +21,7 @@ _COLUMNS = (
     "dispatches",
     "duplicates",
     "above daily limit",
+    "sent after opt-out",
     "lost",
     "in doubt",
     "resolved by evidence",
@@ -47,7 +48,9 @@ class Row:
             return self.left_out != NO_TIME
         if self.scenario.expected == "any":
             return True
-        damage = self.count.duplicates + self.count.above_limit + self.count.lost
+        damage = (
+            self.count.duplicates + self.count.above_limit + self.count.sent_after_opt_out + self.count.lost
+        )
         if self.scenario.expected == "some":
             return damage > 0
         return not damage and not self.count.unfinished and not self.shows_nothing
@@ -67,6 +70,7 @@ class Row:
             self.count.dispatches,
             self.count.duplicates,
             self.count.above_limit,
+            self.count.sent_after_opt_out,
             self.count.lost,
             self.count.in_doubt,
             self.count.resolved,
@@ -100,7 +104,8 @@ def _problem(row: Row) -> str:
         return f"NOT PROVEN: {row.scenario.name}: nothing was killed and no fault happened"
     return (
         f"FAILED: {row.scenario.name}: {row.count.duplicates} duplicates, {row.count.above_limit} above a daily limit, "
-        f"{row.count.lost_dispatches} dispatches and {row.count.lost_post_backs} post-backs lost, "
+        f"{row.count.sent_after_opt_out} sent after opting out, {row.count.lost_dispatches} dispatches, "
+        f"{row.count.lost_post_backs} post-backs and {row.count.lost_opt_outs} opt-outs lost, "
         f"{row.count.unfinished} unfinished"
     )
 

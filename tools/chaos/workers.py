@@ -114,6 +114,10 @@ LINES: dict[Phase, tuple[Any, ...]] = {
 AGAIN = 75  # exit code of a worker that must be started again
 _LONGEST_SLEEP = 0.1  # seconds; longer waits that the service asks for are shortened to this
 
+WAVE = timedelta(minutes=1)
+"""How long a launch in waves waits between two of them."""
+_ROLLOUT = {"shares": [20, 50], "wait": {"length": 1, "unit": "minutes"}, "refused": 100}
+
 _processes = multiprocessing.get_context("forkserver")
 # pyarrow imports pandas, if it is installed, at its first conversion: 0.3 seconds of CPU in each process.
 _processes.set_forkserver_preload(["tools.chaos.workers", "pandas"])
@@ -143,6 +147,7 @@ class Job:
     in_notebook: bool = False
     is_own_request: bool = False  # a request of your own, in place of a campaign
     daily_limit: int | None = None  # recipients on a UTC day
+    in_waves: bool = False  # in three waves, on a topic of its own that recipients opt out of
 
     @property
     def key(self) -> str:
@@ -152,6 +157,11 @@ class Job:
         if self.is_own_request:
             return request_launch_key(connection, folder.name, self.period.key)
         return launch_key(connection, folder.name, self.period)
+
+    @property
+    def topic(self) -> str:
+        """The topic of a launch in waves."""
+        return f"chaos-{self.period.start:%Y-%m-%d}"
 
     def own_request(self) -> NewRequest:
         """Return the request of your own. Its title ends with the launch key, so that the service's record shows it."""
@@ -182,7 +192,11 @@ class Job:
                 },
                 "segment_size": self.segment_size,
                 "on_doubt": self.on_doubt,
-                "gates": {"failures": None},  # go on, whatever fails
+                "gates": {
+                    "failures": None,
+                    "rollout": _ROLLOUT if self.in_waves else None,
+                },  # go on, whatever fails
+                "topic": self.topic if self.in_waves else None,
             }
         )
         if self.daily_limit:

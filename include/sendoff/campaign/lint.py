@@ -28,6 +28,9 @@ SUBJECT = 70
 PUSH_BYTES = 4096
 """Maximum size of a push message, including everything around the texts."""
 
+OPT_OUT_TAG = "unsubscribe_url"
+"""The tag that people expect to be the recipient's own address to opt out."""
+
 _GSM = frozenset(
     "@£$¥èéùìòÇ\nØø\rÅåΔ_ΦΓΛΩΠΨΣΘΞÆæßÉ !\"#¤%&'()*+,-./0123456789:;<=>?"
     "¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
@@ -153,7 +156,13 @@ def _on_reports(campaign: Campaign, columns: Collection[str] | None) -> Iterator
 
 
 def _on_tags(campaign: Campaign, columns: Collection[str]) -> Iterator[str]:
-    """Yield a line for each column of the query that its author may have meant for a tag."""
+    """Yield a line for each tag and for each column of the query that do not do what their author may have meant."""
+    if OPT_OUT_TAG in campaign.filled_in():
+        yield (
+            f"channels: {{{{{OPT_OUT_TAG}}}}} gets an address only where this campaign is executed as a template with "
+            "template.unsubscribe_url. For other emails, use channels.email.unsubscribe_header, or a link to a page of "
+            "yours"
+        )
     names = {column.lower() for column in columns}
     for name in campaign.filled_in() if names else ():
         if name.lower() in names:

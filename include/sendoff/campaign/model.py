@@ -74,6 +74,9 @@ class Template(FrozenModel):
     columns: tuple[Text, ...] = optional(
         "Columns of the query that hold each recipient's own values for the template's variables", ()
     )
+    unsubscribe_url: Text | None = optional(
+        "Variable of the template that gets each recipient's own address to opt out, such as unsubscribe_url"
+    )
 
 
 class Variant(FrozenModel):

@@ -260,6 +260,12 @@ def _content_is_whole(campaign: Campaign) -> Iterator[BrokenRule]:
 
 
 def _template_brings_its_content(campaign: Campaign) -> Iterator[BrokenRule]:
+    template = campaign.template
+    if template and template.unsubscribe_url in {*template.columns, *template.parameters}:
+        allowed = "another name, because Sendoff gives this variable each recipient's own address"
+        yield _broken(
+            "template.unsubscribe_url", f"{template.unsubscribe_url}, which has other values too", allowed
+        )
     for name in ("message", "language", "push_expiry", "encryption"):
         if getattr(campaign, name) is not None:
             allowed = "one of them; the template in the service has its own"

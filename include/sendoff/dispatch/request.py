@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from sendoff.campaign import Campaign
+from sendoff.campaign import ACCOUNT, Campaign, topic_scope
 from sendoff.errors import SettingsError
 from sendoff.ledger import Claim, Launch
-from sendoff.service import Client, PostBackSigner
+from sendoff.service import Client, OptOut, OptOutSigner, PostBackSigner
 from sendoff.service.wire import FieldNames, Targeting, completed, request_body
 from sendoff.states import Outcome
 
@@ -56,7 +56,12 @@ class ServiceConnection:
             return partial(send, completed(segment.body, post_backs, self.app_token))
         targeting = None
         if segment.identifiers is not None:
-            targeting = Targeting(launch.identified_by, segment.identifiers, segment.template_values)
+            targeting = Targeting(
+                launch.identified_by,
+                segment.identifiers,
+                segment.template_values,
+                _opt_out_url(self.signer, campaign, launch),
+            )
         body = request_body(
             campaign,
             title=f"{campaign.title} [{claim.dispatch_key}]",
@@ -66,3 +71,14 @@ class ServiceConnection:
             names=self.names,
         )
         return partial(send, body)
+
+
+def _opt_out_url(signer: PostBackSigner, campaign: Campaign, launch: Launch) -> Callable[[int | str], str]:
+    """Return a function that makes the address where a recipient of a launch opts out of its topic, or of all."""
+    scope = topic_scope(campaign.topic) if campaign.topic else ACCOUNT
+    opt_outs = OptOutSigner.of(signer)
+
+    def address(identifier: int | str) -> str:
+        return opt_outs.sign(OptOut(launch.launch_key, scope, launch.identified_by, str(identifier)))
+
+    return address

@@ -36,7 +36,7 @@ def sample_request(
         values = segment.template_values and first_template_values(segment.template_values, _FEW)
         slices: Iterator[Identifiers] = segment.identifiers.slices(_FEW)
         few = next(slices, segment.identifiers)
-        targeting = Targeting(identified_by, few, values)
+        targeting = Targeting(identified_by, few, values, lambda _: "an address for each recipient")
     body = request_body(
         campaign.variation(segment.variation, period_end),
         title=campaign.title,

@@ -25,6 +25,8 @@ from sendoff.ledger.schema import (
     receivers,
     segments,
     suppressed,
+    suppression_state,
+    suppressions,
 )
 
 ROLES = ("receiver", "worker", "reader")
@@ -66,6 +68,8 @@ def _of_receiver() -> Iterator[tuple[str, str, str]]:
     yield "INSERT", "TABLE", post_backs.name
     yield "INSERT, SELECT (receiver, name, started_at)", "TABLE", receivers.name  # to check its own number
     yield from _numbers(receivers)
+    for table in (suppressions, suppression_state):  # an opt-out is added, or an ended entry begins again
+        yield "SELECT, INSERT, UPDATE", "TABLE", table.name
 
 
 def _of_worker() -> Iterator[tuple[str, str, str]]:

@@ -14,6 +14,7 @@ from datetime import datetime
 from starlette.types import Receive, Scope, Send
 
 from sendoff.postbacks.group_commit import GroupCommit, Limits, utc_now
+from sendoff.postbacks.reading import BrokenOffError, InPiecesError, TooLargeError, read_body
 from sendoff.service import PostBack, PostBackSigner
 from sendoff.telemetry import metrics
 
@@ -73,17 +74,17 @@ class PostBackEndpoint:
             return 404
         try:
             async with asyncio.timeout(self._limits.body_timeout):
-                body = await _body(scope, receive, self._limits.max_body)
+                body = await read_body(scope, receive, self._limits.max_body)
         except TimeoutError:
             self._counts.too_slow += 1
             return 408
-        except _TooLargeError:
+        except TooLargeError:
             self._counts.too_large += 1
             return 413
-        except _BrokenOffError:
+        except BrokenOffError:
             self._counts.broken_off += 1
             return 400
-        except _InPiecesError:
+        except InPiecesError:
             self._counts.in_pieces += 1
             return 400
         return await self._store(PostBack.received(*address, self._clock(), body))
@@ -98,36 +99,6 @@ class PostBackEndpoint:
         return 200
 
 
-class _TooLargeError(Exception):
-    pass
-
-
-class _BrokenOffError(Exception):
-    pass
-
-
-class _InPiecesError(Exception):
-    pass
-
-
-async def _body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    for name, value in scope["headers"]:
-        if name == b"content-length" and int(value) > limit:
-            raise _TooLargeError
-    body = b""
-    for _ in range(_MOST_PIECES + 1):  # the last one may only mark the end of the body
-        message = await receive()
-        if message["type"] != "http.request":
-            raise _BrokenOffError
-        piece: bytes = message.get("body", b"")
-        body += piece
-        if len(body) > limit:
-            raise _TooLargeError
-        if not message.get("more_body", False):
-            return body
-    raise _InPiecesError
-
-
 def _start(status: int, *headers: tuple[bytes, bytes]) -> dict[str, object]:
     return {
         "type": "http.response.start",
@@ -136,8 +107,6 @@ def _start(status: int, *headers: tuple[bytes, bytes]) -> dict[str, object]:
     }
 
 
-# Each piece costs as much CPU time as a third of a request; a proxy passes a body on in one or two.
-_MOST_PIECES = 64
 _END = {"type": "http.response.body", "body": b""}
 _CLOSE = (b"connection", b"close")  # the rest of a body is not read
 _STARTS = {

@@ -1,4 +1,4 @@
-"""The receiver: the application that the service sends post-backs to.
+"""The receiver: the application that the service sends post-backs to, and where recipients opt out.
 
 Several may run side by side. Each has its own number in the ledger and numbers its post-backs from 1. A receiver makes
 no outgoing calls, and its log and responses contain nothing of a post-back.
@@ -24,7 +24,8 @@ from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 from sendoff.ledger import Ledger
 from sendoff.postbacks.endpoint import PostBackEndpoint, ReceiverCounts
 from sendoff.postbacks.group_commit import GroupCommit, Limits, utc_now
-from sendoff.service import PostBackSigner
+from sendoff.postbacks.opt_out import OptOutCounts, OptOutEndpoint, is_opt_out
+from sendoff.service import OptOutSigner, PostBackSigner
 from sendoff.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -33,22 +34,28 @@ _LIMITS = Limits()
 
 
 class ReceiverApp(Starlette):
-    """The application around an endpoint. Requests to its routes go to Starlette, and all others to the endpoint.
+    """The application around two endpoints, for post-backs and for opt-outs. Requests to its routes go to Starlette.
 
-    The endpoint is called directly, because Starlette's layers take longer than its own work.
+    The endpoints are called directly, because Starlette's layers take longer than its own work.
     """
 
     def __init__(
-        self, endpoint: ASGIApp, routes: Sequence[Route], lifespan: Lifespan[ReceiverApp] | None = None
+        self,
+        endpoint: ASGIApp,
+        opt_outs: ASGIApp,
+        routes: Sequence[Route],
+        lifespan: Lifespan[ReceiverApp] | None = None,
     ) -> None:
         super().__init__(routes=routes, lifespan=lifespan)
         self._endpoint = endpoint
+        self._opt_outs = opt_outs
         self._paths = frozenset(route.path for route in routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the start and end of the process."""
         if scope["type"] == "http" and scope["path"] not in self._paths:
-            await self._endpoint(scope, receive, send)
+            endpoint = self._opt_outs if is_opt_out(scope["path"]) else self._endpoint
+            await endpoint(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
@@ -66,9 +73,11 @@ def create_app(
     counts = ReceiverCounts()
     commit = GroupCommit(ledger, f"{socket.gethostname()}:{os.getpid()}", limits)
     endpoint = PostBackEndpoint(commit, signer, counts, limits, clock)
+    opt_out_counts = OptOutCounts()
+    opt_outs = OptOutEndpoint(ledger, OptOutSigner.of(signer), opt_out_counts, limits, clock)
 
     def all_counts() -> dict[str, int]:
-        return asdict(commit.counts) | asdict(counts)
+        return asdict(commit.counts) | asdict(counts) | asdict(opt_out_counts)
 
     async def alive(_: Request) -> Response:
         return Response()
@@ -89,7 +98,7 @@ def create_app(
         await asyncio.to_thread(commit.stop)
         _log(commit, all_counts())
 
-    app = ReceiverApp(endpoint, [Route("/healthz", alive), Route("/readyz", ready)], lifespan)
+    app = ReceiverApp(endpoint, opt_outs, [Route("/healthz", alive), Route("/readyz", ready)], lifespan)
     app.state.counts = all_counts
     return app
 

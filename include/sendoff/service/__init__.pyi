@@ -1,5 +1,6 @@
 from .client import Client, message_of
 from .credentials import ClientSecret, Credentials, JwtBearer
+from .opt_out import OPT_OUT_PATH, OptOut, OptOutSigner
 from .postbacks import PostBack, PostBackSigner
 from .tokens import TokenSource, token_source_for
 from .transport import (
@@ -18,12 +19,15 @@ from .wire.requests import mask_template_values
 __all__ = [
     "CONNECT_TIMEOUT",
     "MAX_RETRY_AFTER",
+    "OPT_OUT_PATH",
     "Answer",
     "Bearer",
     "Client",
     "ClientSecret",
     "Credentials",
     "JwtBearer",
+    "OptOut",
+    "OptOutSigner",
     "PostBack",
     "PostBackSigner",
     "Timeout",

@@ -202,3 +202,9 @@ def test_tags_without_an_end_are_counted_as_text_and_soon() -> None:
     assert sms_parts(tags) == (1, "one holds 160 characters")
     parts, _ = sms_parts("{{" * 100_000 + "}}")
     assert parts == -(-2 * 199_998 // 153)
+
+
+def test_a_tag_for_opting_out_is_explained() -> None:
+    (line,) = advice(campaign(channels={"email": {**EMAIL, "text": "Stop: {{ unsubscribe_url }}"}}))
+    assert "executed as a template with template.unsubscribe_url" in line
+    assert advice(campaign(channels={"email": EMAIL})) == []

@@ -191,6 +191,10 @@ from .campaigns import (
             {"template": {"id": 4, "channels": ["email"]}, "send": TONIGHT},
             "send: found kind: once with a template",
         ),
+        (
+            {"template": {"id": 4, "channels": ["email"], "columns": ["stop"], "unsubscribe_url": "stop"}},
+            "template.unsubscribe_url: found stop, which has other values too. Use another name",
+        ),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: str) -> None:

@@ -19,6 +19,7 @@ from starlette.applications import Starlette
 from sendoff.ledger import Ledger
 from sendoff.postbacks.group_commit import Limits
 from sendoff.postbacks.receiver import create_app
+from sendoff.service import OptOut, OptOutSigner
 from sendoff.service.postbacks import PostBackSigner
 
 from ...waiting import PATIENCE
@@ -486,3 +487,48 @@ def test_the_log_counts_and_tells_nothing_of_a_post_back(
     assert len(set(changes)) == len(changes)  # logged after a change, and at the end
     for planted in ("987654321", KEY, PATH.rpartition("/")[2][:20], SECRET):
         assert planted not in caplog.text
+
+
+OPT_OUT = OptOutSigner(URL, [SECRET]).sign(OptOut(KEY, "account", "device_id", "5")).removeprefix(URL)
+ONE_CLICK = b"List-Unsubscribe=One-Click"
+
+
+def test_an_opt_out_is_not_answered_2xx_before_it_is_stored(database: Database) -> None:
+    def opted_out() -> list[Any]:
+        with closing(sqlite3.connect(database.path)) as db:
+            return db.execute("SELECT identifier FROM suppressions").fetchall()
+
+    async def test() -> dict[str, int]:
+        async with running(database, answer_timeout=0.5) as app:
+            with database.locked():
+                answer = await send(app, OPT_OUT, ONE_CLICK)
+                assert (answer.status, int(answer.headers[b"retry-after"]) > 0) == (503, True)
+                assert opted_out() == []
+
+            async def taken() -> bool:
+                return status_of(await send(app, OPT_OUT, ONE_CLICK)) == 200
+
+            await eventually(taken)
+            assert opted_out() == [("5",)]
+            return app.state.counts()
+
+    counts = run(test())
+    assert counts["opted_out"] >= 1
+    assert counts["opt_outs_refused"] >= 1
+
+
+def test_opt_outs_do_not_write_identifiers_or_addresses_to_the_log(
+    empty: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = OptOut(KEY, "account", "user_id", "ada@example.com")
+    path = OptOutSigner(URL, [SECRET]).sign(address).removeprefix(URL)
+
+    async def test() -> None:
+        async with running(empty) as app:
+            assert status_of(await send(app, path, ONE_CLICK)) == 503
+
+    with caplog.at_level(logging.DEBUG):
+        run(test())
+    assert "An opt-out was not stored" in caplog.text
+    assert "ada@example.com" not in caplog.text
+    assert path not in caplog.text

@@ -716,6 +716,24 @@ def test_a_template_gets_only_the_columns_that_it_names() -> None:
     assert "target_with_params" not in body
 
 
+def test_a_template_shows_each_recipient_an_own_address_to_opt_out() -> None:
+    table = pa.record_batch({"device_id": [1, 2], "gate": ["B4", "B5"]})
+    own = build_audience([table], columns=["gate"])
+    assert own.template_values is not None
+    values = own.template_values.of(own.identifiers)
+    made = campaign(
+        template={"id": 88, "channels": ["email"], "columns": ["gate"], "unsubscribe_url": "stop"}
+    )
+    people = Targeting("device_id", own.identifiers, values, lambda who: f"https://x.example/{who}")
+    assert orjson.loads(execute_body(made, targeting=people, post_backs=ADDRESSES))["target_with_params"] == {
+        "1": {"gate": "B4", "stop": "https://x.example/1"},
+        "2": {"gate": "B5", "stop": "https://x.example/2"},
+    }
+    without = Targeting("device_id", own.identifiers, values)
+    with pytest.raises(CampaignError, match="needs an address to opt out in stop"):
+        execute_body(made, targeting=without, post_backs=ADDRESSES)
+
+
 def test_a_template_that_needs_values_is_not_executed_without_them() -> None:
     with pytest.raises(CampaignError, match="the template needs each recipient's own gate, seat") as caught:
         executed("device_id", ids(4711), columns=["gate", "seat"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -50,12 +50,14 @@ class PostBackAddresses:
 class Targeting:
     """The recipients of one dispatch, and their kind of identifier (a column of the audience query).
 
-    ``template_values``: each recipient's own values, in the form of ``Segment``.
+    ``template_values``: each recipient's own values, in the form of ``Segment``. ``opt_out_url``: returns the address
+    where a recipient opts out, for templates that show it.
     """
 
     identified_by: str
     identifiers: Identifiers = field(repr=False)
     template_values: bytes | None = field(default=None, repr=False)
+    opt_out_url: Callable[[int | str], str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not len(self.identifiers):
@@ -183,7 +185,7 @@ def _execution(template: Template, targeting: Targeting, names: FieldNames) -> M
         )
     yield names["execute_id"], template.id
     yield names["target_by"], names[TARGETS[targeting.identified_by]]
-    if template.columns:
+    if template.columns or template.unsubscribe_url:
         yield names["target_with_params"], _own_variables(template, targeting)
     else:
         yield names["target"], targeting.identifiers.values()
@@ -193,14 +195,26 @@ def _execution(template: Template, targeting: Targeting, names: FieldNames) -> M
 
 
 def _own_variables(template: Template, targeting: Targeting) -> dict[str, dict[str, Any]]:
+    people = targeting.identifiers.values()
+    variables = _values_of_columns(template, targeting, len(people))
+    if name := template.unsubscribe_url:
+        if targeting.opt_out_url is None:
+            raise CampaignError(f"the template needs an address to opt out in {name}, but there is none")
+        for person, own in zip(people, variables, strict=True):
+            own[name] = targeting.opt_out_url(person)
+    return {str(person): own for person, own in zip(people, variables, strict=True)}
+
+
+def _values_of_columns(template: Template, targeting: Targeting, people: int) -> list[dict[str, Any]]:
+    if not template.columns:
+        return [{} for _ in range(people)]
     if targeting.template_values is None:
         raise CampaignError(
             f"the template needs each recipient's own {', '.join(template.columns)}, but the segment has no values"
         )
     instead = {name: value for name, value in template.parameters.items() if name in template.columns}
     rows = read_template_values(targeting.template_values, template.columns)
-    people = map(str, targeting.identifiers.values())
-    return {person: {**instead, **own} for person, own in zip(people, rows, strict=True)}
+    return [{**instead, **own} for own in rows]
 
 
 def _people(campaign: Campaign, targeting: Targeting | None, names: FieldNames) -> Members:

@@ -1,0 +1,199 @@
+"""The endpoint where recipients opt out: a page to confirm, and the request that records it.
+
+A mail program sends the request by itself when its user presses *Unsubscribe* (RFC 8058). A person who follows the
+link gets a page with one button, so that programs that only follow links change nothing. An opt-out is answered with
+200 only once it is in the ledger. Opt-outs have their own few threads, so that they do not delay post-backs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
+
+from starlette.types import Receive, Scope, Send
+
+from sendoff.errors import LedgerUnavailableError, UnusableLedgerError
+from sendoff.ledger import Ledger, NewSuppression
+from sendoff.postbacks.group_commit import Limits
+from sendoff.postbacks.reading import BodyError, read_body
+from sendoff.service import OPT_OUT_PATH, OptOut, OptOutSigner
+from sendoff.telemetry import metrics
+
+log = logging.getLogger(__name__)
+
+SOURCE = "opt-out"
+"""The source of the entries in the suppression list."""
+
+_THREADS = 4
+_MOST_WAITING = 200
+_MAX_BODY = 4_096
+_WORDS = (b"List-Unsubscribe", b"One-Click")  # in a form of either encoding (RFC 8058, section 3.2)
+
+
+@dataclass(slots=True)
+class OptOutCounts:
+    """Counts since the process started. ``opted_out`` includes repetitions."""
+
+    opted_out: int = 0
+    opt_outs_refused: int = 0
+
+
+class OptOutEndpoint:
+    """Serves the addresses of opt-outs: 200 once one is stored; 404 if we did not make the address.
+
+    GET returns a page to confirm, and changes nothing. A POST without ``List-Unsubscribe=One-Click`` gets 400. A 503
+    with Retry-After means that nothing was stored, so it may be sent again.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        signer: OptOutSigner,
+        counts: OptOutCounts,
+        limits: Limits,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._ledger = ledger
+        self._signer = signer
+        self._counts = counts
+        self._limits = limits
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(_THREADS, "opt-out")
+        self._waiting = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one HTTP request."""
+        status, page = await self._answer(scope, receive)
+        if status != 200:
+            self._counts.opt_outs_refused += 1
+            metrics.refused_post_back(status)
+        body = page.encode() if _wants_page(scope) else b""
+        headers = [*_HEADERS, *_MORE.get(status, ()), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> tuple[int, str]:
+        if scope["method"] not in ("GET", "POST"):
+            return 405, _page("This address cannot do that.", "Open the link from your message again.")
+        opt_out = self._signer.read(scope["path"])
+        if opt_out is None:
+            return 404, _page(
+                "This link does not work.", "Copy the whole link from your message, and try again."
+            )
+        if scope["method"] == "GET":
+            return 200, _page("Stop these messages?", _out_of(opt_out), has_button=True)
+        try:
+            async with asyncio.timeout(self._limits.body_timeout):
+                body = await read_body(scope, receive, _MAX_BODY)
+        except TimeoutError:
+            return 408, _page(_NOT_DONE, _AGAIN)
+        except BodyError as error:
+            return error.status, _page(_NOT_DONE, _AGAIN)
+        if not all(word in body for word in _WORDS):
+            return 400, _page(_NOT_DONE, "Open the link from your message again, and press the button.")
+        if not await self._store(opt_out):
+            return 503, _page(
+                _NOT_DONE, "Something on our side does not work at the moment. Try again in a minute."
+            )
+        self._counts.opted_out += 1
+        return 200, _page("Done.", _stays_out_of(opt_out))
+
+    async def _store(self, opt_out: OptOut) -> bool:
+        """Store an opt-out, and return whether that succeeded in time."""
+        if self._waiting >= _MOST_WAITING:
+            return False
+        self._waiting += 1
+        storing = asyncio.get_running_loop().run_in_executor(self._threads, self._add, opt_out)
+        storing.add_done_callback(self._end)
+        try:
+            return await asyncio.wait_for(asyncio.shield(storing), self._limits.answer_timeout)
+        except TimeoutError:
+            return False
+
+    def _end(self, _: object) -> None:
+        self._waiting -= 1
+
+    def _add(self, opt_out: OptOut) -> bool:
+        new = NewSuppression(
+            opt_out.scope,
+            opt_out.identified_by,
+            SOURCE,
+            author="recipient",
+            launch_key=opt_out.launch_key,
+        )
+        try:
+            self._ledger.suppressions.add(new, [opt_out.identifier], self._clock())
+        except (LedgerUnavailableError, UnusableLedgerError) as error:
+            log.warning("An opt-out was not stored: %s", error)
+            return False
+        except Exception as error:  # its text may quote the identifier
+            log.error("An opt-out was not stored: %s", type(error).__name__)
+            return False
+        return True
+
+
+def is_opt_out(path: str) -> bool:
+    """Check whether a request's path is the address of an opt-out."""
+    return OPT_OUT_PATH in path
+
+
+def _wants_page(scope: Scope) -> bool:
+    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+
+
+def _out_of(opt_out: OptOut) -> str:
+    kind, _, name = opt_out.scope.partition(":")
+    about = f" about {name.replace('_', ' ').replace('-', ' ')}" if kind == "topic" else ""
+    return f"You will get no more messages{about} from this sender."
+
+
+def _stays_out_of(opt_out: OptOut) -> str:
+    return f"{_out_of(opt_out)} A message that is already on its way may still arrive."
+
+
+_NOT_DONE = "That did not work. Nothing was changed."
+_AGAIN = "Press the button again."
+_STYLE = (
+    ":root{color-scheme:light dark}body{font:18px/1.5 system-ui,sans-serif;margin:0;display:grid;"
+    "min-height:100vh;place-items:center;background:Canvas;color:CanvasText}"
+    "main{max-width:26rem;padding:1.5rem}h1{font-size:1.5rem;margin:0 0 .5rem}"
+    "button{font:inherit;padding:.7rem 1.2rem;border-radius:.4rem;border:1px solid;cursor:pointer;margin-top:.5rem}"
+)
+_FORM = (
+    '<form method="post"><input type="hidden" name="List-Unsubscribe" value="One-Click">'
+    "<button>Stop these messages</button></form>"
+)
+
+
+def _page(title: str, text: str, *, has_button: bool = False) -> str:
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="robots" content="noindex"><title>{escape(title)}</title><style>{_STYLE}</style></head>'
+        f"<body><main><h1>{escape(title)}</h1><p>{escape(text)}</p>{_FORM if has_button else ''}</main></body></html>"
+    )
+
+
+_HEADERS = [
+    (b"content-type", b"text/html; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-content-type-options", b"nosniff"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    ),
+]
+_CLOSE = (b"connection", b"close")  # the rest of a body is not read
+_MORE = {
+    400: [_CLOSE],
+    405: [(b"allow", b"GET, POST"), _CLOSE],
+    408: [_CLOSE],
+    413: [_CLOSE],
+    503: [(b"retry-after", b"30")],
+}
