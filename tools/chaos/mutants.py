@@ -209,7 +209,7 @@ def _record_and_count(self: Dispatches, claim: Claim, outcome: Outcome, now: dat
 
 def asked_only_when_frozen() -> None:
     """Ask the suppression list when a launch is frozen, and not again when a request is claimed."""
-    ActiveSuppressions.among = _nobody  # type: ignore[method-assign]
+    ActiveSuppressions.among = _nobody  # type: ignore[assignment,method-assign]
 
 
 def _nobody(_: ActiveSuppressions, __: Any, ___: str, people: Identifiers, *____: Any) -> Identifiers:

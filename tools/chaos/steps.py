@@ -113,10 +113,10 @@ def opt_outs_in_waves(env: Environment, mutant: str | None = None) -> None:
         workers = env.start(turn, turn)
         if number == 0:
             env.wait_until_begun(job)
-            everyone = sorted(env.backend.ledger.launches.audience(job.key))
+            everyone = sorted(map(int, env.backend.ledger.launches.audience(job.key)))
             env.chance.shuffle(everyone)
         for device in everyone[3 * number : 3 * number + 3]:
-            env.opt_out(turn, int(device))
+            env.opt_out(turn, device)
             env.pause(0.1)
         if number == 1:
             env.kill(env.backend.receiver)
