@@ -19,8 +19,9 @@ from fastapi.testclient import TestClient
 
 from sendoff.ledger import Ledger, NotLaunched
 from sendoff.period import Period, launch_key
+from sendoff.states import Accepted
 
-from ..scene import NOW, freeze
+from ..scene import NOW, freeze, send
 from .test_views import NOBODY, Person, Run, as_, ledger, olga, server, vera  # noqa: F401
 
 TODAY_AT_9 = NOW.replace(hour=9, minute=0, second=0)
@@ -160,7 +161,8 @@ def test_the_list_begins_with_what_went_out_and_goes_out_today_in_the_readers_zo
     past, coming = midnight + (NOW - midnight) / 2, NOW + (midnight + timedelta(days=1) - NOW) / 2
     made = NOW - timedelta(days=3)
     freeze(ledger, "early_sale", made=made, sends=past, definition={"title": "Early sale"} | MESSAGE)
-    freeze(ledger, "late_sale", made=made, sends=coming, definition={"title": "Late sale"} | MESSAGE)
+    late = freeze(ledger, "late_sale", made=made, sends=coming, definition={"title": "Late sale"} | MESSAGE)
+    send(ledger, late, *[Accepted(200, 1)] * 6, at=made)
     freeze(ledger, "other_sale", made=made, sends=NOW + timedelta(days=3))
     Run(server, tmp_path, "runs_today", NOBODY)
     at = datetime.now(UTC) + timedelta(seconds=5)
@@ -189,13 +191,16 @@ def test_the_list_says_went_out_for_the_past_and_goes_out_for_what_comes(
     ledger: Ledger,  # noqa: F811
 ) -> None:
     freeze(ledger, "early_sale", made=NOW - timedelta(days=3), sends=NOW - timedelta(days=2))
-    freeze(ledger, "late_sale", made=NOW - timedelta(days=3), sends=NOW + timedelta(days=2))
+    key = freeze(ledger, "late_sale", made=NOW - timedelta(days=3), sends=NOW + timedelta(days=2))
     rows = {
         name: words_of(vera.get(f"?words={name}").text.partition("<tbody>")[2]) for name in ("early", "late")
     }
     assert "Went out" in rows["early"]
     assert "Goes out" not in rows["early"]
-    assert "Goes out" in rows["late"]
+    assert "Goes out" not in rows["late"]
+    assert "Due" in rows["late"]  # it is stuck, as nothing works on it
+    send(ledger, key, *[Accepted(200, 1)] * 6, at=NOW - timedelta(days=3))
+    assert "Goes out" in words_of(vera.get("?words=late").text.partition("<tbody>")[2])
 
 
 MESSAGE = {

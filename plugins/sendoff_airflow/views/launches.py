@@ -31,6 +31,7 @@ COLUMNS = ("campaign", "sends", "period", "state", "recipients", "reached", "ope
 """The columns of the list, by which it can be sorted."""
 _FIRST_ASCENDING = ("campaign", "state")
 _MOST_TODAY = 25
+_WAITS = (Stage.STUCK, Stage.PAUSED, Stage.WAITING_FOR_APPROVAL, Stage.WAITING_FOR_DECISION)
 
 
 class Filter(BaseModel):
@@ -109,9 +110,11 @@ class Row:
         return self.listed.sends_at or self.standing.until
 
     @property
-    def went_out(self) -> bool:
-        """Whether it went out already, at least in part."""
-        return self.goes_out_at is not None and self.goes_out_at <= datetime.now(UTC)
+    def when(self) -> str:
+        """The words before the time: whether it went out, goes out by itself, or waits for someone."""
+        if self.goes_out_at is not None and self.goes_out_at <= datetime.now(UTC):
+            return "Went out"
+        return "Due" if self.standing.stage in _WAITS else "Goes out"
 
 
 @router.get("/")
