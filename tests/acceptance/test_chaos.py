@@ -62,6 +62,7 @@ def test_what_nobody_knows_is_in_doubt_and_post_backs_resolve_it() -> None:
         ("request key with the attempt", "duplicates"),
         ("counted after the request", "above_limit"),
         ("suppression list asked only when the launch is frozen", "sent_after_opt_out"),
+        ("queue of an erasure emptied too early", "kept"),
     ],
 )
 @pytest.mark.promise("twice/proof")

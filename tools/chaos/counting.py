@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
@@ -35,7 +35,7 @@ class Count:
     answered 200 that are not in the suppression list. ``sent_after_opt_out``: recipients in an accepted request that
     was claimed more than a second after their opt-out was answered. ``unfinished``: dispatches that are planned or in
     flight at the end. ``in_doubt``: dispatches still in doubt. ``resolved``: doubts that
-    post-backs settled.
+    post-backs settled. ``kept``: people who were erased and are still in the ledger.
     """
 
     launches: int = 0
@@ -52,11 +52,12 @@ class Count:
     post_backs: int = 0
     killed: int = 0
     faults: int = 0
+    kept: int = 0
 
     @property
     def lost(self) -> int:
-        """Lost dispatches, post-backs and opt-outs together."""
-        return self.lost_dispatches + self.lost_post_backs + self.lost_opt_outs
+        """Lost dispatches, post-backs and opt-outs together, and erased people who were kept."""
+        return self.lost_dispatches + self.lost_post_backs + self.lost_opt_outs + self.kept
 
 
 @dataclass
@@ -94,15 +95,26 @@ def count(record: Record, result: Result) -> Count:
             totals.unfinished += 1
             continue
         reconcile_launch(ledger, key)
-        _add_launch(totals, record, ledger, key, reached[ledger.launches.get(key).period.key])
+        _add_launch(totals, record, ledger, key, reached[ledger.launches.get(key).period.key], result.erased)
         totals.above_limit += _above_limit(result.backend.url, ledger, key)
         _add_opt_outs(totals, record, result, key)
+        totals.kept += _kept(ledger, key, result.erased)
     totals.duplicates = sum(times - 1 for devices in reached.values() for times in devices.values())
     totals.resolved = _resolved(result.backend.url, result.launches)
     return totals
 
 
-def _add_launch(found: Count, record: Record, ledger: Ledger, key: str, reached: Counter[int]) -> None:
+def _kept(ledger: Ledger, key: str, erased: Collection[int]) -> int:
+    """Count the erased people that some set of a launch still contains."""
+    totals = ledger.aggregates.totals(key).values()
+    sets = [ledger.launches.audience(key), *ledger.verdicts.sets(key).values()]
+    sets += [each for part in totals for each in (part.delivered, part.engaged)]
+    return sum(any(device in each for each in sets) for device in erased)
+
+
+def _add_launch(
+    found: Count, record: Record, ledger: Ledger, key: str, reached: Counter[int], erased: Collection[int]
+) -> None:
     returned = ledger.aggregates.totals(key)
     found.launches += 1
     for dispatch in ledger.dispatch_queries.of_launch(key):
@@ -119,7 +131,8 @@ def _add_launch(found: Count, record: Record, ledger: Ledger, key: str, reached:
         found.lost_dispatches += dispatch.state not in known
         sent = [each for name in names for each in record.post_backs.get(name, ())]
         found.post_backs += len(sent)
-        found.lost_post_backs += _lost(sent, returned.get(dispatch.dispatch_key))
+        of_others = [each for each in sent if each.device not in erased]
+        found.lost_post_backs += _lost(of_others, returned.get(dispatch.dispatch_key))
 
 
 def _add_opt_outs(found: Count, record: Record, result: Result, key: str) -> None:

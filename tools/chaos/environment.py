@@ -33,7 +33,7 @@ from tools.chaos.processes import (
     Service,
     receiver,
 )
-from tools.chaos.workers import AGAIN, Job, Phase, join, start_aggregation, start_worker
+from tools.chaos.workers import AGAIN, Job, Phase, join, start_aggregation, start_erasure, start_worker
 
 DEVICES = 400
 ONE_BY_ONE = 1  # one request at a time, so that a line number means the same in every run
@@ -95,6 +95,7 @@ class Result:
     unfinished: int = 0
     opt_outs: dict[str, dict[int, datetime]] = field(default_factory=dict)
     """By launch: the devices whose opt-out was answered 200, and when, by the clock of the launch's workers."""
+    erased: set[int] = field(default_factory=set)  # devices that were erased from the ledger
 
 
 class Environment:
@@ -194,10 +195,19 @@ class Environment:
         """Aggregate in a separate process, which may die."""
         self._join([start_aggregation(job, run)])
 
+    def erase(self, job: Job, devices: Collection[int]) -> None:
+        """Erase devices in a separate process, which may die. Another one must continue then."""
+        self.result.erased.update(devices)
+        self._join([start_erasure(job, sorted(devices))])
+
     def aggregate_earlier(self, job: Job) -> None:
         """Aggregate the post-backs of earlier launches with the correct protocol, so that this one's are next."""
         self.wait_until_quiet()
         self.aggregate(replace(job, dies_at=None, mutant=None))
+
+    def recipients(self, job: Job, count: int) -> list[int]:
+        """Return some recipients of a launch, drawn by chance."""
+        return self.chance.sample(sorted(map(int, self.backend.ledger.launches.audience(job.key))), count)
 
     def kill(self, process: Process, how: signal.Signals = signal.SIGKILL) -> None:
         """Kill a process."""
@@ -254,7 +264,7 @@ class Environment:
     def _measured(self, phase: Phase) -> int:
         lines_file = self._folder / f"{phase}.lines"
         segment = self.size.segment_size
-        people = {"freeze": self.size.people, "send": 2 * segment, "aggregate": segment}
+        people = {"freeze": self.size.people, "send": 2 * segment, "aggregate": segment, "erase": segment}
         job = self.job(
             people=people[phase],
             dies_in=phase,
@@ -268,6 +278,10 @@ class Environment:
         if phase == "aggregate":
             self.wait_until_quiet()
             self.aggregate(job)
+        if phase == "erase":
+            self.wait_until_quiet()
+            self.aggregate(replace(job, dies_at=None))
+            self.erase(job, self.recipients(job, 2))
         lines = int(lines_file.read_text())
         if not lines:
             raise ChaosError(f"the phase {phase} ran no line")

@@ -23,7 +23,8 @@ from sendoff.ledger.database import Database, LedgerTime
 from sendoff.ledger.dispatch_queries import DispatchQueries
 from sendoff.ledger.dispatches import Dispatches
 from sendoff.ledger.doubts import Doubts
-from sendoff.ledger.schema import attempts, dispatches, receivers
+from sendoff.ledger.erasures import Erasures
+from sendoff.ledger.schema import attempts, dispatches, erasure_queue, receivers
 from sendoff.period import Period, launch_key, request_launch_key
 from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome
 
@@ -34,6 +35,7 @@ _record = Dispatches.record
 _record_and_claim = Dispatches.record_and_claim
 _expire_leases = Doubts.expire_leases
 _store_run = Aggregates.store_run
+_advance = Erasures.advance
 
 
 def intent_after_request() -> None:
@@ -216,6 +218,19 @@ def _nobody(_: ActiveSuppressions, __: Any, ___: str, people: Identifiers, *____
     return empty(people.kind)
 
 
+def queue_emptied_early() -> None:
+    """Delete the identifiers of an erasure once the launches are done, before the results and post-backs."""
+    Erasures.advance = _advance_and_forget  # type: ignore[method-assign]
+
+
+def _advance_and_forget(self: Erasures, request: int, now: datetime) -> bool:
+    is_left = _advance(self, request, now)
+    if self.get(request).step != "launches":
+        with self._database.write() as db:
+            db.execute(sa.delete(erasure_queue).where(erasure_queue.c.request == request))
+    return is_left
+
+
 MUTANTS: Mapping[str, Callable[[], None]] = {
     "intent after request": intent_after_request,
     "doubt sent again": doubt_sent_again,
@@ -226,6 +241,7 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
     "request key with the attempt": request_key_with_the_attempt,
     "counted after the request": counted_after_the_request,
     "asked only when frozen": asked_only_when_frozen,
+    "queue emptied early": queue_emptied_early,
 }
 
 

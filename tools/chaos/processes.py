@@ -25,6 +25,7 @@ from sendoff.demo.processes import Process, Supervisor, answers
 
 PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge")
 SECRET = "secret-of-the-crash-proof-" + "s" * 32
+os.environ["SENDOFF_ERASURE_SECRET"] = SECRET  # for this process and those that it starts
 _held: list[socket.socket] = []
 _TIMEOUT = 120.0
 _QUICK = [

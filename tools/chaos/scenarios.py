@@ -15,8 +15,9 @@ from typing import Any, Literal
 from tools.chaos import steps
 from tools.chaos.environment import Environment, Size
 
-BackendName = Literal["sqlite", "sqlite apart", "postgresql"]
-"""The ledger to use. Protocols that are wrong on purpose have a separate one, where they cannot affect other rows."""
+BackendName = Literal["sqlite", "sqlite apart", "erasing", "erasing apart", "postgresql"]
+"""The ledger to use. Protocols that are wrong on purpose, and erasures, have separate ones, where they cannot affect
+other rows."""
 
 Expected = Literal["none", "some", "any"]
 
@@ -109,6 +110,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         "aggregation killed between two lines",
         "the aggregating process is killed at a line of aggregation; each line once",
         steps.aggregation_killed,
+        long=1,
+    ),
+    Scenario(
+        "restart in the middle of an erasure",
+        "the erasing process is killed at a line of the erasure, and another one continues",
+        steps.erasure_killed,
+        on="erasing",
         long=1,
     ),
     Scenario("receiver killed", "the receiver is killed under load and started again", steps.receiver_killed),
@@ -316,6 +324,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         "workers do not ask the suppression list again when they claim a request",
         partial(steps.opt_outs_in_waves, mutant="asked only when frozen"),
         on="sqlite apart",
+        expected="some",
+    ),
+    Scenario(
+        "queue of an erasure emptied too early",
+        "the identifiers are deleted before the last step; the erasing process is killed",
+        partial(steps.erasure_killed, short=2, long=4, mutant="queue emptied early"),
+        long=1,
+        on="erasing apart",
         expected="some",
     ),
     # Outside the promise: these are shown and need not be zero.

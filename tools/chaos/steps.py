@@ -212,6 +212,20 @@ def aggregation_killed(
     env.aggregate(job)
 
 
+def erasure_killed(env: Environment, short: int = 4, long: int = 60, mutant: str | None = None) -> None:
+    """Kill the erasing process at lines spread over the erasure, each time for other people, and start another one."""
+    points = env.points("erase", env.size.times(short, long))
+    for some in _parts(points, 10):
+        job = env.job(mutant=mutant)
+        env.run(job, job)
+        env.wait_until_quiet()
+        env.aggregate(job)
+        for point in some:
+            devices = env.recipients(job, 2)
+            env.erase(replace(job, dies_in="erase", dies_at=point), devices)
+            env.erase(job, devices)
+
+
 def clocks_apart(env: Environment) -> None:
     """Run three workers at once whose clocks are hours apart."""
     job = env.job()

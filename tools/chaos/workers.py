@@ -40,6 +40,9 @@ import sendoff.ledger.database
 import sendoff.ledger.dispatch_queries
 import sendoff.ledger.dispatches
 import sendoff.ledger.doubts
+import sendoff.ledger.erasure_state
+import sendoff.ledger.erasure_steps
+import sendoff.ledger.erasures
 import sendoff.ledger.evidence
 import sendoff.ledger.freeze
 import sendoff.ledger.launches
@@ -48,10 +51,12 @@ import sendoff.ledger.stored_sets
 import sendoff.ledger.verdicts
 import sendoff.postbacks.aggregation
 import sendoff.postbacks.batch_totals
+import sendoff.postbacks.erasure
 import sendoff.postbacks.recipient_index
 import sendoff.service.client
 import sendoff.service.deadline
 import sendoff.service.transport
+from sendoff.audience.identifiers import integers
 from sendoff.campaign import Campaign, CampaignFolder, DeploymentRules, WarmUp
 from sendoff.dispatch.request import DEFAULT_REQUESTS_AT_ONCE, ServiceConnection
 from sendoff.dispatch.worker import send_launch
@@ -61,6 +66,7 @@ from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Launch, Ledger
 from sendoff.period import Period, launch_key, request_launch_key
 from sendoff.postbacks.aggregation import aggregate
+from sendoff.postbacks.erasure import continue_erasures, forget
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.postbacks import PostBackSigner
@@ -68,7 +74,7 @@ from sendoff.service.tokens import TokenSource
 from tools.chaos import mutants
 from tools.chaos.processes import SECRET
 
-Phase = Literal["freeze", "send", "aggregate"]
+Phase = Literal["freeze", "send", "aggregate", "erase"]
 
 LINES: dict[Phase, tuple[Any, ...]] = {
     "freeze": (
@@ -105,6 +111,14 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.ledger.post_backs,
         sendoff.ledger.aggregates,
         sendoff.ledger.verdicts,
+        sendoff.ledger.database,
+        mutants,
+    ),
+    "erase": (
+        sendoff.postbacks.erasure,
+        sendoff.ledger.erasures,
+        sendoff.ledger.erasure_steps,
+        sendoff.ledger.erasure_state,
         sendoff.ledger.database,
         mutants,
     ),
@@ -222,6 +236,11 @@ def start_aggregation(job: Job, run: int) -> BaseProcess:
     return _start(_aggregate, job, run)
 
 
+def start_erasure(job: Job, devices: Sequence[int]) -> BaseProcess:
+    """Start a process that finishes interrupted erasures, and erases devices."""
+    return _start(_erase, job, devices)
+
+
 def _run(target: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     logging.disable(logging.WARNING)  # the errors are intended
     target(*arguments)
@@ -296,6 +315,19 @@ def _aggregate(job: Job, run: int) -> None:
         try:
             with _followed(job, "aggregate"):
                 aggregate(ledger, run=run)
+        except RetryableError:
+            sys.exit(AGAIN)
+
+
+def _erase(job: Job, devices: Sequence[int]) -> None:
+    mutants.apply(job.mutant)
+    with closing(Ledger(job.ledger_url)) as ledger:
+        try:
+            with _followed(job, "erase"):
+                continue_erasures(ledger)
+                erased = ledger.erasures.people().among("device_id", integers(devices))
+                if left := [device for device in devices if device not in erased]:
+                    forget(ledger, left, identified_by="device_id", who="chaos", reason="tests")
         except RetryableError:
             sys.exit(AGAIN)
 

@@ -30,6 +30,9 @@ Marks = npt.NDArray[np.bool_]
 _BITS = 20
 _IN_CACHE = 1 << 15  # numbers to mix at once
 _TEXTS_AT_ONCE = 1 << 17
+_OWN_BYTES = np.array(
+    [256**length - 1 for length in range(9)], np.uint64
+)  # masks of the bytes of a short text
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +89,16 @@ class KeyedHash:
     def _of_texts(self, texts: pa.LargeStringArray) -> Numbers:
         _, offsets, buffer = texts.buffers()
         ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-        text = (
-            np.frombuffer(buffer, np.uint8) if buffer is not None and buffer.size else np.zeros(1, np.uint8)
-        )
-        starts, lengths = ends[:-1], np.diff(ends)
-        last = np.maximum(lengths - 1, 0)
+        text = np.frombuffer(buffer or b"", np.uint8)[ends[0] : ends[-1]]
+        padded = np.concatenate([text, np.zeros(8, np.uint8)])
+        words: Numbers = np.ndarray(
+            len(padded) - 7, np.uint64, padded, strides=(1,)
+        )  # at each byte, the next eight
+        starts, lengths = ends[:-1] - ends[0], np.diff(ends)
+        room, own = np.maximum(lengths - 8, 0), _OWN_BYTES[np.minimum(lengths, 8)]
         mixed = lengths.astype(np.uint64) ^ self._keys[0]
-        for begin in (np.zeros_like(lengths), lengths // 2, np.maximum(lengths - 8, 0)):
-            word = np.zeros(len(texts), np.uint64)
-            for place in range(8):
-                word <<= np.uint64(8)
-                at = np.minimum(starts + np.minimum(begin + place, last), len(text) - 1)
-                word |= text[at].astype(np.uint64)
-            mixed ^= word
+        for begin in (np.zeros_like(room), room // 2, room):
+            mixed ^= words[starts + begin] & own
             _mix(mixed)
             mixed += self._keys[1]
         _mix(mixed)
