@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -9,13 +10,16 @@ from pathlib import Path
 
 import pytest
 from airflow.models.dagrun import DagRun
+from airflow.sdk import DAG
+from sqlalchemy.exc import NoResultFound
 
 from sendoff.ledger import Ledger
 from sendoff.period import Period
 from sendoff.service.postbacks import PostBack
 from sendoff_airflow.dags import maintenance_dag
+from sendoff_airflow.operators import ForgetOperator
 
-from ..factories import make_accepted
+from ..factories import make_accepted, make_launch
 
 DAY = timedelta(days=1)
 
@@ -43,3 +47,37 @@ def test_old_post_backs_are_forgotten_and_young_ones_stay(
     assert run.state == "success"
     with closing(Ledger(url)) as ledger:
         assert ledger.retention.forget(now + DAY).post_backs == 1  # all that was left
+
+
+def test_people_that_a_query_returns_are_erased_and_an_interrupted_erasure_is_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_dag: Callable[..., DagRun]
+) -> None:
+    url, warehouse = f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path / "warehouse.db"
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", "a secret of the tests that is long enough")
+    monkeypatch.setenv("AIRFLOW_CONN_REQUESTS", f'{{"conn_type": "sqlite", "host": "{warehouse}"}}')
+    with closing(sqlite3.connect(warehouse)) as db, db:
+        db.execute("CREATE TABLE to_forget (device_id INTEGER)")
+        db.execute("INSERT INTO to_forget VALUES (2), (9)")
+    now = datetime.now(UTC)
+    with closing(Ledger(url)) as ledger:
+        ledger.migrate()
+        launch_key = make_launch(ledger, [1, 2, 3]).launch_key
+        ledger.erasures.request(
+            "device_id", [3], who="anna", why="a letter", now=now
+        )  # and then it is killed
+    with DAG("forget", schedule=None, start_date=now - DAY) as dag:
+        ForgetOperator(
+            task_id="forget",
+            sql="SELECT device_id FROM to_forget",
+            reason="requests in the warehouse",
+            warehouse="requests",
+        )
+    for _ in range(2):  # the query returns the same people again
+        assert run_dag(dag).state == "success"
+    with closing(Ledger(url)) as ledger:
+        assert list(ledger.launches.audience(launch_key)) == [1]
+        assert ledger.erasures.pending() == []
+        assert ledger.erasures.get(2).people == 2
+        with pytest.raises(NoResultFound):
+            ledger.erasures.get(3)
