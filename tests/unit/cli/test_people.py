@@ -1,75 +1,110 @@
-"""The commands that erase and export one person."""
+"""The commands about people: suppression lists, and why a person was left out or sent to."""
 
 from __future__ import annotations
 
 import json
-import os
-from contextlib import closing
+import subprocess
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from sendoff.cli import app
-from sendoff.errors import SettingsError
+from sendoff.audience.build import Audience
+from sendoff.audience.identifiers import integers, strings
+from sendoff.audience.segmentation import Segment
 from sendoff.ledger import Ledger
-from sendoff.postbacks import reconcile_launch
 
-from ...factories import KEY, NOW, make_launch
+from ...factories import KEY, PERIOD, make_launch
 
-SECRET = {"SENDOFF_ERASURE_SECRET": "a secret of the tests that is long enough"}
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
+    """Return the URL of a ledger whose launch goes to device 4711 and leaves out 4712."""
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    with closing(Ledger(url)) as ledger:
-        ledger.migrate()
-        make_launch(ledger, [1, 2, 3, 4])
-        reconcile_launch(ledger, KEY, now=NOW)
+    ledger = Ledger(url)
+    ledger.migrate()
+    people = integers([4711])
+    make_launch(
+        ledger,
+        segments=[Segment(people)],
+        audience=Audience("device_id", people, 2, {"cap": 1}, {}),
+        created_at=PERIOD.end,
+        sends_at=PERIOD.end,
+        suppressed={"cap": integers([4712])},
+    )
+    ledger.close()
     return url
 
 
-def run(*words: str) -> str:
-    found = CliRunner().invoke(app, list(words), env={**os.environ, **SECRET}, catch_exceptions=True)
-    if found.exception and not isinstance(found.exception, SystemExit):
-        raise found.exception
-    assert found.exit_code == 0, found.output
-    return found.output
+def test_a_list_is_uploaded_shown_and_deleted(url: str, tmp_path: Path, sendoff: Command) -> None:
+    file = tmp_path / "complaints.csv"
+    file.write_text("user_id,since\nann4711,2026\nzoë,2026\n,2026\n", encoding="utf-8")
+    upload = (
+        "lists",
+        "upload",
+        "complaints",
+        str(file),
+        "--column",
+        "user_id",
+        "--ledger",
+        url,
+    )
+    done = sendoff(*upload)
+    assert (done.stdout, done.stderr) == ("list complaints: 2 people by user_id\n", "")
+    ledger = Ledger(url)
+    assert ledger.suppression_lists.get("complaints")[1] == strings(["ann4711", "zoë"])
+    ledger.close()
+
+    shown_to_people = sendoff("lists", "show", "--ledger", url).stdout
+    assert shown_to_people.startswith("complaints: 2 people by user_id, uploaded by ")
+    (shown,) = json.loads(sendoff("lists", "show", "--json", "--ledger", url).stdout)
+    assert f"uploaded by {shown.pop('uploaded_by')} on" in shown_to_people
+    assert datetime.fromisoformat(shown.pop("uploaded_at")).tzinfo is not None
+    assert shown == {
+        "name": "complaints",
+        "identified_by": "user_id",
+        "kind": "string",
+        "size": 2,
+    }
+
+    assert sendoff("lists", "delete", "complaints", "--ledger", url).stdout == "list complaints is deleted\n"
+    again = sendoff("lists", "delete", "complaints", "--ledger", url)
+    assert (again.returncode, again.stderr.count("\n")) == (1, 1)
+    assert "no list 'complaints'" in again.stderr
+    assert json.loads(sendoff("lists", "show", "--json", "--ledger", url).stdout) == []
 
 
-def test_people_are_erased_by_arguments_and_by_a_file(url: str, tmp_path: Path) -> None:
-    (tmp_path / "more.txt").write_text("3\n\n 4 \n")
-    more = ("--file", str(tmp_path / "more.txt"))
-    out = run("forget", "2", *more, "--reason", "a letter", "--who", "anna", "--reclaim", "--ledger", url)
-    assert "erased: 3 identifiers; 1 report made again" in out
-    assert "done: VACUUM" in out
-    with closing(Ledger(url)) as ledger:
-        assert list(ledger.launches.audience(KEY)) == [1]
-        assert ledger.verdicts.figures(KEY).erased == 3
-    assert "sendoff forget --reclaim" in run("forget", "--continue", "--ledger", url)
+def test_a_list_of_one_is_one_person(url: str, tmp_path: Path, sendoff: Command) -> None:
+    file = tmp_path / "complaints.csv"
+    file.write_text("device_id\n4711\n")
+    done = sendoff("lists", "upload", "complaints", str(file), "--ledger", url)
+    assert done.stdout == "list complaints: 1 person by device_id\n"
+    assert sendoff("lists", "show", "--ledger", url).stdout.startswith("complaints: 1 person by device_id, ")
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        ((), "Give identifiers"),
-        (("2", "--continue"), "Give identifiers"),
-        (("2",), "Give a reason"),
-        (("2", "--reason", " "), "Give a reason"),
-    ],
-)
-def test_a_wrong_call_erases_no_one(url: str, words: tuple[str, ...], why: str) -> None:
-    with pytest.raises(SettingsError, match=why):
-        run("forget", *words, "--ledger", url)
-    with closing(Ledger(url)) as ledger:
-        assert len(ledger.launches.audience(KEY)) == 4
+def test_an_upload_of_what_names_nobody_is_one_line_without_a_value(
+    url: str, tmp_path: Path, sendoff: Command
+) -> None:
+    file = tmp_path / "complaints.csv"
+    file.write_text("device_id\nann4711\n")
+    for column in ("device_id", "email"):
+        done = sendoff("lists", "upload", "complaints", str(file), "--column", column, "--ledger", url)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert "4711" not in done.stderr
 
 
-def test_the_export_is_a_private_file_that_is_not_replaced(url: str, tmp_path: Path) -> None:
-    file = tmp_path / "person.json"
-    assert "1 launches" in run("export-person", "2", "-o", str(file), "--ledger", url)
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert json.loads(file.read_text())["launches"][0]["launch_key"] == KEY
-    with pytest.raises(SettingsError, match="already exists"):
-        run("export-person", "2", "-o", str(file), "--ledger", url)
+def test_why_says_in_one_sentence_what_became_of_somebody(url: str, sendoff: Command) -> None:
+    done = sendoff("why", KEY[:8], "4711", "--ledger", url)
+    said = "not sent yet: its turn comes later (segment 1, wave 1, request planned)\n"
+    assert (done.stdout, done.stderr) == (said, "")
+    assert sendoff("why", KEY, "4712", "--ledger", url).stdout == (
+        "left out: they already get as many messages as the cap allows\n"
+    )
+    found = json.loads(sendoff("why", KEY, "4712", "--json", "--ledger", url).stdout)
+    assert (found["reason"], found["segment"], found["is_named"]) == ("cap", None, True)
+    wrong = sendoff("why", KEY, "ann4711", "--ledger", url)
+    assert wrong.returncode == 1
+    assert "identifies recipients by device_id, as whole numbers" in wrong.stderr

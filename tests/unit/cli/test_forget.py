@@ -1,0 +1,75 @@
+"""The commands that erase and export one person."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sendoff.cli import app
+from sendoff.errors import SettingsError
+from sendoff.ledger import Ledger
+from sendoff.postbacks import reconcile_launch
+
+from ...factories import KEY, NOW, make_launch
+
+SECRET = {"SENDOFF_ERASURE_SECRET": "a secret of the tests that is long enough"}
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    with closing(Ledger(url)) as ledger:
+        ledger.migrate()
+        make_launch(ledger, [1, 2, 3, 4])
+        reconcile_launch(ledger, KEY, now=NOW)
+    return url
+
+
+def run(*words: str) -> str:
+    found = CliRunner().invoke(app, list(words), env={**os.environ, **SECRET}, catch_exceptions=True)
+    if found.exception and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    assert found.exit_code == 0, found.output
+    return found.output
+
+
+def test_people_are_erased_by_arguments_and_by_a_file(url: str, tmp_path: Path) -> None:
+    (tmp_path / "more.txt").write_text("3\n\n 4 \n")
+    more = ("--file", str(tmp_path / "more.txt"))
+    out = run("forget", "2", *more, "--reason", "a letter", "--who", "anna", "--reclaim", "--ledger", url)
+    assert "erased: 3 identifiers; 1 report made again" in out
+    assert "done: VACUUM" in out
+    with closing(Ledger(url)) as ledger:
+        assert list(ledger.launches.audience(KEY)) == [1]
+        assert ledger.verdicts.figures(KEY).erased == 3
+    assert "sendoff forget --reclaim" in run("forget", "--continue", "--ledger", url)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ((), "Give identifiers"),
+        (("2", "--continue"), "Give identifiers"),
+        (("2",), "Give a reason"),
+        (("2", "--reason", " "), "Give a reason"),
+    ],
+)
+def test_a_wrong_call_erases_no_one(url: str, words: tuple[str, ...], why: str) -> None:
+    with pytest.raises(SettingsError, match=why):
+        run("forget", *words, "--ledger", url)
+    with closing(Ledger(url)) as ledger:
+        assert len(ledger.launches.audience(KEY)) == 4
+
+
+def test_the_export_is_a_private_file_that_is_not_replaced(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "person.json"
+    assert "1 launches" in run("export-person", "2", "-o", str(file), "--ledger", url)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert json.loads(file.read_text())["launches"][0]["launch_key"] == KEY
+    with pytest.raises(SettingsError, match="already exists"):
+        run("export-person", "2", "-o", str(file), "--ledger", url)
