@@ -40,7 +40,8 @@ _WRITABLE = {"target_session_attrs": "read-write"}
 _PATIENCE = (
     "-c statement_timeout=30min "  # much longer than any of our statements takes, except migrations
     "-c lock_timeout=5min "  # a process that holds a lock this long is stuck
-    "-c idle_in_transaction_session_timeout=30min"  # measured by the server
+    "-c idle_in_transaction_session_timeout=30min "  # measured by the server
+    "-c jit=off"  # compiling a query of a page takes longer than the query
 )
 
 
@@ -309,7 +310,7 @@ def _engine(url: sa.URL) -> sa.Engine:
 
 
 def _within_limits(url: sa.URL) -> sa.URL:
-    """Return a PostgreSQL URL with our time limits. The URL's own options come last, so they win."""
+    """Return a PostgreSQL URL with our limits. The URL's own options come last, so they win."""
     options = " ".join([_PATIENCE, *url.normalized_query.get("options", ())])
     return url.update_query_dict({**LIBPQ_TIMEOUTS, **_WRITABLE, **url.query, "options": options})
 

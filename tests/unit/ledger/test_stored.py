@@ -172,6 +172,11 @@ def limits(url: str) -> tuple[list[str], dict[str, str]]:
         }
 
 
+def test_no_query_is_compiled_before_it_runs(postgres_url: str) -> None:
+    with closing(Ledger(postgres_url)) as ledger, ledger._database.read() as db:
+        assert db.exec_driver_sql("SHOW jit").scalar() == "off"
+
+
 def test_no_connection_waits_for_ever(postgres_url: str) -> None:
     assert limits(postgres_url) == (
         ["30min", "5min", "30min"],
