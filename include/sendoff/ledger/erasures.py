@@ -237,6 +237,10 @@ class Erasures:
             {key: KnownPeople.of(KeyedHash(secret, *key), entries) for key, entries in by_column.items()},
         )
 
+    def among(self, identified_by: str, identifiers: Identifiers) -> Identifiers:
+        """Return the members of a set who were erased. Raise SettingsError as :meth:`people` does."""
+        return self.people().among(identified_by, identifiers)
+
     def reported_before(self) -> list[str]:
         """Return the keys of the launches that lost recipients since their newest report was made."""
         query = (

@@ -18,7 +18,9 @@ from sendoff.ledger.schema import (
     audience_groups,
     audiences,
     decisions,
+    erased,
     erasure_queue,
+    erasure_state,
     metadata,
     outcomes,
     post_backs,
@@ -70,6 +72,8 @@ def _of_receiver() -> Iterator[tuple[str, str, str]]:
     yield from _numbers(receivers)
     for table in (suppressions, suppression_state):  # an opt-out is added, or an ended entry begins again
         yield "SELECT, INSERT, UPDATE", "TABLE", table.name
+    for table in (erased, erasure_state):  # an opt-out of an erased person is not stored
+        yield "SELECT", "TABLE", table.name
 
 
 def _of_worker() -> Iterator[tuple[str, str, str]]:

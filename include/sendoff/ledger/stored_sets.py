@@ -6,7 +6,7 @@ either side. A small or empty set is one chunk. Uploaded suppression lists are s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby, islice
@@ -145,14 +145,23 @@ class SuppressionList:
 class SuppressionLists:
     """The uploaded suppression lists of a ledger."""
 
-    def __init__(self, database: Database, *, largest_chunk: int = LARGEST) -> None:
+    def __init__(
+        self,
+        database: Database,
+        erased_among: Callable[[str, Identifiers], Identifiers],
+        *,
+        largest_chunk: int = LARGEST,
+    ) -> None:
         self._database = database
+        self._erased_among = erased_among
         self._largest_chunk = largest_chunk
 
     def store(
         self, name: str, identified_by: str, identifiers: Identifiers, who: str, now: datetime
     ) -> SuppressionList:
-        """Store a list and replace one of the same name."""
+        """Store a list without people who were erased, and replace one of the same name."""
+        if len(erased := self._erased_among(identified_by, identifiers)):
+            identifiers -= erased
         row = SuppressionList(name, identified_by, identifiers.kind, len(identifiers), who, now)
         values = {column: getattr(row, column) for column in SuppressionList.__slots__}
         with self._database.write() as db:

@@ -25,6 +25,7 @@ from sendoff.campaign import ACCOUNT, EVERYTHING, is_suppression_scope
 from sendoff.errors import GateError
 from sendoff.ledger.audit_log import Decision, append_decision
 from sendoff.ledger.database import Database
+from sendoff.ledger.erasures import Erasures
 from sendoff.ledger.schema import suppression_state, suppressions
 from sendoff.states import DecisionKind
 
@@ -109,8 +110,9 @@ class Suppressions:
     Changes that a person, a file or a query makes are in the audit log, with counts and without identifiers.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, erasures: Erasures) -> None:
         self._database = database
+        self._erasures = erasures
 
     def add(
         self,
@@ -119,15 +121,20 @@ class Suppressions:
         now: datetime,
         *,
         is_audited: bool = False,
+        may_be_erased: bool = False,
     ) -> int:
         """Add entries, and return how many recipients were not suppressed in this scope before.
 
         An entry in force stays as it is, unless the new one ends later. Repeating a call changes nothing. Raise
         ValueError for a blank identifier. ``is_audited``: append a change to the audit log.
+
+        People who were erased get no entry, because no launch contains them. Raise SettingsError if the secret that
+        recognises them is missing. ``may_be_erased``: do not ask.
         """
+        texts = _texts(identifiers) if may_be_erased else self._kept(new, identifiers)
         with self._database.write() as db:
             before = self._version(db)
-            added = self._add(db, new, _texts(identifiers), now)
+            added = self._add(db, new, texts, now)
             if is_audited and self._version(db) != before:
                 append_decision(db, _decision(new, now, added=added))
             return added
@@ -155,7 +162,7 @@ class Suppressions:
 
     def planned(self, new: NewSuppression, identifiers: Iterable[int | str], now: datetime) -> Replacement:
         """Return what :meth:`replace` would change with these arguments. Change nothing."""
-        wanted = _texts(identifiers)
+        wanted = self._kept(new, identifiers)
         with self._database.read() as db:
             current = self._current(db, new, now)
             known = self._count_among(db, new.scope, new.identified_by, wanted, now)
@@ -171,9 +178,10 @@ class Suppressions:
     ) -> Replacement:
         """Make the entries of one scope and source exactly these. Return and audit how many were added and removed.
 
-        Entries of other sources stay. ``planned``: raise GateError and change nothing if the counts are not these.
+        Entries of other sources stay, and erased people get no entry, as in :meth:`add`. ``planned``: raise GateError
+        and change nothing if the counts are not these.
         """
-        wanted = _texts(identifiers)
+        wanted = self._kept(new, identifiers)
         with self._database.write() as db:
             current = self._current(db, new, now)
             own = _own(new)
@@ -235,6 +243,18 @@ class Suppressions:
             found = db.scalars(query.execution_options(yield_per=10_000))
             members = [member for text in found if (member := typed(kind, text)) is not None]
         return integers(members) if kind == "integer" else strings(members)  # type: ignore[arg-type]
+
+    def _kept(self, new: NewSuppression, identifiers: Iterable[int | str]) -> list[str]:
+        """Return identifiers as texts, sorted, without those of erased people."""
+        columns = self._erasures.people().by_column.items()
+        erased = [(kind, people) for (column, kind), people in columns if column == new.identified_by]
+        return [
+            text
+            for text in _texts(identifiers)
+            if not any(
+                (member := typed(kind, text)) is not None and member in people for kind, people in erased
+            )
+        ]
 
     def _add(self, db: sa.Connection, new: NewSuppression, texts: Sequence[str], now: datetime) -> int:
         added, version = 0, None

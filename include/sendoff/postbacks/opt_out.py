@@ -17,7 +17,7 @@ from html import escape
 
 from starlette.types import Receive, Scope, Send
 
-from sendoff.errors import LedgerUnavailableError, UnusableLedgerError
+from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedgerError
 from sendoff.ledger import Ledger, NewSuppression
 from sendoff.postbacks.group_commit import Limits
 from sendoff.postbacks.reading import BodyError, read_body
@@ -126,8 +126,13 @@ class OptOutEndpoint:
             author="recipient",
             launch_key=opt_out.launch_key,
         )
+        suppressions, who, now = self._ledger.suppressions, [opt_out.identifier], self._clock()
         try:
-            self._ledger.suppressions.add(new, [opt_out.identifier], self._clock())
+            try:
+                suppressions.add(new, who, now)
+            except SettingsError as error:  # an opt-out counts more than an identifier that was erased
+                log.warning("An opt-out was stored without asking who was erased: %s", error)
+                suppressions.add(new, who, now, may_be_erased=True)
         except (LedgerUnavailableError, UnusableLedgerError) as error:
             log.warning("An opt-out was not stored: %s", error)
             return False

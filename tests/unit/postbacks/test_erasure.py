@@ -333,6 +333,16 @@ def test_a_new_launch_leaves_the_erased_out(ledger: Ledger) -> None:
     assert audience.rows == len(audience.identifiers) + sum(audience.dropped.values())
 
 
+def test_no_list_takes_an_erased_person_back(ledger: Ledger) -> None:
+    forget(ledger, [2], identified_by="device_id", **ROWS)
+    new = NewSuppression("account", "device_id", "csv", "ada")
+    assert ledger.suppressions.add(new, [1, 2], NOW) == 1
+    assert ledger.suppressions.replace(new, [2, 3], NOW).added == 1
+    ledger.suppression_lists.store("staff", "device_id", integers([1, 2]), "ada", NOW)
+    assert list(ledger.suppression_lists.get("staff")[1]) == [1]
+    assert named_in(ledger, integers([2])) == set()
+
+
 def test_a_launch_that_was_planned_before_an_erasure_is_not_frozen(ledger: Ledger) -> None:
     version = ledger.erasures.version()
     forget(ledger, [2], identified_by="device_id", **ROWS)
