@@ -334,13 +334,13 @@ def test_a_new_launch_leaves_the_erased_out(ledger: Ledger) -> None:
 
 
 def test_no_list_takes_an_erased_person_back(ledger: Ledger) -> None:
-    forget(ledger, [2], identified_by="device_id", **ROWS)
+    forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
     new = NewSuppression("account", "device_id", "csv", "ada")
-    assert ledger.suppressions.add(new, [1, 2], NOW) == 1
-    assert ledger.suppressions.replace(new, [2, 3], NOW).added == 1
-    ledger.suppression_lists.store("staff", "device_id", integers([1, 2]), "ada", NOW)
+    assert ledger.suppressions.add(new, [1, 1_000_002], NOW) == 1
+    assert ledger.suppressions.replace(new, [1_000_002, 3], NOW).added == 1
+    ledger.suppression_lists.store("staff", "device_id", integers([1, 1_000_002]), "ada", NOW)
     assert list(ledger.suppression_lists.get("staff")[1]) == [1]
-    assert named_in(ledger, integers([2])) == set()
+    assert named_in(ledger, integers([1_000_002])) == set()
 
 
 def test_a_launch_that_was_planned_before_an_erasure_is_not_frozen(ledger: Ledger) -> None:
