@@ -1792,7 +1792,7 @@ def test_a_dry_run_is_left_to_airflow_and_its_counts_are_shown(
     text = olga.get("campaigns/dry").text
     assert "<img" not in text
     flat = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
-    assert "1,010 rows of the query - 10 null = 1,000 audience - 100 control group = 900 people" in flat
+    assert "1,010 rows of the query - 10 null = 1,000 audience - 100 control group = 900 recipients" in flat
     assert "failed Least: 900 people" in flat
     assert "counted the period 16 Nov 2026 09:00 UTC to 17 Nov 2026 09:00 UTC" in flat
     assert "after it was due" not in flat  # only a launch can be late

@@ -85,7 +85,7 @@ def reconciled(service: Any, ledger: Ledger, key: str) -> tuple[LaunchStats, dic
     assert figures.audience == len(opened | delivered)
     assert (figures.unaccounted_rows, figures.unaccounted_identifiers) == (0, 0)
     assert not sum(figures.anomalies.values())
-    assert f"Post-backs name {figures.audience:,} people." in " ".join(
+    assert f"Post-backs name {figures.audience:,} devices." in " ".join(
         as_text(describe_launch(figures)).split()
     )
     return figures, truth

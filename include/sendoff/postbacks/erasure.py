@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sendoff.audience import Entry
+from sendoff.campaign import EVERYTHING
 from sendoff.errors import SettingsError
-from sendoff.ledger import Erasure, Ledger, Remembered
+from sendoff.ledger import Erasure, Ledger, NewSuppression, Remembered
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.settings import load_settings
 
@@ -69,13 +70,17 @@ def request_erasure(
 ) -> Erasure:
     """Store a request to erase people, which :func:`continue_erasures` carries out, and return it.
 
-    The arguments and errors are those of :func:`forget`. No launch that is frozen from now on has these people.
+    The arguments and errors are those of :func:`forget`. No launch that is frozen from now on has these people, and no
+    request that is claimed from now on.
     """
     moment = now or datetime.now(UTC)
     people = sorted({str(each) for each in identifiers})
     remembered = ledger.erasures.hashes(identified_by, people)
     if (file := log or _log_of_settings()) is not None:
         append_to_log(file, remembered, moment)
+    # Until the erasure is carried out, launches that are frozen already still have these people.
+    new = NewSuppression(EVERYTHING, identified_by, "erasure", who, "erasure requested")
+    ledger.suppressions.add(new, people, moment)
     request = ledger.erasures.request(identified_by, people, who=who, why=reason, now=moment)
     _log.info("erasure %d: %d people", request.request, request.people)
     return request

@@ -14,7 +14,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Request, status
 from starlette.responses import HTMLResponse, JSONResponse
 
-from sendoff.campaign import EVERYTHING, Channel, channel_scope
+from sendoff.campaign import Channel, channel_scope
 from sendoff.errors import AudienceError, SettingsError
 from sendoff.figures import counted
 from sendoff.launch import (
@@ -230,9 +230,6 @@ def erase_person(
         )
     except SettingsError as error:
         raise _unreadable(str(error)) from None
-    # Until the erasure is carried out, frozen launches still have the person.
-    new = NewSuppression(EVERYTHING, body.identified_by, "erasure", viewer.name, "erasure requested")
-    ledger.suppressions.add(new, named.identifiers, datetime.now(UTC))
     return _done(
         request,
         "The erasure is requested, and nothing more is sent to this person. The DAG sendoff_maintenance erases the "

@@ -197,7 +197,11 @@ WRONG = [
     ("x.sql", "SELECT day FROM returned", "x.sql: the query has no identifier column"),
     ("x.sql", "SELECT CAST('a' AS TEXT) AS device_id", "x.sql: column device_id must contain whole numbers"),
     ("x.csv", "device\n4711\n", "x.csv: found no column device_id"),
-    ("x.csv", "device_id\nann4711\n", "x.csv: cannot be read as CSV"),
+    (
+        "x.csv",
+        "device_id\nann4711\n",
+        "x.csv, line 2: the value in the column device_id is not a whole number",
+    ),
 ]
 
 
