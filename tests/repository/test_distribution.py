@@ -60,11 +60,15 @@ def test_a_text_that_does_not_is_left_alone(text: str) -> None:
 
 def test_the_pinned_versions_are_installed_and_fit_together() -> None:
     lines = (ROOT / "constraints.txt").read_text().splitlines()
-    pinned = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
+    pinned = {
+        canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)
+    }
     installed = {canonicalize_name(each.metadata["Name"]): each.version for each in distributions()}
     other = {name: version for name, version in installed.items() if pinned.get(name, version) != version}
     assert other == {}
-    checked = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
+    checked = subprocess.run(
+        [sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False
+    )
     assert (checked.returncode, checked.stdout) == (0, "No broken requirements found.\n")
 
 
