@@ -2,7 +2,7 @@ from .bucketing import sample, sample_exactly
 from .build import GROUP_COLUMNS, Audience, build_audience, those_among
 from .csv_list import count_people, kind_of, read_people
 from .identifiers.selection import packed
-from .keyed_hash import Entry, KeyedHash, KnownPeople, as_kinds, is_whole_number
+from .keyed_hash import Entry, KeyedHash, KnownPeople, as_kinds, kinds_of
 from .segmentation import DEFAULT_VARIATION, Segment, segments_of, with_template_values
 from .template_values import (
     first_template_values,
@@ -23,8 +23,8 @@ __all__ = [
     "build_audience",
     "count_people",
     "first_template_values",
-    "is_whole_number",
     "kind_of",
+    "kinds_of",
     "packed",
     "read_people",
     "read_template_values",

@@ -19,6 +19,7 @@ from sendoff.audience.identifiers import (
     Identifiers,
     IntegerIdentifiers,
     Kind,
+    as_integer,
     empty,
     integers,
     strings,
@@ -164,21 +165,23 @@ class KnownPeople:
 def as_kinds(identified_by: str, identifiers: Iterable[int | str]) -> dict[Kind, Identifiers]:
     """Return identifiers as sets of the kinds that audiences of this column may have, without empty sets.
 
-    A token or UUID that is a whole number in its shortest form is in both sets: some warehouses store them as numbers.
+    A token or UUID that is a whole number is in both sets: some warehouses store them as numbers.
     """
     texts = [str(each) for each in identifiers]
     found: dict[Kind, Identifiers] = {}
-    if identified_by != "device_id":
-        found["string"] = strings(texts)
-    if identified_by not in ("external_id", "user_id"):
-        numbers = [int(text) for text in texts if is_whole_number(text)]
-        found["integer"] = integers(numbers)
+    for kind in kinds_of(identified_by):
+        if kind == "string":
+            found[kind] = strings(texts)
+        else:
+            found[kind] = integers(number for text in texts if (number := as_integer(text)) is not None)
     return {kind: people for kind, people in found.items() if len(people)}
 
 
-def is_whole_number(text: str) -> bool:
-    """Check whether a text is a whole number from 1 to 2**63 - 1 in its shortest form."""
-    return text.isascii() and text.isdigit() and text[0] != "0" and int(text) < 2**63
+def kinds_of(identified_by: str) -> tuple[Kind, ...]:
+    """Return the kinds that audiences of a column may have."""
+    if identified_by == "device_id":
+        return ("integer",)
+    return ("string",) if identified_by in ("external_id", "user_id") else ("string", "integer")
 
 
 def _mix(numbers: Numbers) -> None:

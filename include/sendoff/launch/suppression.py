@@ -165,7 +165,7 @@ def apply_rules(
 
 def _without_erased(ledger: Ledger, audience: Audience) -> Audience:
     """Return the audience without people who were erased. They are counted, but not kept among the suppressed."""
-    erased = ledger.erasures.among(audience.identified_by, audience.identifiers)
+    erased = ledger.erasures.in_set(audience.identified_by, audience.identifiers)
     return audience.less({"erased": erased}) if len(erased) else audience
 
 

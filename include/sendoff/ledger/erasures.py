@@ -23,12 +23,12 @@ import hmac
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TypeVar
 
 import sqlalchemy as sa
 
-from sendoff.audience import Entry, KeyedHash, KnownPeople, as_kinds, is_whole_number
-from sendoff.audience.identifiers import Identifiers, Kind, empty
+from sendoff.audience import Entry, KeyedHash, KnownPeople, as_kinds, kinds_of
+from sendoff.audience.identifiers import Identifiers, Kind, as_integer, as_member, empty
 from sendoff.errors import AudienceError, SettingsError
 from sendoff.ledger import erasure_steps as steps
 from sendoff.ledger.audit_log import Decision, append_decision
@@ -46,7 +46,8 @@ from sendoff.ledger.schema import (
 from sendoff.settings import load_settings
 from sendoff.states import DecisionKind
 
-_ROWS_AT_ONCE = 500
+_AT_ONCE = 500  # rows or identifiers per statement
+_Each = TypeVar("_Each")
 _IS_NEEDED = (
     "SENDOFF_ERASURE_SECRET is not set, but people were erased from this ledger. Set it to the secret that was used "
     "then, so that they are recognised"
@@ -138,7 +139,7 @@ class Erasures:
                 {
                     "request": request,
                     "identifier": each,
-                    "number": int(each) if is_whole_number(each) else None,
+                    "number": as_integer(each),
                 }
                 for each in people
             ]
@@ -225,10 +226,7 @@ class Erasures:
             ).all()
             if not rows:
                 return ErasedPeople(version)
-            secret = self._secret()
-            if secret is None:
-                raise SettingsError(_IS_NEEDED)
-            _compare_secret(db, secret)
+            secret = self._secret_of(db)
         by_column: dict[tuple[str, Kind], list[Entry]] = {}
         for identified_by, kind, digest, bucket in rows:
             by_column.setdefault((identified_by, kind), []).append(Entry(digest, bucket))
@@ -237,9 +235,33 @@ class Erasures:
             {key: KnownPeople.of(KeyedHash(secret, *key), entries) for key, entries in by_column.items()},
         )
 
-    def among(self, identified_by: str, identifiers: Identifiers) -> Identifiers:
+    def in_set(self, identified_by: str, identifiers: Identifiers) -> Identifiers:
         """Return the members of a set who were erased. Raise SettingsError as :meth:`people` does."""
         return self.people().among(identified_by, identifiers)
+
+    def among(self, identified_by: str, texts: Sequence[str]) -> set[str]:
+        """Return the identifiers that belong to people who were erased. Raise SettingsError as :meth:`people` does.
+
+        Each identifier is looked up, so the number of people who were erased hardly matters.
+        """
+        found: set[str] = set()
+        with self._database.read() as db:
+            if db.scalar(sa.select(erased.c.digest).limit(1)) is None:
+                return found
+            secret = self._secret_of(db)
+            for kind in kinds_of(identified_by):
+                keyed = KeyedHash(secret, identified_by, kind)
+                own = (erased.c.identified_by == identified_by, erased.c.kind == kind)
+                for some in _in_parts(texts):
+                    digests = {
+                        text: keyed.digest(member)
+                        for text in some
+                        if (member := as_member(kind, text)) is not None
+                    }
+                    query = sa.select(erased.c.digest).where(*own, erased.c.digest.in_(digests.values()))
+                    known = set(db.scalars(query))
+                    found.update(text for text, digest in digests.items() if digest in known)
+        return found
 
     def reported_before(self) -> list[str]:
         """Return the keys of the launches that lost recipients since their newest report was made."""
@@ -286,6 +308,14 @@ class Erasures:
             return self._given
         secret = load_settings(["erasure_secret"]).erasure_secret
         return secret.get_secret_value() if secret else None
+
+    def _secret_of(self, db: sa.Connection) -> str:
+        """Return the secret. Raise SettingsError if it is missing, or not the one that this ledger was used with."""
+        secret = self._secret()
+        if secret is None:
+            raise SettingsError(_IS_NEEDED)
+        _compare_secret(db, secret)
+        return secret
 
     def _check_secret(self, db: sa.Connection) -> None:
         """Compare the secret with the one that this ledger was used with. Remember it if it is the first."""
@@ -357,10 +387,10 @@ def _checked(identified_by: str, identifiers: Iterable[int | str]) -> dict[Kind,
     for number, text in enumerate(texts, start=1):
         if not text.strip():
             raise AudienceError(f"identifier {number} is blank. Use the {identified_by} of a person")
-        if identified_by == "device_id" and not is_whole_number(text):
+        if identified_by == "device_id" and str(as_integer(text)) != text:
             raise AudienceError(f"identifier {number} is not a whole number. Use device IDs")
     return as_kinds(identified_by, texts)
 
 
-def _in_parts(rows: Sequence[dict[str, Any]]) -> Iterator[Sequence[dict[str, Any]]]:
-    return (rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE))
+def _in_parts(values: Sequence[_Each]) -> Iterator[Sequence[_Each]]:
+    return (values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE))

@@ -63,7 +63,7 @@ class Ledger:
         self.aggregates = Aggregates(self._database)
         self.retention = Retention(self._database)
         self.erasures = Erasures(self._database, erasure_secret)
-        self.suppression_lists = SuppressionLists(self._database, self.erasures.among)
+        self.suppression_lists = SuppressionLists(self._database, self.erasures.in_set)
         self.suppressions = Suppressions(self._database, self.erasures)
         self.persons = Persons(self._database)
         self.verdicts = Verdicts(self._database)

@@ -190,7 +190,7 @@ def test_what_is_stored_with_any_limit_reads_back_equal(
         assert ledger.verdicts.sets(key) == sets
 
     for found in people:
-        uploaded = SuppressionLists(ledger._database, ledger.erasures.among, largest_chunk=limit).store(
+        uploaded = SuppressionLists(ledger._database, ledger.erasures.in_set, largest_chunk=limit).store(
             "staff", "user_id", found, "ann", NOW
         )
         assert ledger.suppression_lists.get("staff") == (uploaded, found)
@@ -211,7 +211,7 @@ def test_a_set_that_replaces_a_larger_one_leaves_none_of_its_parts(ledger: Ledge
     key = freeze(ledger, strings(["ann"]))
     for people, parts in ((strings(LONG), range(60)), (few, range(1))):
         Verdicts(ledger._database, largest_chunk=1).store(figures(key), {"missing": people})
-        SuppressionLists(ledger._database, ledger.erasures.among, largest_chunk=1).store(
+        SuppressionLists(ledger._database, ledger.erasures.in_set, largest_chunk=1).store(
             "staff", "user_id", people, "ann", NOW
         )
         for table in (verdicts, suppression_list_chunks):
@@ -244,7 +244,7 @@ def test_processes_that_store_the_verdicts_of_one_launch_wait_for_each_other(led
 
 
 def test_a_list_that_is_deleted_leaves_no_part(ledger: Ledger) -> None:
-    SuppressionLists(ledger._database, ledger.erasures.among, largest_chunk=1).store(
+    SuppressionLists(ledger._database, ledger.erasures.in_set, largest_chunk=1).store(
         "staff", "device_id", integers(range(1, 9)), "ann", NOW
     )
     ledger.suppression_lists.delete("staff")

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sendoff.audience import KeyedHash, KnownPeople, Segment, read_template_values
-from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, integers, strings
+from sendoff.audience.identifiers import Identifiers, Kind, as_integer, from_bytes, integers, strings
 from sendoff.errors import AudienceError, ConflictError, SettingsError
 from sendoff.launch import NewRequest, prepare_request, suppression
 from sendoff.ledger import Ledger
@@ -341,6 +341,32 @@ def test_no_list_takes_an_erased_person_back(ledger: Ledger) -> None:
     ledger.suppression_lists.store("staff", "device_id", integers([1, 1_000_002]), "ada", NOW)
     assert list(ledger.suppression_lists.get("staff")[1]) == [1]
     assert named_in(ledger, integers([1_000_002])) == set()
+
+
+def test_erased_people_are_found_among_identifiers(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SENDOFF_ERASURE_SECRET")
+    assert ledger.erasures.among("device_id", ["1", "2"]) == set()  # it needs no secret yet
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", SECRET)
+    forget(ledger, range(2, 3_000, 2), identified_by="device_id", **ROWS)
+    forget(ledger, ["12", "ann"], identified_by="device_token", **ROWS)
+    some = [str(each) for each in range(1, 1_500)]
+    assert ledger.erasures.among("device_id", some) == set(some[1::2])
+    assert ledger.erasures.among("device_id", ["002", "x", "", "9" * 5_000]) == {"002"}
+    assert ledger.erasures.among("device_token", ["ann", "bob", "12", "2"]) == {"ann", "12"}
+    assert ledger.erasures.among("user_id", ["ann", "2"]) == set()
+    assert ledger.erasures.among("device_token", []) == set()
+    monkeypatch.delenv("SENDOFF_ERASURE_SECRET")
+    with pytest.raises(SettingsError, match="people were erased from this ledger"):
+        ledger.erasures.among("user_id", ["1"])
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("7", 7), ("007", 7), (str(2**63 - 1), 2**63 - 1), (str(2**63), None), ("0" * 30 + "7", 7)]
+    + [(text, None) for text in ("", "0", "000", "-1", "+1", " 7", "7.0", "abc", "٣", "²", "9" * 5_000)],
+)
+def test_a_text_is_an_integer_identifier_or_not(text: str, number: int | None) -> None:
+    assert as_integer(text) == number
 
 
 def test_a_launch_that_was_planned_before_an_erasure_is_not_frozen(ledger: Ledger) -> None:

@@ -31,6 +31,8 @@ __all__ = [
     "Kind",
     "RowCounter",
     "StringIdentifiers",
+    "as_integer",
+    "as_member",
     "builder",
     "empty",
     "from_bytes",
@@ -40,7 +42,27 @@ __all__ = [
 ]
 
 _PIECE = 1 << 16
+_MOST_DIGITS = 19  # of an identifier; int() refuses texts of thousands of digits
 _Set = TypeVar("_Set", IntegerIdentifiers, StringIdentifiers)
+
+
+def as_integer(text: str) -> int | None:
+    """Return the number that a text names as an identifier: 7 for ``7`` and ``007``.
+
+    Return None if the text is not a whole number from 1 to 2**63 - 1 in ASCII digits.
+    """
+    if not (text.isascii() and text.isdigit()):
+        return None
+    digits = text.lstrip("0")
+    if not 0 < len(digits) <= _MOST_DIGITS:
+        return None
+    number = int(digits)
+    return number if number < 2**63 else None
+
+
+def as_member(kind: Kind, text: str) -> int | str | None:
+    """Return a text as a member of sets of a kind, or None if it cannot be one."""
+    return text if kind == "string" else as_integer(text)
 
 
 def empty(kind: Kind) -> Identifiers:
