@@ -71,8 +71,13 @@ def test_following_the_link_changes_nothing(ledger: Ledger, opt_outs: OptOutSign
 def test_the_button_of_the_page_opts_out_of_the_topic(ledger: Ledger, opt_outs: OptOutSigner) -> None:
     link = address(opt_outs, scope="topic:news")
     done = requests.post(link, data=ONE_CLICK, headers=HTML, timeout=30)
-    assert "no more messages about news" in done.text
+    assert "no more messages about news from this sender." in done.text
     assert entries(ledger) == [("topic:news", "opt-out", KEY)]
+
+
+def test_opting_out_of_the_account_promises_no_end_of_receipts(opt_outs: OptOutSigner) -> None:
+    page = requests.get(address(opt_outs), headers=HTML, timeout=30)
+    assert "no more messages from this sender, except ones that you need, such as receipts." in page.text
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,8 @@ class Template(FrozenModel):
         "Columns of the query that hold each recipient's own values for the template's variables", ()
     )
     unsubscribe_url: Text | None = optional(
-        "Variable of the template that gets each recipient's own address to opt out, such as unsubscribe_url"
+        "Variable of the template that gets each recipient's own address to opt out, such as unsubscribe_url; "
+        "a transactional campaign with it needs a topic"
     )
 
 

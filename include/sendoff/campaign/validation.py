@@ -266,6 +266,10 @@ def _template_brings_its_content(campaign: Campaign) -> Iterator[BrokenRule]:
         yield _broken(
             "template.unsubscribe_url", f"{template.unsubscribe_url}, which has other values too", allowed
         )
+    if template and template.unsubscribe_url and campaign.transactional and campaign.topic is None:
+        found = "an address to opt out in a transactional campaign without topic"
+        allowed = "topic too, because opting out of the whole account does not stop a transactional campaign"
+        yield _broken("template.unsubscribe_url", found, allowed)
     for name in ("message", "language", "push_expiry", "encryption"):
         if getattr(campaign, name) is not None:
             allowed = "one of them; the template in the service has its own"

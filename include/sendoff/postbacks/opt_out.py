@@ -153,8 +153,9 @@ def _wants_page(scope: Scope) -> bool:
 
 def _out_of(opt_out: OptOut) -> str:
     kind, _, name = opt_out.scope.partition(":")
-    about = f" about {name.replace('_', ' ').replace('-', ' ')}" if kind == "topic" else ""
-    return f"You will get no more messages{about} from this sender."
+    if kind == "topic":
+        return f"You will get no more messages about {name.replace('_', ' ').replace('-', ' ')} from this sender."
+    return "You will get no more messages from this sender, except ones that you need, such as receipts."
 
 
 def _stays_out_of(opt_out: OptOut) -> str:

@@ -195,10 +195,29 @@ from .campaigns import (
             {"template": {"id": 4, "channels": ["email"], "columns": ["stop"], "unsubscribe_url": "stop"}},
             "template.unsubscribe_url: found stop, which has other values too. Use another name",
         ),
+        (
+            {"template": {**EXECUTED["template"], "unsubscribe_url": "stop"}, "transactional": "a receipt"},
+            "found an address to opt out in a transactional campaign without topic. Use topic too, because",
+        ),
+        (
+            {
+                **EXECUTED,
+                "transactional": "a receipt",
+                "variants": {"a": HALF, "b": {**HALF, "template": {**EXECUTED["template"], "unsubscribe_url": "stop"}}},
+            },
+            "variants.b.template.unsubscribe_url: found an address to opt out in a transactional campaign",
+        ),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_together_is_refused(fields: dict[str, Any], problem: str) -> None:
     assert problem in broken(**fields)
+
+
+def test_an_address_to_opt_out_stops_the_campaign_that_shows_it() -> None:
+    template = {**EXECUTED["template"], "unsubscribe_url": "stop"}
+    assert "account" in campaign(template=template).suppression_scopes()
+    made = campaign(template=template, transactional="a receipt", topic="receipts")
+    assert "topic:receipts" in made.suppression_scopes()
 
 
 @pytest.mark.parametrize(
