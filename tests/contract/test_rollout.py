@@ -200,7 +200,13 @@ def test_a_launch_sends_as_many_a_day_as_a_new_sender_may(
     service: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
     warm_up = {"connection": "service", "start": "2026-03-02", "first_day": 35, "growth": 1.5, "most": 52}
-    freeze(ledger, {}, [replace(part, wave=1) for part in WAVES], rules=rules(warm_up=[warm_up]))
+    freeze(
+        ledger,
+        {},
+        [replace(part, wave=1) for part in WAVES],
+        connection="service",
+        rules=rules(warm_up=[warm_up]),
+    )
     midnight = datetime(2026, 3, 3, tzinfo=UTC)
     assert too_early(ledger, connection, NOW) == midnight
     assert sent_to(service) == EVERYBODY[:30]
@@ -222,7 +228,7 @@ def test_a_request_that_was_not_processed_leaves_room_for_others(
     service: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
     warm_up = {"connection": "service", "start": "2026-03-02", "first_day": 10, "growth": 1, "most": 10}
-    freeze(ledger, {}, WAVES[4:5], rules=rules(warm_up=[warm_up]))
+    freeze(ledger, {}, WAVES[4:5], connection="service", rules=rules(warm_up=[warm_up]))
     fault(service, "429", 1)
     too_early(ledger, connection, NOW)
     assert ledger.rate_limits.recipients_on("service", NOW.date()) == 0

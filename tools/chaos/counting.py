@@ -171,7 +171,7 @@ def _claimed(url: str, key: str) -> dict[str, datetime]:
 def _above_limit(url: str, ledger: Ledger, key: str) -> int:
     """Return the recipients above the daily limit, if the launch has one. Its connection has no other launch."""
     launch = ledger.launches.get(key)
-    limit = Campaign.frozen(launch.definition).rules.warm_up_of(launch.connection)
+    limit = Campaign.frozen(launch.definition).warm_up
     if limit is None:
         return 0
     query = (

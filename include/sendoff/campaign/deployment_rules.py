@@ -137,7 +137,9 @@ class DeploymentRules(FrozenModel):
     exclude: tuple[Annotated[ListExclusion | CampaignExclusion, Field(discriminator="kind")], ...] = optional(
         "Recipients to leave out of every campaign", ()
     )
-    warm_up: tuple[WarmUp, ...] = optional("Daily limits of new senders, one for each connection", ())
+    warm_up: tuple[WarmUp, ...] = optional(
+        "Daily limits of new senders, one for each connection, whose campaigns need send.kind: now", ()
+    )
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from sendoff.campaign.audience_rules import AudienceRules, Percent
 from sendoff.campaign.content import Channel, Channels, Message
-from sendoff.campaign.deployment_rules import DeploymentRules
+from sendoff.campaign.deployment_rules import DeploymentRules, WarmUp
 from sendoff.campaign.field_types import (
     QUERY_ZONE,
     AssetName,
@@ -271,6 +271,11 @@ class Campaign(FrozenModel):
     def rules_in_force(self) -> DeploymentRules:
         """The rules of the deployment for this campaign: only the daily limits if it is transactional."""
         return self.rules.limits_only() if self.transactional else self.rules
+
+    @property
+    def warm_up(self) -> WarmUp | None:
+        """The daily limit of the campaign's connection, or None if it has none."""
+        return next((each for each in self.rules.warm_up if each.connection == self.connection), None)
 
     @property
     def default_zone(self) -> str | None:

@@ -164,9 +164,12 @@ def _keeps_the_rules(campaign: Campaign) -> Iterator[BrokenRule]:
     if send.kind == "now" and rules.restricts_times and not next_open(rules, window, zone, datetime.now(UTC)):
         both = "with gates.window" if window else "by themselves"
         yield _broken("gates", f"rules that never allow a message {both}", "hours and days that overlap")
+    if campaign.warm_up and send.kind != "now":
+        found = f"kind: {send.kind} with rules.warm_up for {campaign.connection} in defaults.yaml"
+        allowed = "kind: now, because the daily limit counts a request when it is made, not when the service sends it"
+        yield _broken("send", found, allowed)
     if campaign.targeting.kind != "query":
-        limit = rules.warm_up_of(campaign.connection)
-        needing = {"cap": rules.cap, "exclude": rules.exclude, "warm_up": limit}
+        needing = {"cap": rules.cap, "exclude": rules.exclude, "warm_up": campaign.warm_up}
         for name in (name for name, value in needing.items() if value):
             found = f"kind: {campaign.targeting.kind} with rules.{name} in defaults.yaml"
             allowed = "kind: query, because Sendoff must know the recipients"

@@ -40,11 +40,11 @@ class SendPolicy:
     @property
     def is_limited_daily(self) -> bool:
         """Whether the rules for all campaigns limit the recipients of the launch's connection per day."""
-        return self.campaign.rules.warm_up_of(self.launch.connection) is not None
+        return self.campaign.warm_up is not None
 
     def daily_limit(self, now: datetime) -> DailyLimit | None:
         """Return the limit of the launch's connection on the UTC day of a moment, or None if it has none."""
-        warm_up = self.campaign.rules.warm_up_of(self.launch.connection)
+        warm_up = self.campaign.warm_up
         if warm_up is None:
             return None
         day = now.astimezone(UTC).date()

@@ -182,8 +182,8 @@ def _time_gates(inputs: GateInputs) -> Iterator[GateResult]:
         yield _reached_within(gates.window, sends)
     if rules := _rules(campaign, sends, now):
         yield rules
-    if warm_up := campaign.rules.warm_up_of(campaign.connection):
-        yield _warm_up(warm_up, sum(map(len, inputs.segments)), inputs.recipients_today, now)
+    if campaign.warm_up:
+        yield _warm_up(campaign.warm_up, sum(map(len, inputs.segments)), inputs.recipients_today, now)
     if gates.rollout:
         yield _rollout(gates.rollout, inputs.segments)
     if gates.hold_above:

@@ -335,15 +335,14 @@ def _sends_at(
 
 def _small_enough(campaign: Campaign, now: datetime) -> Campaign:
     """Return the campaign with requests that fit into the daily limit of its connection, if it has one."""
-    warm_up = campaign.rules.warm_up_of(campaign.connection)
-    if warm_up is None:
+    if campaign.warm_up is None:
         return campaign
-    size = warm_up.request_size(now.astimezone(UTC).date())
+    size = campaign.warm_up.request_size(now.astimezone(UTC).date())
     return campaign.replace(segment_size=min(campaign.segment_size, size))
 
 
 def _recipients_today(ledger: Ledger | None, campaign: Campaign, now: datetime) -> int:
-    if ledger is None or campaign.rules.warm_up_of(campaign.connection) is None:
+    if ledger is None or campaign.warm_up is None:
         return 0
     return ledger.rate_limits.recipients_on(campaign.connection, now.astimezone(UTC).date())
 

@@ -179,6 +179,6 @@ def _rule_lines(campaign: Campaign, people: str) -> Iterator[str]:
         yield f"the rules for all campaigns do not apply, because it is transactional: {campaign.transactional}"
     if rules.restricts_times:
         yield f"the rules for all campaigns: {rules.words()}"
-    if limit := rules.warm_up_of(campaign.connection):
+    if limit := campaign.warm_up:
         most = "" if limit.growth == 1 else f", growing to {limit.most:,}"
         yield f"a daily limit for all campaigns together: {limit.first_day:,} {people} from {limit.start} on{most}"

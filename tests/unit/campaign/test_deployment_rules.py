@@ -394,3 +394,25 @@ def test_a_connection_has_one_daily_limit() -> None:
         DeploymentRules(warm_up=(warm_up(), warm_up()))
     with pytest.raises(ValidationError, match="at least first_day"):
         warm_up(most=499)
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        'send: {kind: once, time: "09:00", time_zone: UTC}\n',
+        'send: {kind: recurring, time: "09:00", time_zone: UTC, start: 2026-12-01, end: never}\n',
+        "send: {kind: triggered, trigger: {kind: api}, time_zone: UTC, start: 2026-12-01, end: never}\n",
+    ],
+)
+def test_a_daily_limit_needs_campaigns_that_send_at_once(tmp_path: Path, send: str) -> None:
+    """The limit counts the day of the request, and only at once is that the day of the messages."""
+    limit = "{{connection: {}, start: 2026-12-01, first_day: 500, growth: 1, most: 500}}"
+    defaults = f"rules: {{warm_up: [{limit.format('news')}]}}\n"
+    found = mistake(tmp_path, defaults, f"connection: news\n{send}")
+    assert "send: found kind: " in found
+    assert "with rules.warm_up for news in defaults.yaml. Use kind: now, because the daily limit" in found
+    assert "send: found kind: " in mistake(
+        tmp_path, defaults, f"connection: news\ntransactional: a receipt\n{send}"
+    )
+    assert load_with(tmp_path, defaults, f"connection: crm\n{send}").campaign.warm_up is None
+    assert load_with(tmp_path, defaults, "connection: news\n").campaign.warm_up == warm_up(growth=1, most=500)
