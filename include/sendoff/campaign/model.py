@@ -268,6 +268,12 @@ class Campaign(FrozenModel):
         return [self, *self.variants.values()]
 
     @property
+    def shows_opt_outs(self) -> bool:
+        """Whether the template of the campaign or of a variant shows recipients their own address to opt out."""
+        templates = (part.template for part in self._with_variants())
+        return any(template and template.unsubscribe_url for template in templates)
+
+    @property
     def rules_in_force(self) -> DeploymentRules:
         """The rules of the deployment for this campaign: only the daily limits if it is transactional."""
         return self.rules.limits_only() if self.transactional else self.rules

@@ -39,6 +39,7 @@ from sendoff.launch.sample import sample_request
 from sendoff.launch.suppression import EligibleAudience, Rule, Warehouses, apply_rules, read_excluded
 from sendoff.ledger import Decision, Launch, Ledger, NewLaunch, NotLaunched
 from sendoff.period import Period, launch_key
+from sendoff.service import check_identifiers
 from sendoff.states import DecisionKind, LaunchState
 
 _log = logging.getLogger(__name__)
@@ -230,6 +231,8 @@ def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:
     segments: tuple[Segment, ...] = (Segment(None),)
     if eligible:
         audience, recipients = eligible.audience, eligible.sent_to
+        if campaign.shows_opt_outs:
+            check_identifiers(recipients.identifiers)
         cut = _small_enough(campaign, now)
         segments = tuple(with_template_values(segments_of(cut, recipients, name=folder.name), recipients))
     identified_by = audience.identified_by if audience else "device_id"

@@ -1,6 +1,6 @@
 from .client import Client, message_of
 from .credentials import ClientSecret, Credentials, JwtBearer
-from .opt_out import OPT_OUT_PATH, OptOut, OptOutSigner
+from .opt_out import OPT_OUT_PATH, OptOut, OptOutSigner, check_identifiers
 from .postbacks import PostBack, PostBackSigner
 from .tokens import TokenSource, token_source_for
 from .transport import (
@@ -32,6 +32,7 @@ __all__ = [
     "PostBackSigner",
     "Timeout",
     "TokenSource",
+    "check_identifiers",
     "checked_base_url",
     "mask_template_values",
     "message_of",

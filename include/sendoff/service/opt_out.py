@@ -12,7 +12,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from cryptography.exceptions import InvalidTag
@@ -20,12 +20,19 @@ from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from sendoff.errors import AudienceError
 from sendoff.service.postbacks import PostBackSigner
+
+if TYPE_CHECKING:
+    from sendoff.audience.identifiers import Identifiers
 
 OPT_OUT_PATH = "/v1/opt-out/"
 """The start of the path of each address, after the path of the public URL."""
 
-_TOKEN = re.compile(r"[0-9A-Za-z_-]{40,1400}", re.ASCII)
+LONGEST_IDENTIFIER = 900
+"""The number of bytes of the longest identifier that an address can have."""
+
+_TOKEN = re.compile(r"[0-9A-Za-z_-]{40,1400}", re.ASCII)  # room for LONGEST_IDENTIFIER and the longest topic
 _INFO = b"sendoff opt-out, version 1"
 _SEPARATOR = "\0"
 
@@ -38,6 +45,20 @@ class OptOut:
     scope: str
     identified_by: str
     identifier: str = field(repr=False)
+
+
+def check_identifiers(identifiers: Identifiers) -> None:
+    """Raise AudienceError if one of these identifiers is too long for an address to opt out."""
+    if identifiers.kind == "string":
+        _check_length(identifiers.longest())
+
+
+def _check_length(length: int) -> None:
+    if length > LONGEST_IDENTIFIER:
+        raise AudienceError(
+            f"an identifier of {length:,} bytes is too long for an address to opt out (template.unsubscribe_url): it "
+            f"has room for {LONGEST_IDENTIFIER}. Use shorter identifiers, or remove template.unsubscribe_url"
+        )
 
 
 @dataclass(frozen=True)
@@ -58,7 +79,8 @@ class OptOutSigner:
         return cls(signer.public_url, signer.secrets)
 
     def sign(self, opt_out: OptOut) -> str:
-        """Return the address of one recipient of a launch."""
+        """Return the address of one recipient of a launch. Raise AudienceError if the identifier is too long."""
+        _check_length(len(opt_out.identifier.encode()))
         parts = (opt_out.launch_key, opt_out.scope, opt_out.identified_by, opt_out.identifier)
         sealed = self._ciphers[0].encrypt(_SEPARATOR.join(parts).encode(), None)
         token = urlsafe_b64encode(sealed).rstrip(b"=").decode()

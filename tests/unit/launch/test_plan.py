@@ -315,6 +315,27 @@ def test_rows_that_are_no_audience_freeze_nothing(ledger: Ledger, frame: Any, pr
     assert ledger.launches.search(limit=1) == []
 
 
+def test_an_identifier_without_room_in_an_address_to_opt_out_stops_the_launch(ledger: Ledger) -> None:
+    frame = pd.DataFrame({"user_id": ["ann", "b" * 901]})
+    template = {"id": 4, "channels": ["email"]}
+    shown = {"title": "Spring", "template": {**template, "unsubscribe_url": "stop"}, "segment_size": 1}
+    for campaign in (
+        shown,
+        {
+            **shown,
+            "template": template,
+            "variants": {"a": {"percent": 50}, "b": {"percent": 50, "template": shown["template"]}},
+        },
+    ):
+        given = campaign_from(Campaign.model_validate(campaign), "spring", frame)
+        with pytest.raises(AudienceError, match="an identifier of 901 bytes is too long") as caught:
+            prepare_launch(ledger, given, period=PERIOD, warehouses=no_warehouse)
+        assert "bbb" not in str(caught.value)
+    assert ledger.launches.search(limit=1) == []
+    without = campaign_from(Campaign.model_validate({**shown, "template": template}), "spring", frame)
+    assert prepare_launch(ledger, without, period=PERIOD, warehouses=no_warehouse).audience == 2
+
+
 def test_a_preview_of_rows_does_not_speak_of_a_query(ledger: Ledger) -> None:
     frame = pd.DataFrame({"device_id": [1, 2], "score": 7})
     preview = preview_campaign(rows_of(frame), period=PERIOD, warehouses=no_warehouse, ledger=ledger)

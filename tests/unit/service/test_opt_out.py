@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sendoff.errors import AudienceError
 from sendoff.service import OPT_OUT_PATH, OptOut, OptOutSigner
 
 KEY = "0123456789abcdef" * 2
@@ -58,6 +59,14 @@ def test_no_character_of_an_address_can_be_changed() -> None:
 )
 def test_other_paths_are_not_addresses(path: str) -> None:
     assert SIGNER.read(path) is None
+
+
+def test_the_longest_identifier_has_an_address_that_works_and_longer_ones_have_none() -> None:
+    longest = replace(OPT_OUT, scope=f"topic:{'t' * 64}", identified_by="device_token", identifier="é" * 450)
+    assert SIGNER.read(path_of(SIGNER.sign(longest))) == longest
+    with pytest.raises(AudienceError, match="an identifier of 901 bytes is too long") as caught:
+        SIGNER.sign(replace(longest, identifier="é" * 450 + "e"))
+    assert "é" not in str(caught.value)
 
 
 def test_a_secret_can_be_replaced() -> None:

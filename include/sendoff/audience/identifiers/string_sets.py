@@ -78,6 +78,10 @@ class StringIdentifiers:
         members: list[str] = self._array.to_pylist()
         return members
 
+    def longest(self) -> int:
+        """Return the number of bytes of the longest member; 0 if there are none."""
+        return pc.max(pc.binary_length(self._array)).as_py() or 0
+
     @property
     def stored_bytes(self) -> int:
         """An upper limit for the size of ``to_bytes``, computed without writing them."""
