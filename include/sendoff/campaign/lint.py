@@ -14,6 +14,7 @@ from typing import Any
 
 from sendoff.campaign.content import Channel, Message
 from sendoff.campaign.model import Campaign
+from sendoff.campaign.schedule import Recurring, Triggered
 
 SHOWN = {
     Channel.ANDROID_PUSH: {"title": 65, "text": 240},
@@ -49,7 +50,12 @@ def advice(campaign: Campaign, *, columns: Collection[str] | None = None) -> lis
     ``columns``: the columns of the query, if they are known. Lengths do not count tags, so the text that recipients
     see may be longer.
     """
-    lines = [*_on_content(campaign), *_on_reports(campaign, columns), *_on_tags(campaign, columns or ())]
+    lines = [
+        *_on_content(campaign),
+        *_on_repetition(campaign),
+        *_on_reports(campaign, columns),
+        *_on_tags(campaign, columns or ()),
+    ]
     for name in campaign.variants:
         of_variant = _on_content(campaign.as_variant(name))
         lines += [f"variants.{name}: {line}" for line in of_variant if line not in lines]
@@ -126,6 +132,15 @@ def _idle_pictures(campaign: Campaign) -> Iterator[str]:
         yield "channels.web_push: no picture, because the service accepts none if web_push has texts of its own"
     if inbox and (channels.own_words(Channel.INBOX) or inbox.style):
         yield "channels.inbox: no picture, because the service accepts none if inbox has its own texts or style"
+
+
+def _on_repetition(campaign: Campaign) -> Iterator[str]:
+    send = campaign.send
+    if isinstance(send, Recurring) or (isinstance(send, Triggered) and send.trigger.kind != "api"):
+        yield (
+            "send.kind: the service repeats the messages by itself, so opt-outs after the launch do not stop them. To "
+            "stop messages to people who opted out, stop the campaign in the service"
+        )
 
 
 def _on_reports(campaign: Campaign, columns: Collection[str] | None) -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 from sendoff.campaign import Campaign
 from sendoff.campaign.lint import advice, sms_parts
 
-from .campaigns import DAILY
+from .campaigns import DAILY, ENDLESS
 
 EMAIL = {"from_address": 1, "subject": "Hello", "text": "Words"}
 PICTURE = "https://shop.example.com/p.png"
@@ -149,12 +149,34 @@ def test_a_picture_that_a_channel_does_not_show_is_named(channels: dict[str, Any
         ),
         (
             {"channels": {"email": EMAIL}, "send": DAILY, "gates": {"hold_above": {"missing": 5}}},
-            ["gates.hold_above.missing"],
+            ["send.kind", "gates.hold_above.missing"],
         ),
     ],
 )
 def test_what_a_report_cannot_say_is_told(fields: dict[str, Any], where: list[str]) -> None:
     assert [line.partition(":")[0] for line in advice(campaign(**fields))] == where
+
+
+EVENT = {"kind": "event", "name": "basket_left"}
+
+
+@pytest.mark.parametrize(
+    ("send", "is_told"),
+    [
+        ({"kind": "now"}, False),
+        ({"kind": "once", "time": "08:00", "time_zone": "UTC"}, False),
+        (DAILY, True),
+        ({"kind": "triggered", "trigger": EVENT, **ENDLESS}, True),
+        (
+            {"kind": "triggered", "trigger": {"kind": "api"}, **ENDLESS},
+            False,
+        ),  # each call names its recipients
+    ],
+)
+def test_opt_outs_do_not_reach_what_the_service_repeats(send: dict[str, Any], is_told: bool) -> None:
+    told = [line for line in advice(campaign(channels={"email": EMAIL}, send=send)) if "opt-outs" in line]
+    assert len(told) == is_told
+    assert all(line.startswith("send.kind: ") and "stop the campaign in the service" in line for line in told)
 
 
 def test_a_query_without_platform_is_told_where_channels_differ() -> None:
