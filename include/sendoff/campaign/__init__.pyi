@@ -32,7 +32,17 @@ from .lint import advice
 from .loader import CampaignFolder, campaign_from, campaign_of, is_campaign_name, load_campaign
 from .model import Campaign, OwnRequest, Template, Variation
 from .runs import last_period
-from .schedule import ApiTrigger, EventTrigger, LocationTrigger, Now, Once, Recurring, Schedule, Triggered
+from .schedule import (
+    ApiTrigger,
+    EventTrigger,
+    LocationTrigger,
+    Now,
+    Once,
+    Recurring,
+    Schedule,
+    Triggered,
+    local_times,
+)
 from .scopes import ACCOUNT, EVERYTHING, channel_scope, is_suppression_scope, topic_scope
 from .targeting import Broadcast, ByConditions, Condition, Conditions, SavedSegments
 from .validation import check_campaign
@@ -116,6 +126,7 @@ __all__ = [
     "is_time_zone",
     "last_period",
     "load_campaign",
+    "local_times",
     "moment",
     "next_open",
     "storable",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Annotated, Self
@@ -33,11 +32,10 @@ from sendoff.campaign.field_types import (
     problem,
 )
 from sendoff.campaign.gates import DailyHours, SendWindow
-from sendoff.campaign.schedule import Now, Once, Schedule, Triggered
+from sendoff.campaign.schedule import Now, Schedule, local_times
 
 _CODE = re.compile(r"([A-Z]{2})(?:-([A-Z0-9]{1,3}))?", re.ASCII)
 _HORIZON = timedelta(days=2 * 366)  # rules that allow nothing for this long never do
-_A_YEAR = 366  # days
 _PARTS_OF_A_LIMIT = 10
 
 
@@ -172,14 +170,15 @@ class DeploymentRules(FrozenModel):
         """Return the rules that also apply to transactional campaigns."""
         return type(self)(warm_up=self.warm_up)
 
-    def warm_up_of(self, connection: str) -> WarmUp | None:
-        """Return the daily limit of a connection, or None if it has none."""
-        return next((each for each in self.warm_up if each.connection == connection), None)
+    def why_not_at(self, day: date | None, hour_minute: str) -> str | None:
+        """Return why recipients must not get a message at a local time, in words, or None if they may.
 
-    def why_not_at(self, day: date, hour_minute: str) -> str | None:
-        """Return why recipients must not get a message at a local time, in words, or None if they may."""
+        ``day``: None if it is not known yet; only the hours count then.
+        """
         if (hours := self.quiet_hours) and not hours.contains(hour_minute):
             return f"{hour_minute} is in the quiet hours, before {hours.earliest} or after {hours.latest}"
+        if day is None:
+            return None
         if code := self._holiday_on(day):
             return f"{day} is a public holiday in {code}"
         weekday = WEEKDAYS[day.weekday()]
@@ -240,33 +239,8 @@ def forbidden_time(rules: DeploymentRules, send: Schedule, time_zone: str | None
     """
     if isinstance(send, Now) or not rules.restricts_times:
         return None
-    times = (send.window.earliest, send.window.latest) if isinstance(send, Triggered) else (send.time,)
-    days = list(_days_of(send))
-    is_local = send.time_zone in (OWN_ZONE, QUERY_ZONE)
-    if not days and is_local and rules.quiet_hours:  # the day follows from the period
-        outside = [time for time in times if not rules.quiet_hours.contains(time)]
-        return rules.why_not_at(date.min, outside[0]) if outside else None
-    there = ZoneInfo(time_zone or rules.default_time_zone or "UTC")
-    for day in days:
-        local = [(day, time) for time in times]
-        if not is_local:
-            moments = [moment(day, time, send.time_zone).astimezone(there) for time in times]
-            local = [(each.date(), f"{each:%H:%M}") for each in moments]
-            if local[0][0] != local[-1][0]:  # across midnight
-                local += [(local[0][0], "23:59"), (local[-1][0], "00:00")]
-        for each in local:
-            if why := rules.why_not_at(*each):
-                return f"{why} in {there.key}" if not is_local else why
+    there = time_zone or rules.default_time_zone or "UTC"
+    for day, time in local_times(send, there):
+        if why := rules.why_not_at(day, time):
+            return why if send.time_zone in (OWN_ZONE, QUERY_ZONE) else f"{why} in {there}"
     return None
-
-
-def _days_of(send: Schedule) -> Iterator[date]:
-    """Yield the known days of the first year when the service may send."""
-    if isinstance(send, Once):
-        yield from [send.date] if send.date else []
-    elif not isinstance(send, Now):
-        for count in range(_A_YEAR):
-            day = send.start + timedelta(days=count)
-            is_on = send.days is None or WEEKDAYS[day.weekday()] in send.days
-            if is_on and (send.end == "never" or day <= send.end):
-                yield day

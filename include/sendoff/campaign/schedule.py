@@ -5,6 +5,7 @@ A date that the file leaves out follows from the launch's period, never from the
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
@@ -14,6 +15,7 @@ from pydantic import Field, model_validator
 from sendoff.campaign.field_types import (
     OWN_ZONE,
     QUERY_ZONE,
+    WEEKDAYS,
     AnyTimeZone,
     Day,
     DayOrNever,
@@ -32,6 +34,7 @@ from sendoff.campaign.field_types import (
 )
 
 _LAST_ZONE = timezone(timedelta(hours=-12))  # the last time zone on Earth to reach a time of day
+_A_YEAR = 366  # days; enough to include every clock change
 
 
 class Now(FrozenModel):
@@ -239,6 +242,39 @@ class Triggered(_Running):
 
 
 Schedule = Annotated[Now | Once | Recurring | Triggered, Field(discriminator="kind")]
+
+
+def local_times(send: Schedule, zone: str) -> Iterator[tuple[date | None, str]]:
+    """Yield the days and times of day when the service sends, in a time zone: the first and the last of each day.
+
+    All known days of the first year count, because clocks change, and not everywhere at once. If a range crosses
+    midnight in that zone, 23:59 and 00:00 are yielded too. The times are as they are written if the recipients' own
+    zones decide. The day is then None if it follows from the period.
+    """
+    if isinstance(send, Now):
+        return
+    times = (send.window.earliest, send.window.latest) if isinstance(send, Triggered) else (send.time,)
+    for day in _days_of(send):
+        if send.time_zone in (OWN_ZONE, QUERY_ZONE):
+            yield from ((day, time) for time in times)
+        elif day is not None:
+            moments = [moment(day, time, send.time_zone).astimezone(ZoneInfo(zone)) for time in times]
+            yield from ((at.date(), f"{at:%H:%M}") for at in moments)
+            first, last = moments[0].date(), moments[-1].date()
+            if first != last:  # across midnight
+                yield from ((first, "23:59"), (last, "00:00"))
+
+
+def _days_of(send: Once | Recurring | Triggered) -> Iterator[date | None]:
+    """Yield the days of the first year when the service may send; None if the day follows from the period."""
+    if isinstance(send, Once):
+        yield send.date
+        return
+    for day in (send.start + timedelta(days=count) for count in range(_A_YEAR)):
+        is_on = send.days is None or WEEKDAYS[day.weekday()] in send.days
+        if is_on and not (isinstance(send.end, date) and day > send.end):
+            yield day
+
 
 Unit = Literal["seconds", "minutes", "hours", "days", "weeks"]
 

@@ -18,29 +18,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from sendoff.audience import Audience, Segment
 from sendoff.campaign import (
-    OWN_ZONE,
     QUERY_ZONE,
     Campaign,
     Duration,
     HoldAbove,
-    Now,
     Once,
-    Recurring,
     Rollout,
     Schedule,
     SendWindow,
-    Triggered,
     Variation,
     WarmUp,
     forbidden_time,
-    moment,
+    local_times,
     next_open,
 )
 from sendoff.errors import GateError, LateError
@@ -50,7 +46,6 @@ from sendoff.ledger import Decision, Launch
 from sendoff.period import Period
 from sendoff.states import DecisionKind
 
-_A_YEAR = 366  # days; enough to include every clock change
 _OUTSIDE = frozenset({"channels", "rules", "send", "warm_up"})  # gates that are not fields of ``gates``
 _WANTED = frozenset({"least", "channels", "send"})  # gates with a minimum; the others have a limit
 
@@ -177,7 +172,8 @@ def _time_gates(inputs: GateInputs) -> Iterator[GateResult]:
         for zone in zones
     ]
     if gates.window and campaign.send.kind == "now":
-        yield _waits(gates.window, {gates.window.zone_for(zone) for zone, _ in sends}, now)
+        openings = {(gates.window.opens_at(zone, now), zone) for zone in map(gates.window.zone_for, zones)}
+        yield GateResult("window", True, _waits(openings, now), _window_text(gates.window))
     elif gates.window and sends:
         yield _reached_within(gates.window, sends)
     if rules := _rules(campaign, sends, now):
@@ -234,22 +230,21 @@ def _window_text(window: SendWindow) -> str:
     return f"{window.earliest} to {window.latest} in {zone}"
 
 
-def _waits(window: SendWindow, zones: Set[str], now: datetime) -> GateResult:
-    shut = [(at, zone) for zone in zones if (at := window.opens_at(zone, now))]
-    actual = "open now"
-    if shut:
-        last, zone = max(shut)
-        where = f" in {len(shut)} of {len(zones)} time zones" if len(zones) > 1 else ""
-        there = last.astimezone(ZoneInfo(zone))
-        actual = f"closed now{where}; the launch waits until {there:%Y-%m-%d %H:%M} in {zone}"
-    return GateResult("window", True, actual, _window_text(window))
-
-
 def _reached_within(window: SendWindow, sends: Sequence[tuple[str | None, Schedule]]) -> GateResult:
-    times = {time for zone, send in sends for time in _times_of_day(send, window, zone)}
+    times = {time for zone, send in sends for _, time in local_times(send, window.zone_for(zone))}
     outside = sorted(time for time in times if not window.contains(time))
-    actual = f"sending at {', '.join((outside or sorted(times))[:3])}"
+    actual = f"sending at {', '.join((outside or sorted(times) or ['no time'])[:3])}"
     return GateResult("window", not outside, actual, _window_text(window))
+
+
+def _waits(openings: Collection[tuple[datetime | None, str]], now: datetime) -> str:
+    """Return whether a launch can send now, or else how long it waits. ``openings``: a moment for each time zone."""
+    shut = [(at, zone) for at, zone in openings if at and at > now]
+    if not shut:
+        return "open now"
+    last, zone = max(shut)
+    where = f" in {len(shut)} of {len(openings)} time zones" if len(openings) > 1 else ""
+    return f"closed now{where}; the launch waits until {last.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M} in {zone}"
 
 
 def _rules(
@@ -266,17 +261,13 @@ def _rules(
         forbidden = [why for zone, send in sends if (why := forbidden_time(rules, send, zone))]
         actual = f"forbidden, because {forbidden[0]}" if forbidden else "sending when the rules allow it"
         return GateResult("rules", not forbidden, actual, rules.words())
-    openings = [(next_open(rules, campaign.gates.window, zone, now), zone) for zone, _ in sends]
-    shut = [(at, zone) for at, zone in openings if at and at > now]
+    openings = [
+        (next_open(rules, campaign.gates.window, zone, now), zone or str(rules.default_time_zone))
+        for zone, _ in sends
+    ]
     if any(at is None for at, _ in openings):
         return GateResult("rules", False, "never open together with gates.window", rules.words())
-    actual = "open now"
-    if shut:
-        last, zone = max(shut, key=lambda each: each[0])
-        there = last.astimezone(ZoneInfo(zone or str(rules.default_time_zone)))
-        where = f" in {len(shut)} of {len(sends)} time zones" if len(sends) > 1 else ""
-        actual = f"closed now{where}; the launch waits until {there:%Y-%m-%d %H:%M} in {there.tzinfo}"
-    return GateResult("rules", True, actual, rules.words())
+    return GateResult("rules", True, _waits(openings, now), rules.words())
 
 
 def _warm_up(warm_up: WarmUp, people: int, used: int, now: datetime) -> GateResult:
@@ -288,37 +279,6 @@ def _warm_up(warm_up: WarmUp, people: int, used: int, now: datetime) -> GateResu
         f"at most {warm_up.limit_on(day):,} on {day} (UTC) over all campaigns, growing to {warm_up.most:,}"
     )
     return GateResult("warm_up", True, f"{today:,} of {people:,} today{rest}", allowed)
-
-
-def _times_of_day(send: Schedule, window: SendWindow, people: str | None) -> Iterator[str]:
-    """Yield the first and the last time of day when the service sends, in the time zone of the window.
-
-    Times are checked on each day of the first year, because clocks change, and not everywhere at once. If a range
-    crosses midnight there, 23:59 and 00:00 are yielded too.
-    """
-    if isinstance(send, Now):
-        return
-    there = window.time_zone if window.time_zone != QUERY_ZONE else people or send.time_zone
-    times = (
-        (send.window.earliest, send.window.latest) if isinstance(send, Triggered) else (send.time, send.time)
-    )
-    days = _days_of(send)
-    if not days or send.time_zone in (OWN_ZONE, there):  # the times need no conversion
-        yield from times
-        return
-    for day in days:
-        first, last = (moment(day, time, send.time_zone).astimezone(ZoneInfo(there)) for time in times)
-        yield from (f"{first:%H:%M}", f"{last:%H:%M}")
-        if first.date() != last.date():  # across midnight
-            yield from ("23:59", "00:00")
-
-
-def _days_of(send: Once | Recurring | Triggered) -> list[date]:
-    """Return the days of the first year when the service may send."""
-    if isinstance(send, Once):
-        return [send.date] if send.date else []
-    days = (send.start + timedelta(days=n) for n in range(_A_YEAR))
-    return [day for day in days if send.end == "never" or day <= send.end]
 
 
 def _rollout(rollout: Rollout, segments: Sequence[Segment]) -> GateResult:

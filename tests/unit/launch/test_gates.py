@@ -339,8 +339,8 @@ def test_a_triggered_campaign_may_send_only_within_the_window_all_the_time(
     assert (seen.is_open, seen.actual) == (is_open, actual)
 
 
-def recurring(time: str, zone: str, start: str, end: str) -> dict[str, Any]:
-    return {"kind": "recurring", "time": time, "time_zone": zone, "start": start, "end": end}
+def recurring(time: str, zone: str, start: str, end: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "recurring", "time": time, "time_zone": zone, "start": start, "end": end, **more}
 
 
 @pytest.mark.parametrize(
@@ -356,6 +356,10 @@ def recurring(time: str, zone: str, start: str, end: str) -> dict[str, Any]:
         (recurring("16:00", "America/New_York", "2026-03-09", "2026-03-27"), True, "sending at 21:00"),
         (recurring("16:00", "America/New_York", "2026-03-09", "never"), False, "sending at 22:00"),
         (triggered("UTC", "10:00", "20:30"), False, "sending at 22:30"),
+        # the clocks change on Sunday, 29 March
+        (recurring("20:30", "UTC", "2026-03-28", "2026-03-30", days=["saturday"]), True, "sending at 21:30"),
+        (recurring("20:30", "UTC", "2026-03-28", "2026-03-30", days=["monday"]), False, "sending at 22:30"),
+        (recurring("20:30", "UTC", "2026-03-28", "2026-03-30", days=["friday"]), True, "sending at no time"),
     ],
 )
 def test_what_is_sent_again_and_again_stays_in_the_window_when_clocks_change(
@@ -363,6 +367,14 @@ def test_what_is_sent_again_and_again_stays_in_the_window_when_clocks_change(
 ) -> None:
     seen = gate("window", {"window": window("Europe/Berlin", "10:00", "21:45")}, send=send)
     assert (seen.is_open, seen.actual) == (is_open, actual)
+
+
+def test_a_time_that_the_clocks_skip_counts_as_the_time_when_the_service_sends() -> None:
+    night = window("Europe/Berlin", "02:00", "02:59")
+    seen = gate(
+        "window", {"window": night}, send=recurring("02:30", "Europe/Berlin", "2026-03-28", "2026-03-30")
+    )
+    assert (seen.is_open, seen.actual) == (False, "sending at 03:30")
 
 
 def test_every_zone_of_the_query_sends_within_the_window_of_one() -> None:
