@@ -24,6 +24,7 @@ from sendoff.campaign.field_types import (
     problem,
 )
 from sendoff.campaign.schedule import Unit, check_window
+from sendoff.figures import counted
 
 _LONGEST = timedelta(days=36_500)
 
@@ -43,6 +44,11 @@ class Duration(FrozenModel):
     def timedelta(self) -> timedelta:
         """Return the length as a Python timedelta."""
         return timedelta(**{self.unit: self.length})
+
+    @property
+    def words(self) -> str:
+        """The length in words, such as ``1 day``."""
+        return counted(self.length, self.unit.removesuffix("s"))
 
 
 class DailyHours(FrozenModel):

@@ -131,7 +131,7 @@ def gates_decision(launch_key: str, results: Sequence[GateResult], now: datetime
 
 def lateness(most: Duration, due_at: datetime | None, now: datetime) -> GateResult:
     """Check how late a launch is; without a due time, it is never late."""
-    allowed = f"at most {_length(most)}"
+    allowed = f"at most {most.words}"
     if due_at is None:
         return GateResult("lateness", True, "no due time", allowed)
     late = max(now - due_at, timedelta())
@@ -289,18 +289,14 @@ def _rollout(rollout: Rollout, segments: Sequence[Segment]) -> GateResult:
     shares = ", ".join(f"{share:g} %" for share in rollout.shares)
     missing = "" if rollout.missing is None else f" and {rollout.missing:g} % of people missing"
     allowed = (
-        f"{shares}, then the rest, {rollout.wait.length:,} {rollout.wait.unit} apart, "
+        f"{shares}, then the rest, {rollout.wait.words} apart, "
         f"with at most {rollout.refused:g} % of requests refused{missing}"
     )
     return GateResult("rollout", True, actual, allowed)
 
 
-def _length(length: Duration) -> str:
-    return f"{length.length:,} {length.unit if length.length > 1 else length.unit.removesuffix('s')}"
-
-
 def _hold_above(limits: HoldAbove) -> GateResult:
-    after = f"missing after {_length(limits.after)}"
+    after = f"missing after {limits.after.words}"
     parts = [(limits.refused, "refused"), (limits.missing, after), (limits.opt_outs, "opting out")]
     allowed = ", ".join(f"{limit:g} % {what}" for limit, what in parts if limit is not None)
     return GateResult("hold_above", True, "checked while it sends", f"at most {allowed}")

@@ -90,7 +90,7 @@ def _deadlines(
     after = folder.campaign.alert_after
     if after is None:
         return None
-    log = AsyncCallback(log_overdue_run, {"campaign": folder.name, "allowed": f"{after.length} {after.unit}"})
+    log = AsyncCallback(log_overdue_run, {"campaign": folder.name, "allowed": after.words})
     return [
         DeadlineAlert(
             reference=DeadlineReference.DAGRUN_QUEUED_AT, interval=after.timedelta(), callback=callback

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sendoff.campaign import Campaign, CampaignFolder, Duration, FrozenModel, advice
+from sendoff.campaign import Campaign, CampaignFolder, FrozenModel, advice
 from sendoff.launch import describe_schedule
 from sendoff.report import (
     Block,
@@ -97,10 +97,10 @@ def _facts(campaign: Campaign) -> Iterator[tuple[str, str]]:
         yield "First day", f"{campaign.start}, in {campaign.schedule_time_zone}"
     yield "The service sends", describe_schedule(campaign.send)
     yield "Approval", _approval(campaign)
-    quiet, at_latest = _duration(campaign.report.quiet_for), _duration(campaign.report.at_latest)
+    quiet, at_latest = campaign.report.quiet_for.words, campaign.report.at_latest.words
     yield "Report", f"when no post-back has come for {quiet}, after {at_latest} at the latest"
     if campaign.alert_after:
-        yield "Alert", f"if a run takes longer than {_duration(campaign.alert_after)}"
+        yield "Alert", f"if a run takes longer than {campaign.alert_after.words}"
     yield "Service", f"connection {campaign.connection}"
     if campaign.targeting.kind == "query":
         yield "Warehouse", f"connection {campaign.warehouse}"
@@ -132,10 +132,6 @@ def _where_to_look(folder: CampaignFolder) -> Iterator[Words]:
         " asks about requests in doubt",
     )
     yield f"Events of the assets {', '.join(f'{folder.name}.{what}' for what in ASSETS)} carry counts"
-
-
-def _duration(duration: Duration) -> str:
-    return f"{duration.length:,} {duration.unit if duration.length != 1 else duration.unit.removesuffix('s')}"
 
 
 def _runs(campaign: Campaign) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 from sendoff.campaign import (
     QUERY_ZONE,
     Campaign,
-    Duration,
     Failures,
     Gates,
     HoldAbove,
@@ -124,7 +123,7 @@ def _rollout(gate: Rollout, recipients: str) -> str:
     shares = " and ".join(f"{share:g} %" for share in gate.shares)
     missing = "" if gate.missing is None else f" or {gate.missing:g} % of the {recipients} are missing"
     return (
-        f"first to {shares} of the {recipients}, then to the rest, {_length(gate.wait)} apart. It waits for a person "
+        f"first to {shares} of the {recipients}, then to the rest, {gate.wait.words} apart. It waits for a person "
         f"if more than {gate.refused:g} % of the requests are refused{missing}"
     )
 
@@ -141,7 +140,7 @@ def _hold_above(gate: HoldAbove, recipients: str) -> str:
         f"more than {limit:g} % {words}"
         for limit, words in (
             (gate.refused, "are refused"),
-            (gate.missing, f"are missing after {_length(gate.after)}"),
+            (gate.missing, f"are missing after {gate.after.words}"),
             (gate.opt_outs, "opt out"),
         )
         if limit is not None
@@ -158,7 +157,7 @@ GATE_WORDS: Mapping[str, Callable[[Any, tuple[str, str]], str]] = {
     "most": lambda gate, noun: f"at most {counted(gate, *noun)}",
     "change": lambda gate, noun: f"at most {gate:g} % more or fewer {noun[1]} than at the last launch",
     "unusable": lambda gate, _: f"at most {gate:g} % of the query's rows without a valid identifier",
-    "lateness": lambda gate, _: f"at most {_length(gate)} late",
+    "lateness": lambda gate, _: f"at most {gate.words} late",
     "window": lambda gate, noun: _window(gate, noun[0]),
     "rollout": lambda gate, noun: _rollout(gate, noun[1]),
     "failures": lambda gate, _: _failures(gate),

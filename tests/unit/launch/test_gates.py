@@ -399,6 +399,10 @@ def test_a_spread_says_its_waves() -> None:
         "waves of 2, 10, 88 people",
         "1 %, 10 %, then the rest, 30 minutes apart, with at most 1 % of requests refused and 5 % of people missing",
     )
+    daily = gate(
+        "rollout", {"rollout": {"wait": {"length": 1, "unit": "days"}}}, people=audience(100), segments=parts
+    )
+    assert ", then the rest, 1 day apart, " in daily.allowed
 
 
 def test_limits_of_rates_are_shown_and_never_closed_before_sending() -> None:
