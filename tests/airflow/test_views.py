@@ -1528,8 +1528,8 @@ def test_the_gates_of_the_next_launch_are_written_in_words(ledger: Ledger) -> No
             "first to 1 % and 10 % of the devices, then to the rest, 30 minutes apart. It waits for a person if more "
             "than 1 % of the requests are refused"
         ),
-        "a pause if 2 of the last 20 requests are refused, or 3 are in doubt",
-        "a pause if, of the devices, more than 20 % are missing after 2 hours or more than 0.5 % opt out",
+        "it waits for a person if 2 of the last 20 requests are refused, or 3 are in doubt",
+        "it waits for a person if, of the devices, more than 20 % are missing after 2 hours or more than 0.5 % opt out",
     ]
 
 

@@ -1,13 +1,19 @@
-"""The newest decisions about a launch, from the audit log."""
+"""The newest decisions about a launch, from the audit log, and the decision to hold it."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from sendoff.ledger import Decision, Ledger
+from sendoff.states import DecisionKind
+
+_log = logging.getLogger(__name__)
 
 
-def last_decision(ledger: Ledger, launch_key: str, kind: str) -> Decision | None:
+def last_decision(ledger: Ledger, launch_key: str, kind: DecisionKind) -> Decision | None:
     """Return the newest decision of one kind about a launch, or None."""
     decisions = ledger.audit_log.of_launch(launch_key)
     return next((decision for decision in reversed(decisions) if decision.kind == kind), None)
@@ -15,5 +21,27 @@ def last_decision(ledger: Ledger, launch_key: str, kind: str) -> Decision | None
 
 def released_at(ledger: Ledger, launch_key: str) -> datetime | None:
     """Return when a person last released the launch. Only failures after that count."""
-    released = last_decision(ledger, launch_key, "released")
+    released = last_decision(ledger, launch_key, DecisionKind.RELEASED)
     return released.decided_at if released else None
+
+
+def hold(
+    ledger: Ledger,
+    launch_key: str,
+    why: str,
+    detail: Mapping[str, Any] | None,
+    *,
+    since: int,
+    now: datetime,
+    wave: int | None = None,
+) -> bool:
+    """Hold a launch until a person decides, and return whether that was possible.
+
+    It is impossible if someone decided about the launch after ``since``, the newest decision before it was judged.
+    ``wave``: hold it only while this is the newest open wave.
+    """
+    decision = Decision(launch_key, DecisionKind.HELD, "sendoff", why, now, detail)
+    is_held = ledger.audit_log.decide(decision, since=since, wave=wave)
+    if is_held:
+        _log.warning("launch %s is held: %s", launch_key, why)
+    return is_held

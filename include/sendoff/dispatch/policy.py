@@ -1,7 +1,8 @@
 """The send policy: which parts of a launch may be sent now, and whether more will follow.
 
-The statement that claims a dispatch checks that the launch is released, that launches are not paused, and the rate
-limit. This module checks the rest: lateness, send windows, waves, failed requests, and rates above their limits.
+The statement that claims a dispatch checks that the launch is released, that launches are not paused, that the wave is
+open, and the rate limit. This module decides the rest. It closes time zones by lateness, send windows and the rules for
+all campaigns. It opens the next wave, and holds a launch that fails too often.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
 from sendoff.campaign import Campaign, Rollout
-from sendoff.dispatch.decisions import last_decision, released_at
+from sendoff.dispatch.decisions import hold, last_decision, released_at
 from sendoff.dispatch.rate_watch import RateWatch
 from sendoff.dispatch.rollout import open_next_wave
 from sendoff.errors import GateError, NotYetError, RateLimitedLocallyError
+from sendoff.figures import counted
 from sendoff.launch import closed_until, lateness
 from sendoff.ledger import DailyLimit, Decision, Launch, Ledger
 from sendoff.states import DecisionKind, DispatchState, InDoubt, LaunchState, Refused
@@ -131,13 +133,10 @@ class SendPolicy:
             return
         happened = "were refused by" if is_refused else "got no clear answer from"
         why = (
-            f"{failed:,} of the last {_count(recent.requests, 'request')} {happened} the service; "
+            f"{failed:,} of the last {counted(recent.requests, 'request')} {happened} the service; "
             f"fewer than {most:,} are allowed"
         )
-        if self._ledger.audit_log.decide(
-            Decision(self._key, DecisionKind.HELD, "sendoff", why, now, asdict(recent)), since=seen
-        ):
-            _log.warning("launch %s is held: %s", self._key, why)
+        hold(self._ledger, self._key, why, asdict(recent), since=seen, now=now)
 
     def _lateness(self, now: datetime) -> str | None:
         if self.campaign.gates.lateness is None:
@@ -168,16 +167,17 @@ class SendPolicy:
 
     def _check_released(self, launch: Launch, now: datetime) -> None:
         if launch.state == LaunchState.HELD:
-            held = last_decision(self._ledger, self._key, "held")
+            held = last_decision(self._ledger, self._key, DecisionKind.HELD)
             why = (held.why or "") if held else "a person must approve it first"
             raise GateError(f"launch {self._key} is held: {why}; release it or stop it")
         if launch.state == LaunchState.PAUSED:
-            paused = last_decision(self._ledger, self._key, "paused")
+            paused = last_decision(self._ledger, self._key, DecisionKind.PAUSED)
             by = f" by {paused.who}: {paused.why}" if paused else ""
             raise NotYetError(f"launch {self._key} is paused{by}", now + _PAUSE)
-        for pause in self._ledger.pauses.of_connection(launch.connection):
+        if pauses := self._ledger.pauses.of_connection(launch.connection):
+            first = pauses[0]
             raise NotYetError(
-                f"launches are paused ({pause.scope}) by {pause.who}: {pause.why}", now + _PAUSE
+                f"launches are paused ({first.scope}) by {first.who}: {first.why}", now + _PAUSE
             )
 
     def _check_rate(self, now: datetime) -> None:
@@ -186,7 +186,3 @@ class SendPolicy:
             raise RateLimitedLocallyError(
                 f"the rate limit of the connection {self.launch.connection} allows no request yet", until
             )
-
-
-def _count(number: int, noun: str) -> str:
-    return noun if number == 1 else f"{number:,} {noun}s"

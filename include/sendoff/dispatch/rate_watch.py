@@ -13,7 +13,6 @@ Requests in flight or in doubt count as not refused. Only requests since a perso
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,14 +22,12 @@ from functools import cached_property
 
 from sendoff.audience.identifiers import union
 from sendoff.campaign import Campaign, HoldAbove
-from sendoff.dispatch.decisions import released_at
+from sendoff.dispatch.decisions import hold, released_at
 from sendoff.figures import counted
-from sendoff.ledger import Decision, Launch, Ledger
+from sendoff.ledger import Launch, Ledger
 from sendoff.postbacks import count_silence
 from sendoff.rate_test import FALSE_ALARMS, Draws, is_above
-from sendoff.states import DecisionKind, DispatchState, LaunchState
-
-_log = logging.getLogger(__name__)
+from sendoff.states import DispatchState, LaunchState
 
 _BETWEEN = 60.0  # seconds at least between two looks at post-backs and opt-outs while requests are made
 _SHARE = 0.05  # of a worker's time at most, because a large launch has many requests and post-backs
@@ -118,11 +115,7 @@ class RateWatch:
             return False
         why = "; ".join(each.sentence(self._launch.noun) for each in exceeded)
         detail = {"hold_above": [asdict(each) for each in exceeded]}
-        decision = Decision(key, DecisionKind.HELD, "sendoff", why, now, detail)
-        if not self._ledger.audit_log.decide(decision, since=seen):
-            return False  # someone else decided in the meantime
-        _log.warning("launch %s is held: %s", key, why)
-        return True
+        return hold(self._ledger, key, why, detail, since=seen, now=now)
 
     def _exceeded(self, gate: HoldAbove, now: datetime, *, only_refused: bool) -> Iterator[Exceeded]:
         since = released_at(self._ledger, self._launch.launch_key)

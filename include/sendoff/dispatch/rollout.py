@@ -15,6 +15,7 @@ from datetime import datetime
 
 from sendoff.audience.identifiers import union
 from sendoff.campaign import Rollout
+from sendoff.dispatch.decisions import hold
 from sendoff.errors import NotYetError
 from sendoff.ledger import Decision, Launch, Ledger
 from sendoff.postbacks import aggregate, measurable_recipients, reconcile_launch
@@ -55,7 +56,7 @@ def open_next_wave(ledger: Ledger, launch: Launch, rollout: Rollout, *, now: dat
     launch_key, wave = launch.launch_key, launch.wave
     newest_decision = ledger.audit_log.newest(launch_key)
     released = _released_wave(ledger.audit_log.of_launch(launch_key))
-    kind, why, result = DecisionKind.WAVE, "a person released the launch", None
+    why, detail = "a person released the launch", None
     if released < wave:
         newest = ledger.dispatch_queries.newest_outcome(launch_key, up_to_wave=wave)
         if newest and now < (until := newest + rollout.wait.timedelta()):
@@ -63,19 +64,13 @@ def open_next_wave(ledger: Ledger, launch: Launch, rollout: Rollout, *, now: dat
                 f"launch {launch_key}: wave {wave} is sent, and post-backs may still come", until
             )
         result = _judge(ledger, launch, range(released + 1, wave + 1), rollout, now)
-        violations = "; ".join(result.violations(rollout))
-        kind, why = (
-            (DecisionKind.HELD, f"after wave {wave}: {violations}")
-            if violations
-            else (DecisionKind.WAVE, f"wave {wave} went well")
-        )
-    detail = asdict(result) if result else None
-    decision = Decision(launch_key, kind, "sendoff", why, now, detail)
-    if not ledger.audit_log.decide(decision, wave=wave, since=newest_decision):
-        return
-    if kind == DecisionKind.HELD:
-        _log.warning("launch %s is held %s", launch_key, why)
-    else:
+        why, detail = f"wave {wave} went well", asdict(result)
+        if violations := "; ".join(result.violations(rollout)):
+            why = f"after wave {wave}: {violations}"
+            hold(ledger, launch_key, why, detail, since=newest_decision, now=now, wave=wave)
+            return
+    decision = Decision(launch_key, DecisionKind.WAVE, "sendoff", why, now, detail)
+    if ledger.audit_log.decide(decision, wave=wave, since=newest_decision):
         _log.info("launch %s: wave %d is open", launch_key, wave + 1)
 
 

@@ -130,8 +130,8 @@ def _rollout(gate: Rollout, recipients: str) -> str:
 
 def _failures(gate: Failures) -> str:
     return (
-        f"a pause if {gate.refused:,} of the last {counted(gate.of, 'request')} are refused, or {gate.in_doubt:,} are "
-        "in doubt"
+        f"it waits for a person if {gate.refused:,} of the last {counted(gate.of, 'request')} are refused, or "
+        f"{gate.in_doubt:,} are in doubt"
     )
 
 
@@ -145,11 +145,7 @@ def _hold_above(gate: HoldAbove, recipients: str) -> str:
         )
         if limit is not None
     ]
-    return f"a pause if, of the {recipients}, {' or '.join(limits)}"
-
-
-def _length(duration: Duration) -> str:
-    return counted(duration.length, duration.unit.removesuffix("s"))
+    return f"it waits for a person if, of the {recipients}, {' or '.join(limits)}"
 
 
 GATE_WORDS: Mapping[str, Callable[[Any, tuple[str, str]], str]] = {
