@@ -89,7 +89,7 @@ def test_a_run_whose_launch_a_gate_stopped_says_why_in_its_note_and_its_tab(
     )
     assert why in tab.text
     with house.ledger() as ledger:
-        [entry] = ledger.not_launched.page(["too_few"])
+        [entry] = ledger.not_launched.newest(["too_few"])
     assert f"Not launched: {entry.why}." == why
 
 

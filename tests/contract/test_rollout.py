@@ -216,7 +216,7 @@ def test_a_launch_sends_as_many_a_day_as_a_new_sender_may(
     assert work_at(ledger, connection, midnight + timedelta(days=1)) == SendResult(accepted=2)
     assert sent_to(service) == EVERYBODY
     assert [
-        ledger.rate_limits.recipients_on("service", midnight.date() + timedelta(days=n)) for n in (-1, 0, 1)
+        ledger.daily_limits.recipients_on("service", midnight.date() + timedelta(days=n)) for n in (-1, 0, 1)
     ] == [
         30,
         50,
@@ -231,10 +231,10 @@ def test_a_request_that_was_not_processed_leaves_room_for_others(
     freeze(ledger, {}, WAVES[4:5], connection="service", rules=rules(warm_up=[warm_up]))
     fault(service, "429", 1)
     too_early(ledger, connection, NOW)
-    assert ledger.rate_limits.recipients_on("service", NOW.date()) == 0
+    assert ledger.daily_limits.recipients_on("service", NOW.date()) == 0
     work_at(ledger, connection, NOW + timedelta(minutes=10))
     assert sent_to(service) == list(range(11, 21))
-    assert ledger.rate_limits.recipients_on("service", NOW.date()) == 10
+    assert ledger.daily_limits.recipients_on("service", NOW.date()) == 10
 
 
 def assert_not_sent(ledger: Ledger, why: str, *, people: int) -> None:

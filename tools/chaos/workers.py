@@ -47,6 +47,7 @@ import sendoff.ledger.evidence
 import sendoff.ledger.freeze
 import sendoff.ledger.launches
 import sendoff.ledger.post_backs
+import sendoff.ledger.rate_limits
 import sendoff.ledger.stored_sets
 import sendoff.ledger.verdicts
 import sendoff.postbacks.aggregation
@@ -94,6 +95,7 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.ledger.dispatches,
         sendoff.ledger.claims,
         sendoff.ledger.daily_limits,
+        sendoff.ledger.rate_limits,
         sendoff.ledger.doubts,
         sendoff.ledger.evidence,
         sendoff.ledger.dispatch_queries,

@@ -1,16 +1,14 @@
 from .audience_rules import (
-    AudienceRules,
     CampaignExclusion,
     Cap,
     Exclusion,
     FileExclusion,
-    Holdout,
     ListExclusion,
     Priority,
     QueryExclusion,
     counted_as,
 )
-from .content import PUSH_LIKE, Channel, Channels, Email, Message, Sms, Translation, Webhook
+from .content import PUSH_LIKE, Channel, Channels, Email, Message, Translation, Webhook
 from .defaults import Setting, defaults_schema
 from .deployment_rules import DeploymentRules, WarmUp, forbidden_time, next_open
 from .difference import Change, Difference, Part, Place, compare_campaigns
@@ -58,7 +56,6 @@ __all__ = [
     "QUERY_ZONE",
     "WEEKDAYS",
     "ApiTrigger",
-    "AudienceRules",
     "Broadcast",
     "ByConditions",
     "Campaign",
@@ -82,7 +79,6 @@ __all__ = [
     "FrozenModel",
     "Gates",
     "HoldAbove",
-    "Holdout",
     "ListExclusion",
     "LocationTrigger",
     "Message",
@@ -99,7 +95,6 @@ __all__ = [
     "Schedule",
     "SendWindow",
     "Setting",
-    "Sms",
     "Template",
     "Translation",
     "Triggered",

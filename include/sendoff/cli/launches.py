@@ -163,7 +163,7 @@ def _list_launches(ledger_url: str | None, *, as_json: bool) -> None:
     with opened(ledger_url) as ledger:
         found = ledger.launches.search(limit=_NEWEST)
         stages = {key: each.stage for key, each in standings(ledger, Selection.of(found)).items()}
-        missed = ledger.not_launched.page(limit=_NEWEST)
+        missed = ledger.not_launched.newest(limit=_NEWEST)
     if as_json:
         told = [
             {

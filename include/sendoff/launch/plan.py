@@ -347,7 +347,7 @@ def _small_enough(campaign: Campaign, now: datetime) -> Campaign:
 def _recipients_today(ledger: Ledger | None, campaign: Campaign, now: datetime) -> int:
     if ledger is None or campaign.warm_up is None:
         return 0
-    return ledger.rate_limits.recipients_on(campaign.connection, now.astimezone(UTC).date())
+    return ledger.daily_limits.recipients_on(campaign.connection, now.astimezone(UTC).date())
 
 
 def _depends_on_launches(campaign: Campaign) -> bool:

@@ -1,7 +1,7 @@
 from .aggregates import AT_OPENS, ERASED, AggregatedRun, DispatchContext, DispatchTotals
 from .audit_log import ALL, Decision, GlobalPause, scope_of
 from .bulk import column_of, marks, values
-from .claims import LOOKAHEAD, Claim, check_rate
+from .claims import Claim
 from .daily_limits import DailyLimit
 from .dispatch_queries import AttemptRecord, Request
 from .doubts import Doubt, PendingResend
@@ -15,6 +15,7 @@ from .not_launched import NotLaunched
 from .overview import LaunchFacts, ListedLaunch, Selection
 from .post_backs import OPEN, READABLE, SCRUBBED, Parked
 from .private_files import make_private
+from .rate_limits import LOOKAHEAD, check_rate
 from .recipient import RecipientStatus
 from .retention import Forgotten
 from .stats import LaunchDoubts, LedgerStats

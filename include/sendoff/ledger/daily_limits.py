@@ -25,6 +25,21 @@ class DailyLimit:
     most: int
 
 
+class DailyLimits:
+    """The recipients that count against the daily limits of the ledger's connections."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def recipients_on(self, connection: str, day: date) -> int:
+        """Return how many recipients count against the limit of a connection on a UTC day."""
+        found = sa.select(daily_recipients.c.recipients).where(
+            daily_recipients.c.connection == connection, daily_recipients.c.day == day
+        )
+        with self._database.read() as db:
+            return db.scalar(found) or 0
+
+
 def count_recipients(database: Database, db: sa.Connection, limit: DailyLimit, recipients: int) -> None:
     """Count recipients of a request that is about to be made, within the transaction of its claim.
 
@@ -54,14 +69,6 @@ def take_back_attempt(db: sa.Connection, dispatch_key: str, attempt: int) -> Non
     row = db.execute(_OF_ATTEMPT, {"of": dispatch_key, "by": attempt}).one()
     day = row.started_at.date()
     take_back(db, DailyLimit(row.connection, day, 0), row.size - (row.withheld or 0))
-
-
-def recipients_on(db: sa.Connection, connection: str, day: date) -> int:
-    """Return how many recipients count against the limit of a connection on a UTC day."""
-    found = sa.select(daily_recipients.c.recipients).where(
-        daily_recipients.c.connection == connection, daily_recipients.c.day == day
-    )
-    return db.scalar(found) or 0
 
 
 _OF_DAY = (

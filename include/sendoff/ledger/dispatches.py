@@ -16,10 +16,11 @@ import sqlalchemy as sa
 
 from sendoff.errors import RateLimitedLocallyError
 from sendoff.ledger.active_suppressions import ActiveSuppressions
-from sendoff.ledger.claims import LOOKAHEAD, Claim, ClaimRequest, attempt_held_by, reserve
+from sendoff.ledger.claims import Claim, ClaimRequest, attempt_held_by
 from sendoff.ledger.daily_limits import DailyLimit, count_recipients, take_back, take_back_attempt
 from sendoff.ledger.database import Database
 from sendoff.ledger.evidence import accept_by_earlier_outcome, outcome_row
+from sendoff.ledger.rate_limits import LOOKAHEAD, reserve
 from sendoff.ledger.schema import dispatches, launches, outcomes, reports
 from sendoff.ledger.verdicts import bump_revision_of_dispatch
 from sendoff.states import Accepted, DispatchState, NotProcessed, Outcome, OutcomeKind

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from sendoff.ledger.aggregates import Aggregates
 from sendoff.ledger.audit_log import AuditLog, Pauses
-from sendoff.ledger.claims import RateLimits
 from sendoff.ledger.comparisons import Comparisons
+from sendoff.ledger.daily_limits import DailyLimits
 from sendoff.ledger.database import Database
 from sendoff.ledger.dispatch_queries import DispatchQueries
 from sendoff.ledger.dispatches import Dispatches
@@ -32,6 +32,7 @@ from sendoff.ledger.not_launched import NotLaunchedLog
 from sendoff.ledger.overview import Overview
 from sendoff.ledger.person import Persons
 from sendoff.ledger.post_backs import PostBacks
+from sendoff.ledger.rate_limits import RateLimits
 from sendoff.ledger.retention import Retention
 from sendoff.ledger.stats import Stats
 from sendoff.ledger.stored_sets import SuppressionLists
@@ -59,6 +60,7 @@ class Ledger:
         self.audit_log = AuditLog(self._database)
         self.pauses = Pauses(self._database)
         self.rate_limits = RateLimits(self._database)
+        self.daily_limits = DailyLimits(self._database)
         self.post_backs = PostBacks(self._database)
         self.aggregates = Aggregates(self._database)
         self.retention = Retention(self._database)

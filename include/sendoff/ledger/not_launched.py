@@ -49,20 +49,12 @@ class NotLaunchedLog:
         with self._database.read() as db:
             return list(db.scalars(sa.select(not_launched.c.campaign).where(_IS_CURRENT).distinct()))
 
-    def count(self, campaigns: Collection[str], words: str = "") -> int:
-        """Count the launches of some campaigns that were not made. ``words``: in the title or the campaign's name."""
-        query = sa.select(sa.func.count()).select_from(not_launched).where(*among(campaigns, words))
-        with self._database.read() as db:
-            return db.scalar(query) or 0
-
-    def page(
-        self, campaigns: Collection[str] | None = None, words: str = "", *, offset: int = 0, limit: int = 25
-    ) -> list[NotLaunched]:
-        """Return a page of the launches that were not made, newest first. ``campaigns``: only of these."""
-        query = sa.select(not_launched).where(*among(campaigns, words))
+    def newest(self, campaigns: Collection[str] | None = None, *, limit: int = 25) -> list[NotLaunched]:
+        """Return the launches that were not made, newest first. ``campaigns``: only of these."""
+        query = sa.select(not_launched).where(*among(campaigns))
         ordered = query.order_by(not_launched.c.checked_at.desc(), not_launched.c.launch_key)
         with self._database.read() as db:
-            return [_entry(row) for row in db.execute(ordered.offset(offset).limit(limit))]
+            return [_entry(row) for row in db.execute(ordered.limit(limit))]
 
     def of_keys(self, launch_keys: Collection[str]) -> list[NotLaunched]:
         """Return those of some launches that were not made."""
@@ -79,8 +71,11 @@ class NotLaunchedLog:
 _IS_CURRENT = ~sa.exists().where(launches.c.launch_key == not_launched.c.launch_key)
 
 
-def among(campaigns: Collection[str] | None, words: str) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions on the launches of some campaigns that were not made."""
+def among(campaigns: Collection[str] | None, words: str = "") -> list[sa.ColumnElement[bool]]:
+    """Return the conditions on the launches of some campaigns that were not made.
+
+    ``words``: in the title or the campaign's name.
+    """
     conditions = [_IS_CURRENT]
     if campaigns is not None:
         conditions.append(not_launched.c.campaign.in_(campaigns))

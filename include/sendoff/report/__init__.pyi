@@ -4,7 +4,7 @@ from .counts import as_csv
 from .export import VerdictRows, write_file
 from .export_table import write_table
 from .html import as_fragment, as_html, blocks_as_html, css, sections_as_html, write_html
-from .launch_report import as_json, as_picture, describe_comparison, describe_launch, verdict_lines
+from .launch_report import as_json, as_picture, describe_comparison, describe_launch
 from .markdown import as_markdown
 from .model import (
     Block,
@@ -65,7 +65,6 @@ __all__ = [
     "sections_as_html",
     "store_outcome",
     "stored_outcomes",
-    "verdict_lines",
     "write_file",
     "write_html",
     "write_table",

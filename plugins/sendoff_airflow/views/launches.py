@@ -164,7 +164,7 @@ def _today(ledger: Ledger, visible: frozenset[str], zone: ZoneInfo) -> Sequence[
     rows = rows_of(
         ledger, ledger.overview.page(selection, order="sends", is_ascending=True, limit=_MOST_TODAY)
     )
-    refused = ledger.not_launched.page(visible, limit=_MOST_TODAY)
+    refused = ledger.not_launched.newest(visible, limit=_MOST_TODAY)
     return [*rows, *(each for each in reversed(refused) if begin <= each.checked_at < end)]
 
 
@@ -222,7 +222,7 @@ def with_not_launched(
 
     If there are more launches than ``rows``, launches that were not made before them are left out.
     """
-    found = ledger.not_launched.page(selection.campaigns, limit=LAUNCHES_PER_PAGE)
+    found = ledger.not_launched.newest(selection.campaigns, limit=LAUNCHES_PER_PAGE)
     if len(rows) < ledger.overview.count(selection):
         found = [each for each in found if each.checked_at >= rows[-1].launch.created_at]
     return sorted(

@@ -26,7 +26,7 @@ def claim(ledger: Ledger, key: str = KEY, limit: DailyLimit = LIMIT) -> Claim:
 
 
 def used(ledger: Ledger) -> int:
-    return ledger.rate_limits.recipients_on("service", NOW.date())
+    return ledger.daily_limits.recipients_on("service", NOW.date())
 
 
 def test_a_claim_that_does_not_fit_into_the_day_waits_for_the_next_one(ledger: Ledger) -> None:
@@ -110,4 +110,4 @@ def test_a_request_over_midnight_is_taken_back_from_the_day_of_its_claim(ledger:
     made = claim(ledger)
     ledger.dispatches.record(made, NotProcessed("429"), MIDNIGHT + timedelta(seconds=1))
     assert used(ledger) == 0
-    assert ledger.rate_limits.recipients_on("service", MIDNIGHT.date()) == 0
+    assert ledger.daily_limits.recipients_on("service", MIDNIGHT.date()) == 0

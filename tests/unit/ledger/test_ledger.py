@@ -22,9 +22,9 @@ from sendoff.errors import (
     UnusableLedgerError,
 )
 from sendoff.ledger import Claim, Ledger, dispatches
-from sendoff.ledger.claims import LOOKAHEAD
 from sendoff.ledger.dispatch_queries import RecentOutcomes
 from sendoff.ledger.launches import Launch
+from sendoff.ledger.rate_limits import LOOKAHEAD
 from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
 
