@@ -1,17 +1,18 @@
 """The ledger: the record of launches, requests, outcomes, and post-backs. Only this package talks to its database.
 
 The database is SQLite in WAL mode by default and PostgreSQL in production, with the same tables. Each public method is
-one transaction. Read the modules in the order of a launch's life: :mod:`~sendoff.ledger.schema`,
-:mod:`~sendoff.ledger.not_launched`, :mod:`~sendoff.ledger.launches`, :mod:`~sendoff.ledger.suppressions`,
-:mod:`~sendoff.ledger.active_suppressions`, :mod:`~sendoff.ledger.claims`,
-:mod:`~sendoff.ledger.dispatches`, :mod:`~sendoff.ledger.doubts`, :mod:`~sendoff.ledger.dispatch_queries`,
-:mod:`~sendoff.ledger.launch_counts`, :mod:`~sendoff.ledger.audit_log`, :mod:`~sendoff.ledger.post_backs`,
-:mod:`~sendoff.ledger.aggregates`, :mod:`~sendoff.ledger.retention`, :mod:`~sendoff.ledger.erasures`,
-:mod:`~sendoff.ledger.erasure_steps`, :mod:`~sendoff.ledger.erasure_state`, :mod:`~sendoff.ledger.person`,
-:mod:`~sendoff.ledger.verdicts`, :mod:`~sendoff.ledger.comparisons`,
-:mod:`~sendoff.ledger.recipient`, :mod:`~sendoff.ledger.feed_states`, :mod:`~sendoff.ledger.overview`,
-:mod:`~sendoff.ledger.stats`. All of them use :mod:`~sendoff.ledger.database` and :mod:`~sendoff.ledger.stored_sets`.
-Claims count in :mod:`~sendoff.ledger.daily_limits`.
+one transaction. The modules, in the order of a launch's life:
+
+.. code-block:: text
+
+    database ....... schema, migrations, database, bulk, stored_sets, private_files, grants, problems
+    launches ....... not_launched, launches, freeze
+    recipients ..... suppressions, active_suppressions, withheld, recipient
+    requests ....... claims, rate_limits, daily_limits, dispatches, doubts, evidence, dispatch_queries
+    decisions ...... audit_log, launch_counts
+    post-backs ..... post_backs, aggregates, retention, feed_states
+    results ........ verdicts, comparisons, overview, stats
+    erasure ........ erasures, erasure_steps, erasure_state, person
 """
 
 from __future__ import annotations
