@@ -199,9 +199,12 @@ def load_settings(needed: Collection[str] = (), /, **given: Any) -> Settings:
 def defaults_file() -> Path | None:
     """Return the path of the file whose rules apply to campaigns without a file of their own, or None.
 
-    It reads the variable alone, because each campaign of a DAG file needs it.
+    It reads this variable alone, because each campaign of a DAG file needs it. Raise SettingsError if the file that
+    ``SENDOFF_DEFAULTS_FILE`` names cannot be read.
     """
-    path = os.environ.get(f"{_PREFIX}DEFAULTS")
+    variable = _variable(["defaults"])
+    file = os.environ.get(f"{variable}_FILE")
+    path = _from_file(variable, file) if file else os.environ.get(variable)
     return Path(path) if path else None
 
 

@@ -118,7 +118,7 @@ def test_the_proxy_reaches_receivers_and_nothing_else() -> None:
 
 def test_workers_and_receivers_know_no_secret_that_they_do_not_use() -> None:
     assert "airflow_database" not in SERVICES["worker"]["secrets"]
-    assert set(SERVICES["receiver-1"]["secrets"]) == {"ledger", "post_back_secrets"}
+    assert set(SERVICES["receiver-1"]["secrets"]) == {"erasure_secret", "ledger", "post_back_secrets"}
     for name in set(OURS) & set(STAY):
         text = " ".join(
             map(str, [*SERVICES[name].get("environment", {}).values(), *SERVICES[name]["command"]])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sendoff.errors import SettingsError
-from sendoff.settings import load_settings
+from sendoff.settings import defaults_file, load_settings
 
 SECRETS = "a" * 32, "b" * 32
 
@@ -202,3 +202,15 @@ def test_an_argument_overrides_a_source(vault: Callable[..., None]) -> None:
     vault(ledger_url="sqlite:////data/a.db", timeout="soon")
     settings = load_settings(ledger_url="sqlite:////data/b.db", timeout=5)
     assert (settings.ledger_url, settings.timeout) == ("sqlite:////data/b.db", 5)
+
+
+def test_the_path_of_the_defaults_can_come_from_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "path").write_text("/srv/campaigns/defaults.yaml\n")
+    monkeypatch.setenv("SENDOFF_DEFAULTS_FILE", str(tmp_path / "path"))
+    assert defaults_file() == Path("/srv/campaigns/defaults.yaml")
+    assert load_settings().defaults == "/srv/campaigns/defaults.yaml"
+    monkeypatch.setenv("SENDOFF_DEFAULTS", "other.yaml")
+    with pytest.raises(SettingsError, match="are both set"):
+        defaults_file()

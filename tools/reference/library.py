@@ -75,7 +75,7 @@ def _members(owner: griffe.Class) -> Iterator[str]:
             continue
         yield f"### {owner.name}.{each.name}"
         if isinstance(each, griffe.Function):
-            yield from _function(each, signature(each), shared)
+            yield from _function(each, signature(each), shared | meanings(each))
         else:
             assert isinstance(each, griffe.Object)
             yield text_of(each)

@@ -1,4 +1,4 @@
-"""The commands for suppression lists."""
+"""The commands for uploaded lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from sendoff.cli.shared import (
 )
 from sendoff.figures import counted
 
-lists = typer.Typer(help="Suppression lists: people that campaigns leave out.", no_args_is_help=True)
+lists = typer.Typer(
+    help="Uploaded lists: recipients that a campaign leaves out if it names the list.", no_args_is_help=True
+)
 app.add_typer(lists, name="lists")
 
 
