@@ -6,7 +6,9 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PYTEST := $(BIN)/pytest -q -n auto
 TEST   := $(PYTEST) --dist worksteal -m "not proof"
-PROOF  := $(PYTEST) --dist loadfile --no-loadscope-reorder -m "proof or hypothesis"
+# The slower tests often wait, so they get one more worker than there are processors.
+WAITING = -n $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
+PROOF  = $(PYTEST) $(WAITING) --dist loadfile --no-loadscope-reorder -m "proof or hypothesis"
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test proof check lint types quick unit contract service airflow acceptance repository docs reference conformance audit chaos bench soak simulate clean
@@ -72,7 +74,7 @@ docs: $(READY) ## Check spelling, build the documentation site (build/site), and
 	@$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md dags docs examples include plugins tools
 	@$(BIN)/python -m zensical build --clean --strict
 	@echo "== tests/repository/docs"
-	@$(PYTEST) tests/repository/docs
+	@$(PYTEST) $(WAITING) tests/repository/docs
 
 reference: $(READY) ## Generate docs/reference and the diagrams from the code
 	@$(BIN)/python -m tools.reference

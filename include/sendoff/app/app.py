@@ -223,7 +223,7 @@ class App:
         until: date | None = None,
         source: str = "python",
     ) -> int:
-        """Suppress recipients: no request that is made from now on contains them. Return how many were not before.
+        """Suppress recipients: no request that is made from now on contains them. Return how many had no such entry.
 
         Without a topic, a channel or ``everything``, this stops every campaign that is not transactional. The audit log
         keeps your name, the reason and the count. Repeating a call changes nothing.
@@ -260,17 +260,20 @@ class App:
         topic: str | None = None,
         channel: str | None = None,
         everything: bool = False,
+        source: str | None = None,
     ) -> int:
         """Remove recipients from one scope of the suppression list. Return how many were suppressed there.
 
         The arguments and errors are those of :meth:`suppress`. Entries of other scopes stay.
+
+        :param source: only entries of this source; None: of every source, also the recipients' own opt-outs
         """
         from sendoff.launch import recipients_of, suppression_scope, unsuppress
 
         scope = suppression_scope(topic, channel, everything=everything)
         named = recipients_of(recipients, identified_by)
         ledger, who = self._connections.ledger, self._connections.who
-        return unsuppress(ledger, scope, named.identified_by, named.identifiers, who, reason)
+        return unsuppress(ledger, scope, named.identified_by, named.identifiers, who, reason, source=source)
 
     def suppressions(self) -> Suppressions:
         """Return how many recipients are suppressed now, by scope, identifying column and source."""

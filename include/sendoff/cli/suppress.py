@@ -95,15 +95,32 @@ def remove(
     topic: Topic = None,
     channel: Channel = None,
     everything: Everything = False,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            help="Only entries of this source; default: of every source. Required with --file",
+            show_default=False,
+        ),
+    ] = None,
     ledger_url: LedgerUrl = None,
 ) -> None:
-    """Remove recipients from one scope of the list, so that these campaigns may send to them again."""
+    """Remove recipients from one scope of the list, so that these campaigns may send to them again.
+
+    A file ends only entries of the source that you name, so it cannot end people's own opt-outs by mistake.
+    """
     from sendoff.launch import describe_scope, suppression_scope, unsuppress
 
+    if file is not None and source is None:
+        raise SettingsError(
+            "Name the source whose entries end: --source, such as --source command. People's own opt-outs have the "
+            "source opt-out."
+        )
     scope = suppression_scope(topic, channel, everything=everything)
     named = _named(identifiers, file, identified_by)
     with opened(ledger_url) as ledger:
-        removed = unsuppress(ledger, scope, identified_by, named.identifiers, user_name(), reason)
+        removed = unsuppress(
+            ledger, scope, identified_by, named.identifiers, user_name(), reason, source=source
+        )
     typer.echo(f"not suppressed any more for {describe_scope(scope)}: {counted(removed, *named.noun)}")
     if others := len(named) - removed:
         typer.echo(f"were not suppressed: {counted(others, *named.noun)}")
@@ -149,7 +166,10 @@ def replace(
         _tell_skipped(named)
         if not yes:
             _confirm(planned, MOST_REMOVED)
-        done = replace_suppressions(ledger, new, named.identifiers, most_removed=100 if yes else MOST_REMOVED)
+        most_removed = 100 if yes else MOST_REMOVED
+        done = replace_suppressions(
+            ledger, new, named.identifiers, most_removed=most_removed, planned=planned
+        )
     typer.echo(f"replaced: {done.added:,} added, {done.removed:,} removed")
 
 

@@ -5,7 +5,6 @@ Each change is one transaction, with one entry in the audit log that has counts 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
@@ -14,7 +13,7 @@ from typing import Any
 
 from sendoff import warehouse
 from sendoff.audience import build_audience, count_people, kind_of
-from sendoff.audience.identifiers import Identifiers, integers, strings
+from sendoff.audience.identifiers import Identifiers, as_integer, integers, strings
 from sendoff.campaign import (
     ACCOUNT,
     EVERYTHING,
@@ -30,8 +29,6 @@ from sendoff.ledger import Ledger, NewSuppression, Replacement
 
 MOST_REMOVED = 20
 """Percent of the entries of a source that a replacement may remove, unless the caller allows more."""
-
-_NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +135,7 @@ def suppress(
     *,
     now: datetime | None = None,
 ) -> int:
-    """Add recipients to the list, and return how many were not suppressed in this scope before.
+    """Add recipients to the list, and return how many had no entry of this scope and source.
 
     An entry that is in force already stays as it is, unless the new one ends later.
     """
@@ -153,11 +150,16 @@ def unsuppress(
     who: str,
     why: str,
     *,
-    now: datetime | None = None,
+    source: str | None = None,
 ) -> int:
-    """Remove recipients from one scope of the list, and return how many were suppressed there."""
-    moment = now or datetime.now(UTC)
-    return ledger.suppressions.remove(scope, identified_by, identifiers, moment, author=who, why=why)
+    """Remove recipients from one scope of the list, and return how many were suppressed there.
+
+    ``source``: remove only its entries. Default: those of every source, also of the recipients' own opt-outs.
+    """
+    now = datetime.now(UTC)
+    return ledger.suppressions.remove(
+        scope, identified_by, identifiers, now, author=who, why=why, source=source
+    )
 
 
 def replace_suppressions(
@@ -166,20 +168,21 @@ def replace_suppressions(
     identifiers: Identifiers,
     *,
     most_removed: float = MOST_REMOVED,
-    now: datetime | None = None,
+    planned: Replacement | None = None,
 ) -> Replacement:
     """Make the entries of one scope and source exactly these, and return how many were added and removed.
 
     ``most_removed``: raise GateError and change nothing if more than this percentage of the entries would be removed.
+    ``planned``: the counts that someone has seen. Raise GateError if they are not right any more.
     """
-    moment = now or datetime.now(UTC)
-    planned = ledger.suppressions.planned(new, identifiers, moment)
+    now = datetime.now(UTC)
+    planned = planned or ledger.suppressions.planned(new, identifiers, now)
     if planned.removes_more_than(most_removed):
         raise GateError(
             f"nothing was changed: {planned.removed:,} of the {planned.before:,} entries from {new.source} would be "
             f"removed, more than {most_removed:g} %. Check that the new recipients are complete, or allow more"
         )
-    return ledger.suppressions.replace(new, identifiers, moment)
+    return ledger.suppressions.replace(new, identifiers, now, planned)
 
 
 def recipients_in_csv(file: Path | bytes, identified_by: str) -> NamedRecipients:
@@ -222,10 +225,11 @@ def _typed(given: Iterable[Any], identified_by: str) -> Identifiers:
             if not text:
                 raise AudienceError(f"identifier {place} of {len(texts)} is empty. Remove it")
         return strings(texts)
-    for place, text in enumerate(texts, 1):
-        if not _NUMBER.fullmatch(text) or not 0 < int(text) < 2**63:
-            raise AudienceError(
-                f"identifier {place} of {len(texts)} is not a whole number above 0, as a {identified_by} must be. "
-                "Correct it, or name its column with identified_by"
-            )
-    return integers([int(text) for text in texts])
+    numbers = [number for text in texts if (number := as_integer(text)) is not None]
+    if len(numbers) < len(texts):
+        place = next(place for place, text in enumerate(texts, 1) if as_integer(text) is None)
+        raise AudienceError(
+            f"identifier {place} of {len(texts)} is not a whole number above 0, as a {identified_by} must be. "
+            "Correct it, or name its column with identified_by"
+        )
+    return integers(numbers)

@@ -20,12 +20,12 @@ from sendoff.audience.identifiers import (
     Identifiers,
     IntegerIdentifiers,
     Kind,
+    as_member,
     strings,
     union,
 )
 from sendoff.campaign import Campaign
 from sendoff.ledger.schema import audiences, launches, suppression_state, suppressions
-from sendoff.ledger.suppressions import typed
 
 STATE = (
     sa.func.coalesce(suppression_state.c.version, 0).label("list_version"),
@@ -47,7 +47,7 @@ class _Reader(NamedTuple):
 
 @dataclass(slots=True)
 class _Members:
-    """The recipients suppressed in one scope. Some entries end by themselves."""
+    """The recipients suppressed by one source in one scope. Some entries end by themselves."""
 
     found: BitMap64 | set[int | str]
     ends: dict[int | str, datetime] = field(default_factory=dict)
@@ -78,9 +78,9 @@ class _Members:
 
 @dataclass(slots=True)
 class _Known:
-    """The members of some scopes, as of one version of the list."""
+    """The members by scope and source, as of one version of the list."""
 
-    by_scope: dict[str, _Members]
+    members: dict[tuple[str, str], _Members] = field(default_factory=dict)
     version: int = 0
     stamp: str = ""
 
@@ -116,7 +116,7 @@ class ActiveSuppressions:
             reader = self._reader(db, launch_key)
             known = self._current(db, reader, *state)
             found = []
-            for members in known.by_scope.values():
+            for members in known.members.values():
                 members.expire(now)
                 if members.found:
                     found.append(members.among(people))
@@ -138,17 +138,23 @@ class ActiveSuppressions:
         known = self._known.get(reader)
         if known is not None and known.stamp == stamp:
             return known
+        if known is not None and version <= known.version:  # another thread knows a later change already
+            version, stamp = db.execute(_STATE).one()
+            if known.stamp == stamp:
+                return known
         if known is None or version <= known.version:  # the latter: an older copy of the ledger came back
-            known = _Known({scope: _Members(_nobody(reader.kind)) for scope in reader.scopes})
+            known = _Known()
         query = _CHANGES.where(
             suppressions.c.identified_by == reader.identified_by,
             suppressions.c.scope.in_(reader.scopes),
             suppressions.c.version > known.version,
         )
-        for scope, text, until, removed_at in db.execute(query.execution_options(yield_per=_READ_AT_ONCE)):
-            if (member := typed(reader.kind, text)) is None:
+        for scope, source, text, until, removed_at in db.execute(
+            query.execution_options(yield_per=_READ_AT_ONCE)
+        ):
+            if (member := as_member(reader.kind, text)) is None:
                 continue
-            members = known.by_scope[scope]
+            members = known.members.setdefault((scope, source), _Members(_nobody(reader.kind)))
             if removed_at is None:
                 members.put(member, until)
             else:
@@ -165,7 +171,9 @@ def _nobody(kind: Kind) -> BitMap64 | set[int | str]:
 _STATE = sa.select(*STATE).select_from(
     sa.select(sa.literal(1)).subquery("one").outerjoin(suppression_state, sa.true())
 )
-_CHANGES = sa.select(*(suppressions.c[name] for name in ("scope", "identifier", "until", "removed_at")))
+_CHANGES = sa.select(
+    *(suppressions.c[name] for name in ("scope", "source", "identifier", "until", "removed_at"))
+)
 _LAUNCH = (
     sa.select(launches.c.definition, audiences.c.identified_by, audiences.c.kind)
     .join(audiences, audiences.c.launch_key == launches.c.launch_key)

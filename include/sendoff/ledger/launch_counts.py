@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from sendoff.audience.identifiers import Identifiers, from_bytes, integers, strings
+from sendoff.audience.identifiers import Identifiers, as_member, from_bytes, integers, strings
 from sendoff.ledger.aggregates import DispatchTotals, totals_of
 from sendoff.ledger.database import Database
 from sendoff.ledger.doubts import OF_SEGMENT
@@ -22,7 +22,6 @@ from sendoff.ledger.schema import (
     suppressions,
     withheld,
 )
-from sendoff.ledger.suppressions import typed
 from sendoff.ledger.withheld import remaining, withheld_of
 from sendoff.states import DispatchState
 
@@ -119,7 +118,7 @@ class LaunchCounts:
             query = query.where(suppressions.c.added_at > since)
         with self._database.read() as db:
             members = [
-                member for text in db.scalars(query) if (member := typed(launch.kind, text)) is not None
+                member for text in db.scalars(query) if (member := as_member(launch.kind, text)) is not None
             ]
         return integers(members) if launch.kind == "integer" else strings(members)  # type: ignore[arg-type]
 

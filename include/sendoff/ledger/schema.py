@@ -294,7 +294,7 @@ suppressions = Table(
     Column("scope", Text, primary_key=True, comment="account, everything, topic:<name>, or channel:<name>"),
     Column("identified_by", Text, primary_key=True),
     Column("identifier", Text, primary_key=True),
-    Column("source", Text, nullable=False, comment="where it came from, such as opt-out or csv"),
+    Column("source", Text, primary_key=True, comment="where it came from, such as opt-out or csv"),
     Column("reason", Text),
     Column("author", Text, nullable=False),
     Column("added_at", Moment, nullable=False),

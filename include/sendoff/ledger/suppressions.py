@@ -5,8 +5,11 @@ An entry has a scope. ``account`` concerns every campaign that is not transactio
 read the list when they are frozen, and again when each request is claimed
 (:mod:`~sendoff.ledger.active_suppressions`).
 
-Each change locks the one row of ``suppression_state`` first and gives its entries the next version. So versions are in
-the order of commits, and a reader that knows a version finds all later changes.
+A recipient may have an entry of each source, such as an opt-out and a row of a CSV file. One of them in force is enough
+to suppress the recipient, so replacing the entries of a source cannot end an opt-out.
+
+Each change locks the one row of ``suppression_state`` before it reads, and gives its entries the next version. So
+versions are in the order of commits, and a reader that knows a version finds all later changes.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sendoff.audience.identifiers import Identifiers, Kind, integers, strings
+from sendoff.audience.identifiers import Identifiers, Kind, as_member, integers, strings
 from sendoff.campaign import ACCOUNT, EVERYTHING, is_suppression_scope
 from sendoff.errors import GateError
 from sendoff.ledger.audit_log import Decision, append_decision
@@ -30,7 +33,6 @@ from sendoff.ledger.schema import suppression_state, suppressions
 from sendoff.states import DecisionKind
 
 _AT_ONCE = 500
-_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class SuppressionCount:
 class Replacement:
     """How a replacement changes the entries of one scope and source.
 
-    ``added``: recipients who are not suppressed in the scope yet. ``removed``: entries whose recipients are not named.
+    ``added``: recipients without an entry of the source. ``removed``: entries whose recipients are not named.
     ``before``: entries in force before.
     """
 
@@ -123,7 +125,7 @@ class Suppressions:
         is_audited: bool = False,
         may_be_erased: bool = False,
     ) -> int:
-        """Add entries, and return how many recipients were not suppressed in this scope before.
+        """Add entries of one scope and source, and return how many recipients had none in force.
 
         An entry in force stays as it is, unless the new one ends later. Repeating a call changes nothing. Raise
         ValueError for a blank identifier. ``is_audited``: append a change to the audit log.
@@ -133,7 +135,7 @@ class Suppressions:
         """
         texts = _texts(identifiers) if may_be_erased else self._kept(new, identifiers)
         with self._database.write() as db:
-            before = self._version(db)
+            before = self._lock(db)
             added = self._add(db, new, texts, now)
             if is_audited and self._version(db) != before:
                 append_decision(db, _decision(new, now, added=added))
@@ -147,47 +149,47 @@ class Suppressions:
         now: datetime,
         *,
         author: str,
-        why: str | None = None,
+        why: str,
+        source: str | None = None,
     ) -> int:
-        """End the entries of some recipients in one scope, and return how many were in force.
+        """End the entries of some recipients in one scope, and return how many recipients had one in force.
 
-        ``why``: append a change with this reason to the audit log.
+        ``source``: end only the entries of this source. The audit log keeps the change, with ``why``.
         """
         with self._database.write() as db:
-            removed = self._remove(db, _of(scope, identified_by), _texts(identifiers), now, author)
-            if why is not None and removed:
-                detail = _detail(scope, identified_by, None, removed=removed)
+            own = _of(scope, identified_by, source)
+            removed = self._remove(db, own, _texts(identifiers), now, author)
+            if removed:
+                detail = _detail(scope, identified_by, source, removed=removed)
                 append_decision(db, Decision(None, DecisionKind.UNSUPPRESSED, author, why, now, detail))
             return removed
 
     def planned(self, new: NewSuppression, identifiers: Iterable[int | str], now: datetime) -> Replacement:
         """Return what :meth:`replace` would change with these arguments. Change nothing."""
-        wanted = self._kept(new, identifiers)
+        wanted = set(self._kept(new, identifiers))
         with self._database.read() as db:
             current = self._current(db, new, now)
-            known = self._count_among(db, new.scope, new.identified_by, wanted, now)
-        return Replacement(len(wanted) - known, len(current.difference(wanted)), len(current))
+        return Replacement(len(wanted - current), len(current - wanted), len(current))
 
     def replace(
         self,
         new: NewSuppression,
         identifiers: Iterable[int | str],
         now: datetime,
-        *,
-        planned: Replacement | None = None,
+        planned: Replacement,
     ) -> Replacement:
         """Make the entries of one scope and source exactly these. Return and audit how many were added and removed.
 
-        Entries of other sources stay, and erased people get no entry, as in :meth:`add`. ``planned``: raise GateError
-        and change nothing if the counts are not these.
+        Entries of other sources stay, and erased people get no entry, as in :meth:`add`. ``planned``: the result of
+        :meth:`planned`. Raise GateError and change nothing if the counts are not these.
         """
         wanted = self._kept(new, identifiers)
         with self._database.write() as db:
+            self._lock(db)
             current = self._current(db, new, now)
-            own = _own(new)
-            removed = self._remove(db, own, sorted(current.difference(wanted)), now, new.author)
+            removed = self._remove(db, _own(new), sorted(current.difference(wanted)), now, new.author)
             done = Replacement(self._add(db, new, wanted, now), removed, len(current))
-            if planned not in (None, done):
+            if planned != done:
                 raise GateError(
                     "nothing was changed: the suppression list changed in the meantime. Check it again"
                 )
@@ -195,12 +197,11 @@ class Suppressions:
                 append_decision(db, _decision(new, now, added=done.added, removed=done.removed))
         return done
 
-    def count_among(
-        self, scope: str, identified_by: str, identifiers: Iterable[int | str], now: datetime
-    ) -> int:
-        """Count the recipients with an entry in force in one scope."""
+    def count_among(self, new: NewSuppression, identifiers: Iterable[int | str], now: datetime) -> int:
+        """Count the recipients with an entry in force of one scope and source."""
+        texts = _texts(identifiers)
         with self._database.read() as db:
-            return self._count_among(db, scope, identified_by, _texts(identifiers), now)
+            return sum(_count(db, (*_own(new), _among(some)), now) for some in _batches(texts))
 
     def of_person(self, identified_by: str, identifier: int | str) -> list[Suppression]:
         """Return all entries of one recipient, newest first, whether or not they are in force."""
@@ -208,21 +209,9 @@ class Suppressions:
             suppressions.c.identified_by == identified_by, suppressions.c.identifier == str(identifier)
         )
         with self._database.read() as db:
-            rows = db.execute(query.order_by(suppressions.c.added_at.desc(), suppressions.c.scope))
+            order = suppressions.c.added_at.desc(), suppressions.c.scope, suppressions.c.source
+            rows = db.execute(query.order_by(*order))
             return [Suppression(*row) for row in rows]
-
-    def search(
-        self, *, scope: str | None = None, source: str | None = None, offset: int = 0, limit: int = 25
-    ) -> list[Suppression]:
-        """Return a page of the entries that no one removed, newest first."""
-        query = _ENTRIES.where(suppressions.c.removed_at.is_(None))
-        if scope is not None:
-            query = query.where(suppressions.c.scope == scope)
-        if source is not None:
-            query = query.where(suppressions.c.source == source)
-        ordered = query.order_by(suppressions.c.added_at.desc(), *suppressions.primary_key.columns)
-        with self._database.read() as db:
-            return [Suppression(*row) for row in db.execute(ordered.offset(offset).limit(limit))]
 
     def sizes(self, now: datetime) -> list[SuppressionCount]:
         """Count the entries in force by scope, identifying column and source."""
@@ -241,28 +230,21 @@ class Suppressions:
         )
         with self._database.read() as db:
             found = db.scalars(query.execution_options(yield_per=10_000))
-            members = [member for text in found if (member := typed(kind, text)) is not None]
+            members = [member for text in found if (member := as_member(kind, text)) is not None]
         return integers(members) if kind == "integer" else strings(members)  # type: ignore[arg-type]
 
     def _kept(self, new: NewSuppression, identifiers: Iterable[int | str]) -> list[str]:
         """Return identifiers as texts, sorted, without those of erased people."""
-        columns = self._erasures.people().by_column.items()
-        erased = [(kind, people) for (column, kind), people in columns if column == new.identified_by]
-        return [
-            text
-            for text in _texts(identifiers)
-            if not any(
-                (member := typed(kind, text)) is not None and member in people for kind, people in erased
-            )
-        ]
+        texts = _texts(identifiers)
+        erased = self._erasures.among(new.identified_by, texts)
+        return [text for text in texts if text not in erased] if erased else texts
 
     def _add(self, db: sa.Connection, new: NewSuppression, texts: Sequence[str], now: datetime) -> int:
         added, version = 0, None
         values = {**asdict(new), "added_at": now, "removed_at": None, "removed_by": None}
         for some in _batches(texts):
-            own = (*_of(new.scope, new.identified_by), suppressions.c.identifier.in_(some))
             query = sa.select(suppressions.c.identifier, suppressions.c.until)
-            rows = db.execute(query.where(*own, _in_force(now))).all()
+            rows = db.execute(query.where(*_own(new), _among(some), _in_force(now)))
             ends = {row.identifier: row.until for row in rows}
             missing = [text for text in some if text not in ends]
             longer = [text for text, until in ends.items() if _ends_earlier(until, new.until)]
@@ -278,15 +260,6 @@ class Suppressions:
         query = sa.select(suppressions.c.identifier).where(*_own(new), _in_force(now))
         return set(db.scalars(query.execution_options(yield_per=10_000)))
 
-    @staticmethod
-    def _count_among(
-        db: sa.Connection, scope: str, identified_by: str, texts: Sequence[str], now: datetime
-    ) -> int:
-        count = sa.select(sa.func.count()).where(*_of(scope, identified_by), _in_force(now))
-        return sum(
-            db.scalar(count.where(suppressions.c.identifier.in_(some))) or 0 for some in _batches(texts)
-        )
-
     def _remove(
         self,
         db: sa.Connection,
@@ -298,17 +271,24 @@ class Suppressions:
         removed = 0
         version = self._next_version(db) if texts else None
         for some in _batches(texts):
-            end = sa.update(suppressions).where(*own, suppressions.c.identifier.in_(some), _in_force(now))
-            removed += db.execute(end.values(removed_at=now, removed_by=author, version=version)).rowcount
+            removed += _count(db, (*own, _among(some)), now)
+            end = sa.update(suppressions).where(*own, _among(some), _in_force(now))
+            db.execute(end.values(removed_at=now, removed_by=author, version=version))
         return removed
 
     @staticmethod
     def _version(db: sa.Connection) -> int:
         return db.scalar(sa.select(suppression_state.c.version)) or 0
 
-    def _next_version(self, db: sa.Connection) -> int:
-        """Lock the list until the end of the transaction, and return the version of this change."""
+    def _lock(self, db: sa.Connection) -> int:
+        """Lock the list until the end of the transaction, and return its version."""
         db.execute(self._database.insert_or_ignore(suppression_state), {"id": 1, "version": 0, "stamp": ""})
+        version: int = db.execute(sa.select(suppression_state.c.version).with_for_update()).scalar_one()
+        return version
+
+    @staticmethod
+    def _next_version(db: sa.Connection) -> int:
+        """Return the version of this change."""
         change = sa.update(suppression_state).values(
             version=suppression_state.c.version + 1, stamp=secrets.token_hex(16)
         )
@@ -316,16 +296,9 @@ class Suppressions:
         return version
 
 
-def typed(kind: Kind, text: str) -> int | str | None:
-    """Return an identifier of the list as a member of a set, or None if it cannot be one of this kind."""
-    if kind == "string":
-        return text
-    return int(text) if text.isascii() and text.isdecimal() and 0 < int(text) <= _LARGEST else None
-
-
 def _texts(identifiers: Iterable[int | str]) -> list[str]:
-    texts = sorted({str(identifier).strip() for identifier in identifiers})
-    if texts and not texts[0]:
+    texts = sorted({str(identifier) for identifier in identifiers})
+    if any(not text.strip() for text in texts):
         raise ValueError("found a blank identifier. Remove it")
     return texts
 
@@ -335,12 +308,23 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
     return iter(lambda: list(islice(remaining, _AT_ONCE)), [])
 
 
-def _of(scope: str, identified_by: str) -> tuple[sa.ColumnElement[bool], ...]:
-    return suppressions.c.scope == scope, suppressions.c.identified_by == identified_by
+def _of(scope: str, identified_by: str, source: str | None) -> tuple[sa.ColumnElement[bool], ...]:
+    where = suppressions.c.scope == scope, suppressions.c.identified_by == identified_by
+    return where if source is None else (*where, suppressions.c.source == source)
 
 
 def _own(new: NewSuppression) -> tuple[sa.ColumnElement[bool], ...]:
-    return (*_of(new.scope, new.identified_by), suppressions.c.source == new.source)
+    return _of(new.scope, new.identified_by, new.source)
+
+
+def _among(texts: Sequence[str]) -> sa.ColumnElement[bool]:
+    return suppressions.c.identifier.in_(texts)
+
+
+def _count(db: sa.Connection, where: Sequence[sa.ColumnElement[bool]], now: datetime) -> int:
+    """Count the recipients with an entry in force."""
+    recipients = sa.func.count(suppressions.c.identifier.distinct())
+    return db.scalar(sa.select(recipients).where(*where, _in_force(now))) or 0
 
 
 def _decision(new: NewSuppression, now: datetime, *, added: int = 0, removed: int = 0) -> Decision:

@@ -29,7 +29,7 @@ class SuppressOperator(BaseOperator):
     :param reason: why, for the entries and the audit log (templated)
     :param source: the name that the entries keep, such as ``crm`` (templated)
     :param action: ``replace`` makes the entries of this source and scope exactly those of the rows, ``add`` adds
-        entries, and ``remove`` removes recipients from the scope
+        entries, and ``remove`` ends the entries of this source and scope
     :param topic: only campaigns on this topic (templated)
     :param channel: only campaigns that use this channel, such as ``email``
     :param everything: every campaign, also transactional ones
@@ -103,7 +103,15 @@ class SuppressOperator(BaseOperator):
             if self.action == "add":
                 added = suppress(ledger, new, named.identifiers)
             elif self.action == "remove":
-                removed = unsuppress(ledger, scope, named.identified_by, named.identifiers, who, self.reason)
+                removed = unsuppress(
+                    ledger,
+                    scope,
+                    named.identified_by,
+                    named.identifiers,
+                    who,
+                    self.reason,
+                    source=self.source,
+                )
             else:
                 done = replace_suppressions(ledger, new, named.identifiers, most_removed=self.most_removed)
                 added, removed = done.added, done.removed

@@ -180,7 +180,7 @@ def visible_pauses(ledger: Ledger, viewer: Viewer, seen: Collection[str]) -> Vis
         for pause in pauses
         if not ledger.launches.campaigns(connection_of(pause)).keys().isdisjoint(seen)
     ]
-    if len(known) < len(pauses) and seen and viewer.may_pause_all(ledger.launches.campaigns()):
+    if len(known) < len(pauses) and seen and viewer.may_act_on_all(ledger.launches.campaigns()):
         known = pauses
     return VisiblePauses(known, len(pauses) - len(known))
 
@@ -193,6 +193,6 @@ def connection_of(pause: GlobalPause) -> str | None:
 def pausable(ledger: Ledger, viewer: Viewer) -> Sequence[str]:
     """Return the connections that a viewer may pause. An empty text means all of them together."""
     connections = ledger.launches.connections()
-    if viewer.may_pause_all(ledger.launches.campaigns()):
+    if viewer.may_act_on_all(ledger.launches.campaigns()):
         return ["", *connections]
-    return [name for name in connections if viewer.may_pause_all(ledger.launches.campaigns(name))]
+    return [name for name in connections if viewer.may_act_on_all(ledger.launches.campaigns(name))]

@@ -46,8 +46,8 @@ class Viewer:
         """The user's name, as the audit log keeps it."""
         return self.user.get_name()
 
-    def may_pause_all(self, campaigns: Iterable[str]) -> bool:
-        """Check whether they may pause and resume all launches of some campaigns, and future ones, at once.
+    def may_act_on_all(self, campaigns: Iterable[str]) -> bool:
+        """Check whether they may act on all launches of some campaigns, and on future ones, at once.
 
         This checks each campaign by its name, and future ones by each team. A check without a DAG is not enough alone:
         an auth manager may allow it to users who have the right for any DAG.
@@ -144,7 +144,7 @@ class Viewer:
 
     def check_pauses_all(self, campaigns: Iterable[str]) -> None:
         """Raise 403 if they may not pause and resume all launches of some campaigns at once."""
-        if not self.may_pause_all(campaigns):
+        if not self.may_act_on_all(campaigns):
             raise HTTPException(
                 status.HTTP_403_FORBIDDEN,
                 "You may not pause or resume all these launches. For that, you need the right to edit every DAG in "

@@ -7,7 +7,7 @@ uploaded file is first counted. Applying it requires the same file and the same 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -69,6 +69,20 @@ class _Planned:
     token: str  # of the file and the counts
 
 
+def _changer(viewer: ViewerDep, ledger: LedgerDep) -> Viewer:
+    """Return the viewer, if they may change the list. This comes before a body is read."""
+    if not viewer.may_act_on_all(ledger.launches.campaigns()):
+        raise HTTPException(
+            status.HTTP_403_FORBIDDEN,
+            "You may not change the suppression list. For that, you need the right to edit every DAG in Airflow, and "
+            "to trigger the DAG of each campaign.",
+        )
+    return viewer
+
+
+ChangerDep = Annotated[Viewer, Depends(_changer)]
+
+
 @router.get("/suppression")
 def show_list(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLResponse:
     """Show the sizes of the list, its latest changes, and the forms."""
@@ -82,7 +96,7 @@ def show_list(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLRes
         channels=[(channel_scope(channel), channel.label) for channel in Channel],
         kind_names=_KINDS,
         erasures=len(ledger.erasures.pending()),
-        may_change=viewer.may_pause_all(campaigns),
+        may_change=viewer.may_act_on_all(campaigns),
         refresh=0,
     )
 
@@ -104,12 +118,11 @@ def show_entries(
 @router.post("/suppression/add")
 def add_one(
     request: Request,
-    viewer: ViewerDep,
+    viewer: ChangerDep,
     body: Annotated[SuppressionIn, Depends(body_of(SuppressionIn))],
     ledger: LedgerDep,
 ) -> HTMLResponse:
     """Suppress one recipient."""
-    _check_may_change(viewer, ledger)
     named = _of_body(body.identified_by, body.identifier)
     new = _new(body, _SOURCE, viewer)
     added = suppress(ledger, new, named.identifiers)
@@ -124,12 +137,11 @@ def add_one(
 @router.post("/suppression/remove")
 def remove_one(
     request: Request,
-    viewer: ViewerDep,
+    viewer: ChangerDep,
     body: Annotated[SuppressionIn, Depends(body_of(SuppressionIn))],
     ledger: LedgerDep,
 ) -> HTMLResponse:
     """End the suppression of one recipient in one scope."""
-    _check_may_change(viewer, ledger)
     named, scope = _of_body(body.identified_by, body.identifier), _scope(body)
     if not unsuppress(ledger, scope, body.identified_by, named.identifiers, viewer.name, body.reason):
         raise HTTPException(
@@ -143,13 +155,12 @@ def remove_one(
 @router.post("/suppression/check")
 def check_file(
     request: Request,
-    viewer: ViewerDep,
-    body: Annotated[SuppressionFileIn, Depends(body_of(SuppressionFileIn, MAX_UPLOAD))],
+    viewer: ChangerDep,
     _: ExpensiveDep,
+    body: Annotated[SuppressionFileIn, Depends(body_of(SuppressionFileIn, MAX_UPLOAD))],
     ledger: LedgerDep,
 ) -> HTMLResponse:
     """Show what an uploaded file would change, with the button that applies it. Change nothing."""
-    _check_may_change(viewer, ledger)
     planned = _plan(ledger, body, _new(body, body.source, viewer))
     return page(
         request,
@@ -166,13 +177,12 @@ def check_file(
 @router.post("/suppression/file")
 def apply_file(
     request: Request,
-    viewer: ViewerDep,
-    body: Annotated[SuppressionFileIn, Depends(body_of(SuppressionFileIn, MAX_UPLOAD))],
+    viewer: ChangerDep,
     _: ExpensiveDep,
+    body: Annotated[SuppressionFileIn, Depends(body_of(SuppressionFileIn, MAX_UPLOAD))],
     ledger: LedgerDep,
 ) -> HTMLResponse:
     """Apply a file whose counts were shown."""
-    _check_may_change(viewer, ledger)
     new = _new(body, body.source, viewer)
     planned = _plan(ledger, body, new)
     if planned.token != body.checked:
@@ -187,9 +197,11 @@ def apply_file(
         added, removed = suppress(ledger, new, people), 0
     elif body.how == "remove":
         added = 0
-        removed = unsuppress(ledger, new.scope, new.identified_by, people, viewer.name, body.reason)
+        removed = unsuppress(
+            ledger, new.scope, new.identified_by, people, viewer.name, body.reason, source=new.source
+        )
     else:
-        done = ledger.suppressions.replace(new, people, datetime.now(UTC), planned=planned.sizes)
+        done = ledger.suppressions.replace(new, people, datetime.now(UTC), planned.sizes)
         added, removed = done.added, done.removed
     parts = [(added, "added"), (removed, "removed")]
     words = ", ".join(f"{counted(count, *planned.named.noun)} {verb}" for count, verb in parts if count)
@@ -198,13 +210,12 @@ def apply_file(
 
 @router.post("/suppression/export")
 def export_person(
-    viewer: ViewerDep,
-    body: Annotated[PersonIn, Depends(body_of(PersonIn))],
+    viewer: ChangerDep,
     _: ExpensiveDep,
+    body: Annotated[PersonIn, Depends(body_of(PersonIn))],
     ledger: LedgerDep,
 ) -> JSONResponse:
     """Return everything that the ledger holds about one person, as a JSON file."""
-    _check_may_change(viewer, ledger)
     [identifier] = _of_body(body.identified_by, body.identifier).identifiers
     held = ledger.persons.export(
         body.identified_by, identifier, who=viewer.name, why=body.reason, now=datetime.now(UTC)
@@ -215,12 +226,11 @@ def export_person(
 @router.post("/suppression/erase")
 def erase_person(
     request: Request,
-    viewer: ViewerDep,
+    viewer: ChangerDep,
     body: Annotated[ErasureIn, Depends(body_of(ErasureIn))],
     ledger: LedgerDep,
 ) -> HTMLResponse:
     """Request the erasure of one person, and suppress them at once for every campaign."""
-    _check_may_change(viewer, ledger)
     named, again = (_of_body(body.identified_by, text) for text in (body.identifier, body.again))
     if named != again:
         raise _unreadable("the two identifiers differ. Enter the same one twice")
@@ -247,12 +257,13 @@ def _plan(ledger: Ledger, body: SuppressionFileIn, new: NewSuppression) -> _Plan
     if not len(named) and body.how != "replace":
         raise _unreadable("the file has no identifiers")
     now = datetime.now(UTC)
-    if body.how == "replace":
-        sizes = ledger.suppressions.planned(new, named.identifiers, now)
+    if body.how == "remove":
+        known = ledger.suppressions.count_among(new, named.identifiers, now)
+        sizes = Replacement(added=0, removed=known, before=known)
     else:
-        known = ledger.suppressions.count_among(new.scope, new.identified_by, named.identifiers, now)
-        added, removed = (len(named) - known, 0) if body.how == "add" else (0, known)
-        sizes = Replacement(added, removed, known)
+        sizes = ledger.suppressions.planned(new, named.identifiers, now)
+        if body.how == "add":
+            sizes = replace(sizes, removed=0)
     is_large = body.how == "replace" and sizes.removes_more_than(MOST_REMOVED)
     facts = (
         body.how,
@@ -290,15 +301,6 @@ def _scope(body: SuppressionPart) -> str:
         return suppression_scope(topic=body.topic)
     except SettingsError as error:
         raise _unreadable(str(error)) from None
-
-
-def _check_may_change(viewer: Viewer, ledger: Ledger) -> None:
-    if not viewer.may_pause_all(ledger.launches.campaigns()):
-        raise HTTPException(
-            status.HTTP_403_FORBIDDEN,
-            "You may not change the suppression list. For that, you need the right to edit every DAG in Airflow, and "
-            "to trigger the DAG of each campaign.",
-        )
 
 
 def _unreadable(why: str) -> HTTPException:

@@ -142,8 +142,8 @@ def test_a_wrong_line_of_a_file_is_named_and_nothing_is_changed(
 ) -> None:
     file.write_text("device_id\n7\nann4711\n")
     for command in ("add", "remove", "replace"):
-        more = ("--source", "x", "--yes") if command == "replace" else ()
-        done = suppress(command, "--file", str(file), *WHY, *more)
+        more = ("--yes",) if command == "replace" else ()
+        done = suppress(command, "--file", str(file), "--source", "x", *WHY, *more)
         assert done.returncode == 1
         assert f"{file}, line 3: the value in the column device_id is not a whole number" in done.stderr
         assert "4711" not in done.stdout + done.stderr
@@ -197,3 +197,19 @@ def test_each_change_is_in_the_audit_log_without_identifiers(
     ]
     assert all(each.launch_key is None and each.who for each in newest_first)
     assert "4000" not in str(facts)
+
+
+def test_a_file_ends_only_entries_of_the_source_that_is_named(
+    ledger: Ledger, suppress: Command, file: Path
+) -> None:
+    file.write_text("device_id\n7\n8\n")
+    suppress("add", "7", *WHY, "--source", "opt-out")
+    suppress("add", "--file", str(file), *WHY)
+    refused = suppress("remove", "--file", str(file), *WHY)
+    assert refused.returncode == 1
+    assert "Name the source whose entries end: --source" in refused.stderr
+    done = suppress("remove", "--file", str(file), "--source", "command", *WHY)
+    assert done.stdout == "not suppressed any more for every campaign: 2 devices\n"
+    assert suppress("list").stdout == "every campaign: 1 device by device_id, source opt-out\n"
+    assert suppress("remove", "7", *WHY).returncode == 0
+    assert suppress("list").stdout == "no one is suppressed\n"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 
 from sendoff.audience import read_template_values
-from sendoff.audience.identifiers import Identifiers, strings
+from sendoff.audience.identifiers import Identifiers, integers, strings
 from sendoff.audience.segmentation import Segment
 from sendoff.audience.template_values import TemplateValues
 from sendoff.dispatch.worker import LEASE
 from sendoff.errors import GateError
 from sendoff.ledger import Claim, Ledger, NewSuppression, Replacement
+from sendoff.ledger.active_suppressions import STATE, ActiveSuppressions
 from sendoff.postbacks import reconcile_launch
 from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Verdict
 
@@ -57,7 +60,7 @@ def test_entries_are_added_once_and_removed(ledger: Ledger) -> None:
     assert suppress(ledger, 1, 2) == 2
     assert suppress(ledger, 2, 3) == 1
     assert active(ledger) == [1, 2, 3]
-    assert ledger.suppressions.remove("account", "device_id", [2, 9], NOW, author="bob") == 1
+    assert ledger.suppressions.remove("account", "device_id", [2, 9], NOW, author="bob", why="asked") == 1
     assert active(ledger) == [1, 3]
     removed = ledger.suppressions.of_person("device_id", 2)
     assert [(each.removed_by, each.is_in_force(NOW)) for each in removed] == [("bob", False)]
@@ -73,9 +76,9 @@ def test_a_replacement_ends_only_the_entries_of_its_own_source_and_scope(ledger:
     assert (planned.added, planned.removed, planned.before) == (1, 1, 2)
     other = Replacement(1, 2, 2)
     with pytest.raises(GateError, match="the suppression list changed in the meantime"):
-        ledger.suppressions.replace(entry(), [2, 3], NOW, planned=other)
+        ledger.suppressions.replace(entry(), [2, 3], NOW, other)
     assert ledger.suppressions.planned(entry(), [2, 3], NOW) == planned
-    assert ledger.suppressions.replace(entry(), [2, 3], NOW, planned=planned) == planned
+    assert ledger.suppressions.replace(entry(), [2, 3], NOW, planned) == planned
     assert active(ledger) == [2, 3, 8]
     assert active(ledger, "topic:news") == [2, 7]
     assert [(each.scope, each.source, each.entries) for each in ledger.suppressions.sizes(NOW)] == [
@@ -83,6 +86,60 @@ def test_a_replacement_ends_only_the_entries_of_its_own_source_and_scope(ledger:
         ("account", "opt-out", 1),
         ("topic:news", "opt-out", 2),
     ]
+
+
+def test_an_opt_out_holds_whatever_happens_to_entries_of_other_sources(ledger: Ledger) -> None:
+    make_launch(ledger, range(1, 5), size=1)
+    suppress(ledger, 1, 2, source="complaints")
+    assert suppress(ledger, 2, source="opt-out", launch_key=KEY) == 1
+    plan = ledger.suppressions.planned(entry(source="complaints"), [3], NOW)
+    assert plan == Replacement(added=1, removed=2, before=2)
+    assert members(claim(ledger)) == [3]  # 1 and 2 are suppressed
+    ledger.suppressions.replace(entry(source="complaints"), [3], NOW, plan)
+    assert active(ledger) == [2, 3]
+    suppress(ledger, 2, source="complaints", until=NOW + HOUR)
+    assert active(ledger, now=NOW + HOUR) == [2, 3]
+    assert members(claim(ledger, NOW + HOUR)) == [4]
+
+
+def test_entries_of_one_source_are_removed_alone(ledger: Ledger) -> None:
+    suppress(ledger, 1, 2)
+    suppress(ledger, 2, source="opt-out")
+    remove = partial(
+        ledger.suppressions.remove, "account", "device_id", [1, 2], NOW, author="ada", why="oops"
+    )
+    assert remove(source="csv") == 2
+    assert active(ledger) == [2]
+    suppress(ledger, 1, 2)
+    assert remove() == 2  # recipients, not entries
+    assert active(ledger) == []
+
+
+def test_spaces_belong_to_an_identifier(ledger: Ledger) -> None:
+    people = strings(["ann", "bob  "])  # as a column of type CHAR(5) returns it
+    make_launch(ledger, people, audience=make_audience(people))
+    suppress(ledger, "bob  ", identified_by="user_id")
+    assert members(claim(ledger)) == ["ann"]
+
+
+def test_a_claim_that_saw_an_older_list_uses_the_newer_one_that_is_known(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2, 3, 4], size=2)
+    suppress(ledger, 1)
+    known = ActiveSuppressions()
+    people = integers([1, 2, 3, 4])
+    with ledger._database.read() as db:
+        older = db.execute(sa.select(*STATE)).one()
+    suppress(ledger, 2)
+    with ledger._database.read() as db:
+        newer = db.execute(sa.select(*STATE)).one()
+        assert list(known.among(db, KEY, people, tuple(newer), NOW)) == [1, 2]
+        (before,) = known._known.values()
+        assert list(known.among(db, KEY, people, tuple(older), NOW)) == [1, 2]
+        assert list(known._known.values()) == [before]
+    suppress(ledger, 3)
+    with ledger._database.read() as db:
+        assert list(known.among(db, KEY, people, tuple(older), NOW)) == [1, 2, 3]
+        assert [each is before for each in known._known.values()] == [True]
 
 
 def test_an_entry_ends_by_itself_and_a_longer_one_wins(ledger: Ledger) -> None:
@@ -137,7 +194,7 @@ def test_a_claim_leaves_out_whoever_was_suppressed_since_the_freeze(ledger: Ledg
     suppress(ledger, 3)
     following = ledger.dispatches.record_and_claim(first, YES, NOW, worker="w", lease=LEASE)
     assert members(following) == [4]
-    ledger.suppressions.remove("account", "device_id", [2], NOW, author="ada")
+    ledger.suppressions.remove("account", "device_id", [2], NOW, author="ada", why="asked")
     suppress(ledger, 5, 6)
     assert claim(ledger) is None
     assert states(ledger) == {"accepted": 1, "in_flight": 1, "suppressed": 1}
@@ -185,7 +242,7 @@ def test_a_long_list_is_found_and_follows_changes(ledger: Ledger) -> None:
     make_launch(ledger, range(1, 3001), size=1000)
     suppress(ledger, *range(1, 2501, 2))
     assert members(claim(ledger)) == list(range(2, 1001, 2))
-    ledger.suppressions.remove("account", "device_id", range(1001, 1501), NOW, author="ada")
+    ledger.suppressions.remove("account", "device_id", range(1001, 1501), NOW, author="ada", why="asked")
     assert members(claim(ledger)) == [*range(1001, 1501), *range(1502, 2001, 2)]
 
 
@@ -252,7 +309,7 @@ def test_a_request_that_was_not_processed_leaves_out_nobody(ledger: Ledger) -> N
     make_launch(ledger, [1, 2])
     suppress(ledger, 1)
     send(ledger, KEY, NotProcessed("too many requests"))
-    ledger.suppressions.remove("account", "device_id", [1], NOW, author="ada")
+    ledger.suppressions.remove("account", "device_id", [1], NOW, author="ada", why="asked")
     send(ledger, KEY, YES)
     _, why, _ = figures(ledger)
     assert why == {}
@@ -280,7 +337,7 @@ def test_a_worker_that_did_not_learn_of_its_claim_gets_it_without_those_suppress
         return ledger.dispatches.record_and_claim(first, YES, NOW, worker="w", lease=LEASE)
 
     assert members(again()) == [4]
-    ledger.suppressions.remove("account", "device_id", [3], NOW, author="ada")
+    ledger.suppressions.remove("account", "device_id", [3], NOW, author="ada", why="asked")
     assert members(again()) == [3, 4]
     suppress(ledger, 3, 4)
     assert again() is None

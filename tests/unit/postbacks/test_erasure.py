@@ -337,7 +337,8 @@ def test_no_list_takes_an_erased_person_back(ledger: Ledger) -> None:
     forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
     new = NewSuppression("account", "device_id", "csv", "ada")
     assert ledger.suppressions.add(new, [1, 1_000_002], NOW) == 1
-    assert ledger.suppressions.replace(new, [1_000_002, 3], NOW).added == 1
+    planned = ledger.suppressions.planned(new, [1_000_002, 3], NOW)
+    assert ledger.suppressions.replace(new, [1_000_002, 3], NOW, planned).added == 1
     ledger.suppression_lists.store("staff", "device_id", integers([1, 1_000_002]), "ada", NOW)
     assert list(ledger.suppression_lists.get("staff")[1]) == [1]
     assert named_in(ledger, integers([1_000_002])) == set()

@@ -311,7 +311,9 @@ def upgrade() -> None:
         sa.Column("removed_by", sa.Text()),
         sa.Column("launch_key", sa.String(length=32), comment="the launch whose message led to an opt-out"),
         sa.Column("version", sa.BigInteger(), nullable=False, comment="of the change that wrote the row"),
-        sa.PrimaryKeyConstraint("scope", "identified_by", "identifier", name=op.f("pk_suppressions")),
+        sa.PrimaryKeyConstraint(
+            "scope", "identified_by", "identifier", "source", name=op.f("pk_suppressions")
+        ),
         comment="recipients who must not get messages",
     )
     op.create_index(op.f("ix_suppressions_version"), "suppressions", ["version"])
