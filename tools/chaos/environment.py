@@ -6,7 +6,7 @@ import random
 import signal
 import sqlite3
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -213,6 +213,10 @@ class Environment:
         """Kill a process."""
         process.end(how)
         self.result.killed += 1
+
+    def complain(self, job: Job, devices: Sequence[int]) -> None:
+        """Suppress recipients for a launch's topic by a source that the next worker replaces."""
+        self.backend.ledger.suppressions.add(job.complaints, devices, datetime.now(UTC))
 
     def opt_out(self, job: Job, device: int) -> None:
         """Opt out of a launch's topic, as a mail program would do it, and remember when it was answered 200."""

@@ -14,7 +14,7 @@ from sendoff.audience.identifiers import Identifiers, empty
 from sendoff.dispatch.worker import LEASE
 from sendoff.launch import own_request, plan
 from sendoff.launch.own_request import NewRequest
-from sendoff.ledger import DailyLimit, Launch, Ledger, daily_limits
+from sendoff.ledger import DailyLimit, Launch, Ledger, NewSuppression, daily_limits, suppressions
 from sendoff.ledger import dispatches as dispatches_module
 from sendoff.ledger.active_suppressions import ActiveSuppressions
 from sendoff.ledger.aggregates import AggregatedRun, Aggregates
@@ -218,6 +218,15 @@ def _nobody(_: ActiveSuppressions, __: Any, ___: str, people: Identifiers, *____
     return empty(people.kind)
 
 
+def replaced_whatever_the_source() -> None:
+    """Replace the entries of every source in the suppression list, in place of those of one."""
+    suppressions._own = _of_every_source
+
+
+def _of_every_source(new: NewSuppression) -> tuple[sa.ColumnElement[bool], ...]:
+    return suppressions._of(new.scope, new.identified_by, None)
+
+
 def queue_emptied_early() -> None:
     """Delete the identifiers of an erasure once the launches are done, before the results and post-backs."""
     Erasures.advance = _advance_and_forget  # type: ignore[method-assign]
@@ -241,6 +250,7 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
     "request key with the attempt": request_key_with_the_attempt,
     "counted after the request": counted_after_the_request,
     "asked only when frozen": asked_only_when_frozen,
+    "replaced whatever the source": replaced_whatever_the_source,
     "queue emptied early": queue_emptied_early,
 }
 

@@ -147,7 +147,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "opting out between waves",
-        "recipients opt out while a launch is sent in waves; workers and the receiver are killed",
+        "recipients opt out while a launch is sent in waves, and a file that named them before no longer does; workers "
+        "and the receiver are killed",
         steps.opt_outs_in_waves,
         short=2,
         long=30,
@@ -323,6 +324,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         "suppression list asked only when the launch is frozen",
         "workers do not ask the suppression list again when they claim a request",
         partial(steps.opt_outs_in_waves, mutant="asked only when frozen"),
+        on="sqlite apart",
+        expected="some",
+    ),
+    Scenario(
+        "file that replaces entries of every source",
+        "a worker replaces the entries of one source in the suppression list, and ends those of all sources",
+        partial(steps.opt_outs_in_waves, mutant="replaced whatever the source"),
         on="sqlite apart",
         expected="some",
     ),

@@ -105,7 +105,10 @@ def killed_under_a_daily_limit(
 
 
 def opt_outs_in_waves(env: Environment, mutant: str | None = None) -> None:
-    """Send in three waves while recipients opt out at the receiver, and kill workers and the receiver in between."""
+    """Send in three waves while recipients opt out at the receiver, and kill workers and the receiver in between.
+
+    Another source suppresses the same recipients first, and a worker later replaces its entries by none.
+    """
     env.service.fault("slow", at=["create"], probability=1, seconds=0.1)
     job = env.job(mutant=mutant, in_waves=True, requests_at_once=ONE_BY_ONE)
     for number in range(9):
@@ -115,7 +118,9 @@ def opt_outs_in_waves(env: Environment, mutant: str | None = None) -> None:
             env.wait_until_begun(job)
             everyone = sorted(map(int, env.backend.ledger.launches.audience(job.key)))
             env.chance.shuffle(everyone)
-        for device in everyone[3 * number : 3 * number + 3]:
+        leaving = everyone[3 * number : 3 * number + 3]
+        env.complain(turn, leaving)
+        for device in leaving:
             env.opt_out(turn, device)
             env.pause(0.1)
         if number == 1:

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from multiprocessing.process import BaseProcess
@@ -58,13 +58,14 @@ import sendoff.service.client
 import sendoff.service.deadline
 import sendoff.service.transport
 from sendoff.audience.identifiers import integers
-from sendoff.campaign import Campaign, CampaignFolder, DeploymentRules, WarmUp
+from sendoff.campaign import Campaign, CampaignFolder, DeploymentRules, WarmUp, topic_scope
 from sendoff.dispatch.request import DEFAULT_REQUESTS_AT_ONCE, ServiceConnection
 from sendoff.dispatch.worker import send_launch
-from sendoff.errors import PermanentError, RetryableError
+from sendoff.errors import GateError, PermanentError, RetryableError
 from sendoff.launch.own_request import NewRequest
 from sendoff.launch.plan import prepare_launch
-from sendoff.ledger import Launch, Ledger
+from sendoff.launch.suppression_list import replace_suppressions
+from sendoff.ledger import Launch, Ledger, NewSuppression
 from sendoff.period import Period, launch_key, request_launch_key
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.erasure import continue_erasures, forget
@@ -179,6 +180,11 @@ class Job:
         """The topic of a launch in waves."""
         return f"chaos-{self.period.start:%Y-%m-%d}"
 
+    @property
+    def complaints(self) -> NewSuppression:
+        """The entries of a source that each worker of a launch in waves replaces by none."""
+        return NewSuppression(topic_scope(self.topic), "device_id", "complaints", "chaos")
+
     def own_request(self) -> NewRequest:
         """Return the request of your own. Its title ends with the launch key, so that the service's record shows it."""
         body = {
@@ -266,6 +272,9 @@ def _send(job: Job) -> None:
         try:
             with _followed(job, "freeze"):
                 launch = _frozen(ledger, job)
+            if job.in_waves:
+                with suppress(GateError):  # another worker does it at the same time
+                    replace_suppressions(ledger, job.complaints, integers([]), most_removed=100)
             with _followed(job, "send"):
                 send_launch(
                     ledger,
