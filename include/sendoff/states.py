@@ -108,7 +108,7 @@ class DecisionKind(StrEnum):
     """Recipients were added to the suppression list, or the entries of a source were replaced."""
     UNSUPPRESSED = "unsuppressed"
     """Recipients were removed from the suppression list."""
-    ERASURE = "erasure"
+    ERASURE_REQUESTED = "erasure_requested"
     """Someone asked to erase people."""
     ERASED = "erased"
     """The people are erased."""

@@ -46,7 +46,7 @@ def test_old_post_backs_are_forgotten_and_young_ones_stay(
     run = run_dag(dag)
     assert run.state == "success"
     with closing(Ledger(url)) as ledger:
-        assert ledger.retention.forget(now + DAY).post_backs == 1  # all that was left
+        assert ledger.retention.delete_before(now + DAY).post_backs == 1  # all that was left
 
 
 def test_people_that_a_query_returns_are_erased_and_an_interrupted_erasure_is_finished(

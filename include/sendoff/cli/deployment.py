@@ -34,11 +34,11 @@ def maintain(
     from sendoff.postbacks import maintain as keep_small
 
     with opened(ledger_url) as ledger:
-        forgotten = keep_small(ledger, timedelta(days=keep_days))
-    typer.echo(f"deleted: {len(forgotten.days)} days and {forgotten.post_backs:,} single post-backs")
+        deleted = keep_small(ledger, timedelta(days=keep_days))
+    typer.echo(f"deleted: {len(deleted.days)} days and {deleted.post_backs:,} single post-backs")
     for days, why in (
-        (forgotten.needed, "some of its post-backs are parked or not aggregated"),
-        (forgotten.in_use, "it was in use"),
+        (deleted.needed, "some of its post-backs are parked or not aggregated"),
+        (deleted.in_use, "it was in use"),
     ):
         for day in days:
             typer.echo(f"{day} stays: {why}")

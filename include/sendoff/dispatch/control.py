@@ -107,12 +107,10 @@ def pause_all(
         raise GateError(f"launches are already paused ({scope})")
 
 
-def resume_all(
-    ledger: Ledger, who: str, why: str, *, connection: str | None = None, now: datetime | None = None
-) -> None:
+def resume_all(ledger: Ledger, who: str, why: str, *, connection: str | None = None) -> None:
     """Undo :func:`pause_all` for the same scope; other holds and pauses stay. Raise GateError if it is not paused."""
     scope = scope_of(connection)
-    if not ledger.pauses.resume(scope, who, why, now=now or datetime.now(UTC)):
+    if not ledger.pauses.resume(scope, who, why, now=datetime.now(UTC)):
         raise GateError(f"launches are not paused ({scope})")
 
 

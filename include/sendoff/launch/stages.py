@@ -62,9 +62,9 @@ def standings(
     }
 
 
-def standing_of(ledger: Ledger, launch: Launch, *, now: datetime | None = None) -> Standing:
+def standing_of(ledger: Ledger, launch: Launch) -> Standing:
     """Return the state of one launch, as far as the ledger knows it."""
-    return standings(ledger, Selection.of([launch]), now=now)[launch.launch_key]
+    return standings(ledger, Selection.of([launch]))[launch.launch_key]
 
 
 def _standing(facts: LaunchFacts, is_paused: bool, now: datetime) -> Standing | None:

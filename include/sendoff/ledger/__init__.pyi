@@ -17,7 +17,7 @@ from .post_backs import OPEN, READABLE, SCRUBBED, Parked
 from .private_files import make_private
 from .rate_limits import LOOKAHEAD, check_rate
 from .recipient import RecipientStatus
-from .retention import Forgotten
+from .retention import Deleted
 from .stats import LaunchDoubts, LedgerStats
 from .suppressions import NewSuppression, Replacement, Suppression, SuppressionCount
 
@@ -35,6 +35,7 @@ __all__ = [
     "Claim",
     "DailyLimit",
     "Decision",
+    "Deleted",
     "DispatchContext",
     "DispatchTotals",
     "Doubt",
@@ -42,7 +43,6 @@ __all__ = [
     "Erasure",
     "Feed",
     "FeedState",
-    "Forgotten",
     "GlobalPause",
     "Launch",
     "LaunchDoubts",

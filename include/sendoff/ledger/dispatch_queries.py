@@ -312,13 +312,9 @@ class DispatchQueries:
             for row in rows
         ]
 
-    def attempt_records(self, dispatch_keys: Collection[str]) -> Mapping[str, Sequence[AttemptRecord]]:
-        """Return the records of the attempts of some dispatches, oldest first; at most the 5,000 newest."""
-        with self._database.read() as db:
-            return _attempt_records(db, dispatch_keys)
-
 
 def _attempt_records(db: sa.Connection, dispatch_keys: Collection[str]) -> dict[str, list[AttemptRecord]]:
+    """Return the records of the attempts of some dispatches, oldest first; at most the 5,000 newest."""
     query = (
         sa.select(
             outcomes.c.dispatch_key,

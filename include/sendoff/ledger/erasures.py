@@ -147,7 +147,7 @@ class Erasures:
                 db.execute(sa.insert(erasure_queue), rows)
             self._remember(db, remembered, now)
             detail = {"request": request, "people": len(people), "identified_by": identified_by}
-            append_decision(db, Decision(None, DecisionKind.ERASURE, who, why, now, detail))
+            append_decision(db, Decision(None, DecisionKind.ERASURE_REQUESTED, who, why, now, detail))
         return self.get(request)
 
     def remember(self, remembered: Iterable[Remembered], now: datetime) -> int:

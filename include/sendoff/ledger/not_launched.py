@@ -62,10 +62,10 @@ class NotLaunchedLog:
         with self._database.read() as db:
             return [_entry(row) for row in db.execute(query)]
 
-    def forget(self, before: datetime) -> int:
+    def delete_before(self, moment: datetime) -> int:
         """Delete the entries from before a moment, and return their number."""
         with self._database.write() as db:
-            return db.execute(sa.delete(not_launched).where(not_launched.c.checked_at < before)).rowcount
+            return db.execute(sa.delete(not_launched).where(not_launched.c.checked_at < moment)).rowcount
 
 
 _IS_CURRENT = ~sa.exists().where(launches.c.launch_key == not_launched.c.launch_key)

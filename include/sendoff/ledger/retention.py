@@ -28,7 +28,7 @@ _TAKEN = ("23514", "42P07", "42P17")  # the day's rows are in another table, or 
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class Deleted:
     """The result of a deletion. It lists the days that stay because they are needed or in use."""
 
     days: tuple[date, ...]  # days whose partitions were dropped
@@ -72,14 +72,14 @@ class Retention:
         today = now.astimezone(UTC).date()
         return next(days for days in count() if today + timedelta(days=days + 1) not in present)
 
-    def forget(self, before: datetime) -> Forgotten:
+    def delete_before(self, moment: datetime) -> Deleted:
         """Delete the post-backs that were received before a moment and that no report needs."""
         dropped: list[date] = []
         needed: list[date] = []
         in_use: list[date] = []
-        until = before
+        until = moment
         for partition in self._partitions():
-            if _start(partition.day + timedelta(days=1)) > before:
+            if _start(partition.day + timedelta(days=1)) > moment:
                 break
             was_dropped = self._dropped(partition)
             {True: dropped, False: needed, None: in_use}[was_dropped].append(partition.day)
@@ -87,7 +87,7 @@ class Retention:
                 until = min(until, _start(partition.day))
         # Delete the rest row by row: post-backs without a partition, and those beside post-backs that are needed.
         deleted = sum(self._delete(receiver, mark, until) for receiver, mark in self._marks())
-        return Forgotten(tuple(dropped), deleted, tuple(needed), tuple(in_use))
+        return Deleted(tuple(dropped), deleted, tuple(needed), tuple(in_use))
 
     def _partitions(self) -> list[_Partition]:
         """Return the partitions, oldest day first; none on SQLite."""

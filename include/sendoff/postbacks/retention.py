@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime, timedelta
 
-from sendoff.ledger import Forgotten, Ledger
+from sendoff.ledger import Deleted, Ledger
 from sendoff.postbacks.aggregation import aggregate
 
 SHORTEST = timedelta(days=1)
@@ -16,7 +16,7 @@ _FEWEST_AHEAD = 2  # days; with fewer, the next run may be too late
 _log = logging.getLogger(__name__)
 
 
-def maintain(ledger: Ledger, keep: timedelta, *, now: datetime | None = None) -> Forgotten:
+def maintain(ledger: Ledger, keep: timedelta, *, now: datetime | None = None) -> Deleted:
     """Aggregate post-backs, create the partitions of the next days, and delete post-backs older than ``keep``.
 
     Entries about launches that were not made go after the same time. Reports do not change. This needs the rights of
@@ -33,14 +33,14 @@ def maintain(ledger: Ledger, keep: timedelta, *, now: datetime | None = None) ->
             "%d days ahead have partitions: the table was always in use, or post-backs of later days already arrived",
             ahead,
         )
-    ledger.not_launched.forget(moment - keep)
-    forgotten = ledger.retention.forget(moment - keep)
+    ledger.not_launched.delete_before(moment - keep)
+    deleted = ledger.retention.delete_before(moment - keep)
     _log.info(
         "%d partitions created, %d dropped, and %d single post-backs deleted; %d days are still needed, %d were in use",
         len(made),
-        len(forgotten.days),
-        forgotten.post_backs,
-        len(forgotten.needed),
-        len(forgotten.in_use),
+        len(deleted.days),
+        deleted.post_backs,
+        len(deleted.needed),
+        len(deleted.in_use),
     )
-    return forgotten
+    return deleted

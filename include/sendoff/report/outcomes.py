@@ -30,26 +30,25 @@ SENT_TO = "sent to"
 
 VALUE = "value"
 FILE = "outcome.sql"
+_OUTCOME = "converted"  # its name in comparisons
 
 _ROWS_AT_ONCE = 1_000_000
 _AGREED = (DecisionKind.APPROVED, DecisionKind.RELEASED)
 
 
-def measure_outcome(
-    ledger: Ledger, launch_key: str, source: warehouse.Source, sql: str, *, what: str = "converted"
-) -> Comparison:
+def measure_outcome(ledger: Ledger, launch_key: str, source: warehouse.Source, sql: str) -> Comparison:
     """Run the outcome query and compare the variants and the holdout of a launch by its result.
 
-    Each person counts in the side that chance assigned them to, whether they were sent to or not. ``what`` names the
-    outcome in the comparison. Raise QueryError if the query fails or returns other columns, AudienceError if its
-    identifiers are of another type than the launch's, NotFoundError for an unknown launch.
+    Each person counts in the side that chance assigned them to, whether they were sent to or not. Raise QueryError
+    if the query fails or returns other columns, AudienceError if its identifiers are of another type than the launch's,
+    NotFoundError for an unknown launch.
     """
     launch = ledger.launches.get(launch_key)
     sides = sides_of(ledger, launch)
     if launch.is_chosen_by_service or len(sides) < 2:
         alone = "the service chose its people" if launch.is_chosen_by_service else "it has only one side"
         return Comparison(
-            what,
+            _OUTCOME,
             "share",
             (),
             remarks=(f"There is nothing to compare in this launch: {alone}, and there is no control group.",),
@@ -68,7 +67,7 @@ def measure_outcome(
     except (AudienceError, QueryError) as error:
         where = f"campaign {launch.campaign}: " + ("" if str(error).startswith(FILE) else f"{FILE}: ")
         raise type(error)(f"{where}{error}") from None
-    return _compared(what, sides, intake, _remarks(ledger, launch_key, sides), launch.noun)
+    return _compared(sides, intake, _remarks(ledger, launch_key, sides), launch.noun)
 
 
 def store_outcome(ledger: Ledger, launch_key: str, compared: Comparison, now: datetime | None = None) -> None:
@@ -156,7 +155,6 @@ class _OutcomeReader:
 
 
 def _compared(
-    what: str,
     sides: Mapping[str, Identifiers],
     intake: _OutcomeReader,
     remarks: tuple[str, ...],
@@ -166,10 +164,10 @@ def _compared(
     if intake.values is None:
         listed = intake.counter.identifiers()
         counts = [(name, len(people & listed), len(people)) for name, people in sides.items()]
-        found = compared_shares(what, counts, control=control, noun=noun)
+        found = compared_shares(_OUTCOME, counts, control=control, noun=noun)
     else:
         values = [(name, intake.values[name], len(people)) for name, people in sides.items()]
-        found = compared_means(f"{VALUE} of {what}", values, control=control, noun=noun)
+        found = compared_means(f"{VALUE} of {_OUTCOME}", values, control=control, noun=noun)
     inside = sum(side.count or 0 for side in found.sides)
     rows = intake.counter.rows
     seen = (

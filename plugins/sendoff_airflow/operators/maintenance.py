@@ -42,11 +42,11 @@ class MaintainOperator(BaseOperator):
 
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
             erased = continue_erasures(ledger)
-            forgotten = maintain(ledger, self.keep)
+            deleted = maintain(ledger, self.keep)
         return {
-            "days": len(forgotten.days),
-            "post_backs": forgotten.post_backs,
-            "needed": len(forgotten.needed),
-            "in_use": len(forgotten.in_use),
+            "days": len(deleted.days),
+            "post_backs": deleted.post_backs,
+            "needed": len(deleted.needed),
+            "in_use": len(deleted.in_use),
             "erased": erased.people,
         }

@@ -73,30 +73,30 @@ def is_partitioned(ledger: Ledger) -> bool:
 def test_what_was_folded_is_forgotten_and_the_report_stays(launched: Ledger) -> None:
     store(launched, [event(1, NOW), event(2, NOW + DAY), event(2, NOW + 2 * DAY, "open")])
     before = reconcile_launch(launched, KEY, now=NOW + 3 * DAY)
-    forgotten = launched.retention.forget(NOW + 3 * DAY)
+    deleted = launched.retention.delete_before(NOW + 3 * DAY)
     assert stored(launched) == 0
     if is_partitioned(launched):
-        assert forgotten.days == tuple(date(2026, 3, day) for day in (2, 3, 4))
-        assert forgotten.post_backs == 0
+        assert deleted.days == tuple(date(2026, 3, day) for day in (2, 3, 4))
+        assert deleted.post_backs == 0
     else:
-        assert forgotten.post_backs == 3
+        assert deleted.post_backs == 3
     assert reconcile_launch(launched, KEY, now=NOW + 3 * DAY) == before
 
 
 def test_what_is_younger_stays(launched: Ledger) -> None:
     store(launched, [event(1, NOW), event(2, NOW + 2 * DAY)])
     aggregate(launched, now=NOW + 3 * DAY)
-    launched.retention.forget(NOW + 2 * DAY)
+    launched.retention.delete_before(NOW + 2 * DAY)
     assert stored(launched) == 1
 
 
 @pytest.mark.promise("lost/forgotten")
 def test_what_is_not_folded_stays_however_old_it_is(launched: Ledger) -> None:
     store(launched, [event(1, NOW)])
-    forgotten = launched.retention.forget(NOW + 9 * DAY)
+    deleted = launched.retention.delete_before(NOW + 9 * DAY)
     assert stored(launched) == 1
     if is_partitioned(launched):
-        assert forgotten.needed == (date(2026, 3, 2),)
+        assert deleted.needed == (date(2026, 3, 2),)
     assert reconcile_launch(launched, KEY, now=NOW + 9 * DAY).verdicts["delivered"] == 1
 
 
@@ -105,14 +105,14 @@ def test_what_is_set_aside_stays_and_the_rest_of_a_day_without_a_partition_goes(
     store(ledger, [event(1, long_ago, key=STRANGE), event(2, long_ago, key=STRANGE)])
     aggregate(ledger, now=NOW)
     assert ledger.aggregates.orphans().post_backs == 2
-    assert ledger.retention.forget(NOW).post_backs == 0
+    assert ledger.retention.delete_before(NOW).post_backs == 0
     assert stored(ledger) == 2
 
 
 def test_what_is_set_aside_stays_and_what_lies_beside_it_goes(launched: Ledger) -> None:
     store(launched, [event(1, NOW), event(2, NOW, key=STRANGE)])
     aggregate(launched, now=NOW)
-    assert launched.retention.forget(NOW + 9 * DAY).post_backs == 1
+    assert launched.retention.delete_before(NOW + 9 * DAY).post_backs == 1
     assert stored(launched) == 1
 
 
@@ -123,7 +123,7 @@ def test_forgetting_what_one_receiver_sent_keeps_what_is_not_folded_of_another(l
     aggregate(launched, now=NOW)
     other = launched.post_backs.register_receiver("other", NOW)
     launched.post_backs.store(other, [(1, event(3, long_ago)), (2, event(4, long_ago))])
-    assert launched.retention.forget(NOW).post_backs == 2
+    assert launched.retention.delete_before(NOW).post_backs == 2
     assert stored(launched) == 2
     assert reconcile_launch(launched, KEY, now=NOW).verdicts["delivered"] == 4
 
@@ -131,15 +131,15 @@ def test_forgetting_what_one_receiver_sent_keeps_what_is_not_folded_of_another(l
 def test_forgetting_again_changes_nothing(launched: Ledger) -> None:
     store(launched, [event(1, NOW)])
     aggregate(launched, now=NOW)
-    launched.retention.forget(NOW + 9 * DAY)
-    again = launched.retention.forget(NOW + 9 * DAY)
+    launched.retention.delete_before(NOW + 9 * DAY)
+    again = launched.retention.delete_before(NOW + 9 * DAY)
     assert (again.days, again.post_backs, again.needed, again.in_use) == ((), 0, (), ())
 
 
 def test_what_comes_later_is_folded_as_ever(launched: Ledger) -> None:
     receiver = store(launched, [event(1, NOW)])
     aggregate(launched, now=NOW)
-    launched.retention.forget(NOW + 9 * DAY)
+    launched.retention.delete_before(NOW + 9 * DAY)
     launched.post_backs.store(receiver, [(2, event(2, NOW + DAY, "open"))])
     figures = reconcile_launch(launched, KEY, now=NOW + 9 * DAY)
     assert (figures.verdicts["delivered"], figures.verdicts["engaged"]) == (1, 1)
@@ -210,18 +210,18 @@ def test_a_day_that_somebody_reads_is_left_for_the_next_time(launched: Ledger) -
     day = (date(2026, 3, 2),)
     with launched._database.read() as reader:
         assert reader.scalar(sa.text("SELECT count(*) FROM post_backs")) == 1
-        found = launched.retention.forget(NOW + DAY)
+        found = launched.retention.delete_before(NOW + DAY)
         # On SQLite, readers keep their snapshot and block no one.
         assert (found.in_use, found.post_backs) == ((day, 0) if is_partitioned(launched) else ((), 1))
-    found = launched.retention.forget(NOW + DAY)
+    found = launched.retention.delete_before(NOW + DAY)
     assert found.days == (day if is_partitioned(launched) else ())
     assert stored(launched) == 0
 
 
 def test_maintaining_folds_first_and_then_forgets(launched: Ledger) -> None:
     store(launched, [event(1, NOW)])
-    forgotten = maintain(launched, keep=DAY, now=NOW + 9 * DAY)
-    assert forgotten.needed == ()
+    deleted = maintain(launched, keep=DAY, now=NOW + 9 * DAY)
+    assert deleted.needed == ()
     assert stored(launched) == 0
     assert reconcile_launch(launched, KEY, now=NOW + 9 * DAY).verdicts["delivered"] == 1
     for day in range(9, 16):
@@ -232,7 +232,7 @@ def test_maintaining_folds_first_and_then_forgets(launched: Ledger) -> None:
 def test_when_something_was_heard_last_is_known_after_it_was_forgotten(launched: Ledger) -> None:
     store(launched, [event(1, NOW), event(2, NOW + DAY)])
     aggregate(launched, now=NOW + DAY)
-    launched.retention.forget(NOW + 9 * DAY)
+    launched.retention.delete_before(NOW + 9 * DAY)
     assert stored(launched) == 0
     assert launched.post_backs.reception() == (1, NOW + DAY)
 

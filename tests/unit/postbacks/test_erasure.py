@@ -547,10 +547,10 @@ def test_the_audit_log_names_the_act_and_not_the_person(ledger: Ledger) -> None:
     forget(ledger, GONE, identified_by="device_id", **ROWS)
     with ledger._database.read() as db:
         rows = db.execute(sa.select(decisions).order_by(decisions.c.id)).all()
-    acts = [row for row in rows if row.kind in ("exported", "erasure", "erased")]
+    acts = [row for row in rows if row.kind in ("exported", "erasure_requested", "erased")]
     assert [(row.kind, row.who) for row in acts] == [
         ("exported", "bert"),
-        ("erasure", "anna"),
+        ("erasure_requested", "anna"),
         ("erased", "anna"),
     ]
     assert acts[1].detail == {"request": 1, "people": 4, "identified_by": "device_id"}
