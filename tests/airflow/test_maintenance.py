@@ -63,9 +63,8 @@ def test_people_that_a_query_returns_are_erased_and_an_interrupted_erasure_is_fi
     with closing(Ledger(url)) as ledger:
         ledger.migrate()
         launch_key = make_launch(ledger, [1, 2, 3]).launch_key
-        ledger.erasures.request(
-            "device_id", [3], who="anna", why="a letter", now=now
-        )  # and then it is killed
+        named = ledger.erasures.named("device_id", [3])
+        ledger.erasures.request(named, who="anna", why="a letter", now=now)  # and then it is killed
     with DAG("forget", schedule=None, start_date=now - DAY) as dag:
         ForgetOperator(
             task_id="forget",

@@ -2,7 +2,7 @@ from .bucketing import sample, sample_exactly
 from .build import GROUP_COLUMNS, Audience, build_audience, those_among
 from .csv_list import count_people, kind_of, read_people
 from .identifiers.selection import packed
-from .keyed_hash import Entry, KeyedHash, KnownPeople, as_kinds, kinds_of
+from .keyed_hash import HashedIdentifier, KeyedHash, KnownPeople, as_kinds, checked_texts, kinds_of
 from .segmentation import DEFAULT_VARIATION, Segment, segments_of, with_template_values
 from .template_values import (
     first_template_values,
@@ -15,12 +15,13 @@ __all__ = [
     "DEFAULT_VARIATION",
     "GROUP_COLUMNS",
     "Audience",
-    "Entry",
+    "HashedIdentifier",
     "KeyedHash",
     "KnownPeople",
     "Segment",
     "as_kinds",
     "build_audience",
+    "checked_texts",
     "count_people",
     "first_template_values",
     "kind_of",

@@ -1,6 +1,6 @@
 """Recognise identifiers by a keyed hash, so that a set of people can be known without storing who they are.
 
-An entry is the HMAC-SHA256 of one identifier and a *bucket* of 20 bits, both under a secret. The bucket is computed on
+An identifier is kept as its HMAC-SHA256 and a *bucket* of 20 bits, both under a secret. The bucket is computed on
 whole arrays at once and excludes almost all members of a large set. Only the others cost an HMAC each. A bucket alone
 does not identify anyone: a million identifiers share a million buckets.
 """
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from sendoff.audience.csv_list import kind_of
 from sendoff.audience.identifiers import (
     Identifiers,
     IntegerIdentifiers,
@@ -24,6 +25,7 @@ from sendoff.audience.identifiers import (
     integers,
     strings,
 )
+from sendoff.errors import AudienceError
 
 Numbers = npt.NDArray[np.uint64]
 Marks = npt.NDArray[np.bool_]
@@ -37,7 +39,7 @@ _OWN_BYTES = np.array(
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HashedIdentifier:
     """One identifier as it is remembered."""
 
     digest: str  # HMAC-SHA256, 64 hexadecimal digits
@@ -59,15 +61,15 @@ class KeyedHash:
         own.update(str(identifier).encode())
         return own.hexdigest()
 
-    def entries(self, identifiers: Identifiers) -> list[Entry]:
-        """Return the entry of each identifier, in sorted order of the identifiers."""
+    def hashed(self, identifiers: Identifiers) -> list[HashedIdentifier]:
+        """Return the hash of each identifier, in sorted order of the identifiers."""
         if isinstance(identifiers, IntegerIdentifiers):
             buckets = self.buckets_of_numbers(identifiers.values())
         else:
             buckets = self.buckets_of_texts(identifiers.column())
         members: list[int | str] = list(identifiers)
         pairs = zip(members, buckets.tolist(), strict=True)
-        return [Entry(self.digest(identifier), bucket) for identifier, bucket in pairs]
+        return [HashedIdentifier(self.digest(identifier), bucket) for identifier, bucket in pairs]
 
     def buckets_of_numbers(self, numbers: Numbers) -> Numbers:
         """Return the bucket of each number."""
@@ -108,19 +110,19 @@ class KeyedHash:
 
 @dataclass(frozen=True, slots=True)
 class KnownPeople:
-    """People who are known by their entries only."""
+    """People who are known by their hashes only."""
 
     hash: KeyedHash = field(repr=False)
     digests: frozenset[str] = field(repr=False)
     _table: Marks = field(repr=False)
 
     @classmethod
-    def of(cls, keyed_hash: KeyedHash, entries: Iterable[Entry]) -> KnownPeople:
-        """Return the people with these entries."""
+    def of(cls, keyed_hash: KeyedHash, hashed: Iterable[HashedIdentifier]) -> KnownPeople:
+        """Return the people with these hashes."""
         table = np.zeros(1 << _BITS, np.bool_)
-        known = list(entries)
-        table[[entry.bucket for entry in known]] = True
-        return cls(keyed_hash, frozenset(entry.digest for entry in known), table)
+        known = list(hashed)
+        table[[each.bucket for each in known]] = True
+        return cls(keyed_hash, frozenset(each.digest for each in known), table)
 
     def __len__(self) -> int:
         return len(self.digests)
@@ -175,6 +177,30 @@ def as_kinds(identified_by: str, identifiers: Iterable[int | str]) -> dict[Kind,
         else:
             found[kind] = integers(number for text in texts if (number := as_integer(text)) is not None)
     return {kind: people for kind, people in found.items() if len(people)}
+
+
+def checked_texts(identified_by: str, identifiers: Iterable[int | str]) -> list[str]:
+    """Return the identifiers of a column as texts, sorted and each once, and device IDs without leading zeros.
+
+    Raise AudienceError if it is not an identifier column, or if an identifier is blank or cannot be a device ID. The
+    message has the place of the identifier and does not quote it.
+    """
+    kind = kind_of(identified_by)
+    texts = set()
+    for place, text in enumerate(map(str, identifiers), start=1):
+        if not text.strip():
+            raise AudienceError(f"identifier {place} is blank. Use the {identified_by} of a person")
+        if kind == "string":
+            texts.add(text)
+            continue
+        number = as_integer(text.strip())
+        if number is None:
+            raise AudienceError(
+                f"identifier {place} is not a whole number above 0, as a {identified_by} must be. Correct it, or name "
+                "the column of the identifiers"
+            )
+        texts.add(str(number))
+    return sorted(texts)
 
 
 def kinds_of(identified_by: str) -> tuple[Kind, ...]:

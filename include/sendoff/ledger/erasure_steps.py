@@ -1,14 +1,14 @@
 """The steps of an erasure: each removes the people of one request from some tables, a few rows per transaction.
 
-Sets are read and rewritten outside the transaction, and stored if they still have the size that was read: frozen sets
-change only by erasures. Sets that other processes change are read and rewritten within it.
+The rows that name the people are found without locks. They are then locked, read again and rewritten in the same
+transaction, because another erasure or a worker may have changed them meanwhile.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -16,7 +16,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from sendoff.audience import KnownPeople, as_kinds, template_values_without
-from sendoff.audience.identifiers import Identifiers, Kind, empty, from_bytes
+from sendoff.audience.identifiers import (
+    Identifiers,
+    Kind,
+    as_integer,
+    empty,
+    from_bytes,
+)
 from sendoff.ledger.aggregates import ERASED, lock_totals
 from sendoff.ledger.database import Database
 from sendoff.ledger.erasure_state import scrub
@@ -58,6 +64,8 @@ _READ_AT_ONCE = 20  # sets that the database sends at a time
 _WRITTEN_AT_ONCE = 20  # sets per transaction
 _POST_BACKS_READ = 200_000  # numbers of a receiver to look through at a time
 _POST_BACKS_WRITTEN = 500  # rows per transaction
+_COMPARED_AT_ONCE = 50_000  # possible identifiers in bodies
+_DIGITS = re.compile(rb"[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,12 @@ class Work:
     request: int
     identified_by: str
     people: Mapping[Kind, Identifiers] = field(repr=False)
-    texts: Sequence[str] = field(repr=False)
+    texts: Collection[str] = field(repr=False)
+    numbers: Collection[int] = field(repr=False)  # the same, as far as audiences may have them as integers
+
+    def includes(self, text: str) -> bool:
+        """Check whether a text is one of the identifiers, or the same number with leading zeros."""
+        return text in self.texts or as_integer(text) in self.numbers
 
     def of_kind(self, kind: Kind) -> Identifiers:
         """Return the people as a set of one kind."""
@@ -84,8 +97,11 @@ def erase_launch(work: Work, position: str) -> str | None:
     gone = work.of_kind(kind) if is_own else empty(kind)
     _erase_segments(work, key, kind, gone)
     if len(gone):
-        _erase_chunks(work, suppressed, key, kind, gone)
-        _erase_chunks(work, audience_groups, key, kind, gone)
+        own = suppressed.c.launch_key == key
+        # The holdout is a part of the audience, so it counts. The others were left out of the audience.
+        _erase_chunks(work, suppressed, own & (suppressed.c.reason == "holdout"), kind, gone, counted_in=key)
+        _erase_chunks(work, suppressed, own & (suppressed.c.reason != "holdout"), kind, gone)
+        _erase_chunks(work, audience_groups, audience_groups.c.launch_key == key, kind, gone)
     return key
 
 
@@ -99,8 +115,8 @@ def erase_results(work: Work, position: str) -> str | None:
     if is_own and len(gone):
         of_launch = sa.select(dispatches.c.dispatch_key).where(dispatches.c.launch_key == key)
         _erase_totals(work, key, kind, gone)
-        _erase_withheld(work, of_launch, kind, gone)
-        _erase_changing(work, verdicts, verdicts.c.launch_key == key, kind, gone)
+        _erase_chunks(work, withheld, withheld.c.dispatch_key.in_(of_launch), kind, gone)
+        _erase_chunks(work, verdicts, verdicts.c.launch_key == key, kind, gone)
     return key
 
 
@@ -129,16 +145,17 @@ def erase_lists(work: Work, _position: str) -> str | None:
     """Erase people from uploaded lists and from the suppression list."""
     for name, kind in _lists(work):
         if len(gone := work.of_kind(kind)):
-            _erase_changing(work, suppression_list_chunks, suppression_list_chunks.c.name == name, kind, gone)
+            _erase_chunks(work, suppression_list_chunks, suppression_list_chunks.c.name == name, kind, gone)
             size = (
                 sa.select(sa.func.coalesce(sa.func.sum(suppression_list_chunks.c.size), 0))
                 .where(suppression_list_chunks.c.name == name)
                 .scalar_subquery()
             )
+            own = suppression_lists.c.name == name
             with work.database.write() as db:
-                db.execute(
-                    sa.update(suppression_lists).where(suppression_lists.c.name == name).values(size=size)
-                )
+                # Lock the row first, so that the sum includes what another erasure stored meanwhile.
+                db.execute(sa.select(suppression_lists.c.name).where(own).with_for_update())
+                db.execute(sa.update(suppression_lists).where(own).values(size=size))
     named = sa.select(erasure_queue.c.identifier).where(erasure_queue.c.request == work.request)
     with work.database.write() as db:
         db.execute(
@@ -188,6 +205,18 @@ def in_rows(database: Database, identified_by: str, kind: Kind, people: KnownPeo
     return found
 
 
+def in_bodies(database: Database, identified_by: str) -> Iterator[Identifiers]:
+    """Yield what may be identifiers of a column in requests of your own and in unreadable post-backs."""
+    for query in (
+        sa.select(segments.c.body).where(segments.c.body.is_not(None)),
+        sa.select(post_backs.c.body).where(sa.not_(post_backs.c.readable)),
+    ):
+        with database.read() as db, db.scalars(_streamed(query, 1)) as bodies:
+            possible = (text for body in bodies for text in _possible_identifiers(body))
+            for texts in _some(possible, _COMPARED_AT_ONCE):
+                yield from as_kinds(identified_by, texts).values()
+
+
 def _next_launch(work: Work, position: str) -> tuple[str, Kind, bool] | None:
     """Return the next launch that may name the people, its kind, and whether it identifies recipients by their column.
 
@@ -227,7 +256,7 @@ def _erase_segments(work: Work, launch_key: str, kind: Kind, gone: Identifiers) 
         hits = [
             row.number
             for row in db.execute(_streamed(query))
-            if _meets(kind, row.identifiers, gone) or (row.body is not None and _names(row.body, work.texts))
+            if _meets(kind, row.identifiers, gone) or (row.body is not None and _names(row.body, work))
         ]
     for numbers in _some(hits):
         _rewrite_segments(work, launch_key, kind, gone, numbers)
@@ -241,25 +270,22 @@ def _rewrite_segments(
     work: Work, launch_key: str, kind: Kind, gone: Identifiers, numbers: Collection[int]
 ) -> None:
     own = segments.c.launch_key == launch_key
-    with work.database.read() as db:
-        rows = db.execute(sa.select(segments).where(own, segments.c.number.in_(numbers))).all()
-    changes = [(row, *_rewritten(row, kind, gone, work.texts)) for row in rows]
-    unusable = [row.number for row, values, _ in changes if values["body"] == _NOTHING]
     with work.database.write() as db:
-        # A claim that read a segment has recorded its withheld recipients by then.
+        # This also makes other erasures wait. A claim that read a segment has recorded its withheld recipients by then.
         db.execute(
             sa.select(dispatches.c.dispatch_key)
             .where(dispatches.c.launch_key == launch_key, dispatches.c.segment.in_(numbers))
             .order_by(dispatches.c.dispatch_key)
             .with_for_update()
         ).all()
-        removed = 0
-        for row, values, lost in changes:
-            change = sa.update(segments).where(
-                own, segments.c.number == row.number, segments.c.size == row.size
-            )
-            if db.execute(change.values(values)).rowcount:
-                removed += lost
+        removed, unusable = 0, []
+        for row in db.execute(sa.select(segments).where(own, segments.c.number.in_(numbers))).all():
+            values, lost = _rewritten(row, kind, gone, work)
+            db.execute(sa.update(segments).where(own, segments.c.number == row.number).values(values))
+            removed += lost
+            if values["body"] == _NOTHING:
+                unusable.append(row.number)
+        _count(db, launch_key, removed)
         closed = (
             sa.update(dispatches)
             .where(
@@ -271,10 +297,9 @@ def _rewrite_segments(
         )
         if unusable and db.execute(closed).rowcount:
             bump_revision_if_reported(db, [launch_key])
-        _count(db, launch_key, removed)
 
 
-def _rewritten(row: Any, kind: Kind, gone: Identifiers, texts: Sequence[str]) -> tuple[dict[str, Any], int]:
+def _rewritten(row: Any, kind: Kind, gone: Identifiers, work: Work) -> tuple[dict[str, Any], int]:
     """Return the values of a segment without some people, and how many of its recipients these are."""
     people = None if row.identifiers is None else from_bytes(kind, row.identifiers)
     lost = empty(kind) if people is None else people & gone
@@ -286,40 +311,21 @@ def _rewritten(row: Any, kind: Kind, gone: Identifiers, texts: Sequence[str]) ->
         "size": 0 if remaining is None else len(remaining),
         "identifiers": None if remaining is None else remaining.to_bytes(),
         "template_values": template_values,
-        "body": None if row.body is None else _body_without(row.body, texts),
+        "body": None if row.body is None else _body_without(row.body, work),
     }
     return values, len(lost)
 
 
-def _erase_chunks(work: Work, table: sa.Table, launch_key: str, kind: Kind, gone: Identifiers) -> None:
-    """Erase people from chunks of sets that nothing else changes."""
-    keys = list(table.primary_key.columns)
-    query = sa.select(*keys, table.c.identifiers).where(table.c.launch_key == launch_key)
-    with work.database.read() as db:
-        hits = [
-            tuple(row[:-1]) for row in db.execute(_streamed(query, 4)) if _meets(kind, row.identifiers, gone)
-        ]
-    for hit in hits:
-        with work.database.read() as db:
-            where = [column == value for column, value in zip(keys, hit, strict=True)]
-            row = db.execute(sa.select(table.c.size, table.c.identifiers).where(*where)).one()
-        people = from_bytes(kind, row.identifiers)
-        values, lost = _of_set(people - gone), len(people & gone)
-        with work.database.write() as db:
-            change = sa.update(table).where(*where, table.c.size == row.size)
-            changed = db.execute(change.values(values)).rowcount
-            if changed and table is suppressed and ("holdout" in hit):
-                _count(db, launch_key, lost)
-
-
-def _of_set(people: Identifiers) -> dict[str, Any]:
-    return {"size": len(people), "identifiers": people.to_bytes()}
-
-
-def _erase_changing(
-    work: Work, table: sa.Table, where: sa.ColumnElement[bool], kind: Kind, gone: Identifiers
+def _erase_chunks(
+    work: Work,
+    table: sa.Table,
+    where: sa.ColumnElement[bool],
+    kind: Kind,
+    gone: Identifiers,
+    *,
+    counted_in: str | None = None,
 ) -> None:
-    """Erase people from chunks of sets that other processes may replace at any time."""
+    """Erase people from chunks of sets. ``counted_in``: the launch that counts them as erased recipients."""
     keys = list(table.primary_key.columns)
     with work.database.read() as db:
         hits = [
@@ -331,13 +337,14 @@ def _erase_changing(
         own = [column == value for column, value in zip(keys, hit, strict=True)]
         with work.database.write() as db:
             blob = db.scalar(sa.select(table.c.identifiers).where(*own).with_for_update())
-            if blob is not None:
-                db.execute(sa.update(table).where(*own).values(_of_set(from_bytes(kind, blob) - gone)))
-
-
-def _erase_withheld(work: Work, of_launch: Any, kind: Kind, gone: Identifiers) -> None:
-    where = withheld.c.dispatch_key.in_(of_launch)
-    _erase_changing(work, withheld, where, kind, gone)
+            if blob is None:  # it was replaced meanwhile
+                continue
+            people = from_bytes(kind, blob)
+            remaining = people - gone
+            values = {"size": len(remaining), "identifiers": remaining.to_bytes()}
+            db.execute(sa.update(table).where(*own).values(values))
+            if counted_in is not None:
+                _count(db, counted_in, len(people) - len(remaining))
 
 
 def _erase_totals(work: Work, launch_key: str, kind: Kind, gone: Identifiers) -> None:
@@ -405,9 +412,7 @@ def _naming(db: sa.Connection, work: Work, receiver: int, first: int, last: int)
     unreadable = sa.select(post_backs.c.number, post_backs.c.body).where(
         *within, sa.not_(post_backs.c.readable)
     )
-    numbers.update(
-        row.number for row in db.execute(_streamed(unreadable, 1_000)) if _names(row.body, work.texts)
-    )
+    numbers.update(row.number for row in db.execute(_streamed(unreadable, 1_000)) if _names(row.body, work))
     return sorted(numbers)
 
 
@@ -419,36 +424,66 @@ def _lists(work: Work) -> list[tuple[str, Kind]]:
         return [(name, kind) for name, kind in db.execute(query)]
 
 
-def _names(body: bytes, texts: Sequence[str]) -> bool:
+def _names(body: bytes, work: Work) -> bool:
     """Check whether a body contains an identifier: numbers as a whole, other texts anywhere."""
-    numbers = set(re.findall(rb"[0-9]+", body))
-    for text in texts:
-        if text.isascii() and text.isdigit():
-            if text.encode() in numbers:
-                return True
-        elif text.encode() in body or json.dumps(text)[1:-1].encode() in body:
+    searched = _searched(body)
+    if any(map(work.includes, {digits.decode() for digits in _DIGITS.findall(searched)})):
+        return True
+    for text in work.texts:
+        forms = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+        if not (text.isascii() and text.isdigit()) and any(form.encode() in searched for form in forms):
             return True
     return False
 
 
-def _body_without(body: bytes, texts: Sequence[str]) -> bytes:
-    """Return the JSON of a request without some people in its lists. If they are named elsewhere too, nothing stays."""
-    if not _names(body, texts):
+def _searched(body: bytes) -> bytes:
+    """Return a body, and if it is JSON with escapes, also the same JSON with as few as possible."""
+    if b"\\" not in body:
         return body
-    names = set(texts)
+    try:
+        plain = json.dumps(json.loads(body), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return body
+    return body + b"\n" + plain.encode(errors="replace")
+
+
+def _possible_identifiers(body: bytes) -> Iterator[str]:
+    """Yield the numbers, the words and the whole texts in a body."""
+    searched = _searched(body).decode(errors="replace")
+    for pattern in (r"[0-9]+", r"\w(?:[\w.@:+-]*\w)?"):
+        for match in re.finditer(pattern, searched):
+            yield match[0]
+    try:
+        unread: list[Any] = [json.loads(body)]
+    except (ValueError, RecursionError):
+        return
+    while unread:
+        value = unread.pop()
+        if isinstance(value, dict):
+            unread += [*value, *value.values()]
+        elif isinstance(value, list):
+            unread += value
+        elif isinstance(value, str) and value.strip():
+            yield value.encode(errors="replace").decode()
+
+
+def _body_without(body: bytes, work: Work) -> bytes:
+    """Return the JSON of a request without some people in its lists. If they are named elsewhere too, nothing stays."""
+    if not _names(body, work):
+        return body
     try:
         members = json.loads(body)
     except (ValueError, RecursionError):
         return _NOTHING
-    cleaned = {name: _value_without(value, names) for name, value in members.items()}
+    cleaned = {name: _value_without(value, work) for name, value in members.items()}
     written = json.dumps(cleaned, ensure_ascii=False, separators=(",", ":")).encode()
-    return _NOTHING if _names(written, texts) else written
+    return _NOTHING if _names(written, work) else written
 
 
-def _value_without(value: Any, names: Collection[str]) -> Any:
+def _value_without(value: Any, work: Work) -> Any:
     """Return a member's value without the people: entries of a list, or keys of an object."""
     if isinstance(value, list):
-        return [each for each in value if isinstance(each, bool) or str(each) not in names]
+        return [each for each in value if isinstance(each, bool) or not work.includes(str(each))]
     if isinstance(value, dict):
-        return {key: each for key, each in value.items() if key not in names}
+        return {key: each for key, each in value.items() if not work.includes(key)}
     return value

@@ -27,9 +27,9 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from sendoff.audience import Entry, KeyedHash, KnownPeople, as_kinds, kinds_of
+from sendoff.audience import HashedIdentifier, KeyedHash, KnownPeople, as_kinds, checked_texts, kinds_of
 from sendoff.audience.identifiers import Identifiers, Kind, as_integer, as_member, empty
-from sendoff.errors import AudienceError, SettingsError
+from sendoff.errors import SettingsError
 from sendoff.ledger import erasure_steps as steps
 from sendoff.ledger.audit_log import Decision, append_decision
 from sendoff.ledger.database import Database
@@ -90,7 +90,17 @@ class Remembered:
 
     identified_by: str
     kind: Kind
-    entry: Entry
+    hashed: HashedIdentifier
+    secret_check: str  # shows which secret it was made with
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPeople:
+    """People to erase: their identifiers, sorted and each once, and the hashes that will be remembered of them."""
+
+    identified_by: str
+    identifiers: Sequence[str] = field(repr=False)
+    remembered: Sequence[Remembered] = field(repr=False)
 
 
 class Erasures:
@@ -100,34 +110,39 @@ class Erasures:
         self._database = database
         self._given = secret
 
-    def hashes(self, identified_by: str, identifiers: Iterable[int | str]) -> list[Remembered]:
-        """Return what is remembered of identifiers. Raise SettingsError without a usable secret."""
+    def named(self, identified_by: str, identifiers: Iterable[int | str]) -> NamedPeople:
+        """Return people by their identifiers, for :meth:`request`. Store nothing.
+
+        Raise SettingsError if the secret is missing, or is not the one that this ledger was used with. Raise
+        AudienceError if an identifier is blank, or not a whole number as a device ID.
+        """
         secret = self._secret()
         if secret is None:
             raise SettingsError(
                 "SENDOFF_ERASURE_SECRET is not set. Set it to a secret of at least 32 characters that you keep for as "
                 "long as the ledger; make one with: openssl rand -hex 32"
             )
-        return [
-            Remembered(identified_by, kind, entry)
-            for kind, people in _checked(identified_by, identifiers).items()
-            for entry in KeyedHash(secret, identified_by, kind).entries(people)
+        check = _check_of(secret)
+        with self._database.read() as db:
+            _compare_secret(db, check)
+        texts = checked_texts(identified_by, identifiers)
+        remembered = [
+            Remembered(identified_by, kind, hashed, check)
+            for kind, people in as_kinds(identified_by, texts).items()
+            for hashed in KeyedHash(secret, identified_by, kind).hashed(people)
         ]
+        return NamedPeople(identified_by, texts, remembered)
 
-    def request(
-        self, identified_by: str, identifiers: Iterable[int | str], *, who: str, why: str, now: datetime
-    ) -> Erasure:
+    def request(self, people: NamedPeople, *, who: str, why: str, now: datetime) -> Erasure:
         """Store a request to erase people, and return it; :meth:`advance` then does the work.
 
-        Raise SettingsError if the secret is missing, or is not the one that this ledger was used with.
+        Raise SettingsError if this ledger was used with another secret meanwhile.
         """
-        people = sorted({str(each) for each in identifiers})
-        remembered = self.hashes(identified_by, people)
         with self._database.write() as db:
-            self._check_secret(db)
+            self._remember(db, people.remembered, now)
             values = {
-                "identified_by": identified_by,
-                "people": len(people),
+                "identified_by": people.identified_by,
+                "people": len(people.identifiers),
                 "who": who,
                 "why": why,
                 "requested_at": now,
@@ -141,20 +156,34 @@ class Erasures:
                     "identifier": each,
                     "number": as_integer(each),
                 }
-                for each in people
+                for each in people.identifiers
             ]
             for rows in _in_parts(queued):
                 db.execute(sa.insert(erasure_queue), rows)
-            self._remember(db, remembered, now)
-            detail = {"request": request, "people": len(people), "identified_by": identified_by}
+            detail = {
+                "request": request,
+                "people": len(people.identifiers),
+                "identified_by": people.identified_by,
+            }
             append_decision(db, Decision(None, DecisionKind.ERASURE_REQUESTED, who, why, now, detail))
         return self.get(request)
 
-    def remember(self, remembered: Iterable[Remembered], now: datetime) -> int:
-        """Store hashes of people who were erased elsewhere, and return how many are new."""
+    def remember(self, remembered: Sequence[Remembered], now: datetime) -> None:
+        """Store the hashes in an erasure log.
+
+        Raise SettingsError and store nothing if the secret is missing, or is not the one of the log or of this ledger.
+        """
+        secret = self._secret()
+        if secret is None:
+            raise SettingsError(_IS_NEEDED)
+        check = _check_of(secret)
+        if any(each.secret_check != check for each in remembered):
+            raise SettingsError(
+                "SENDOFF_ERASURE_SECRET is not the secret that the erasure log was written with, so the people in it "
+                "would not be found. Nothing was stored. Set it to that secret, and replay the log again"
+            )
         with self._database.write() as db:
-            self._check_secret(db)
-            return self._remember(db, remembered, now)
+            self._remember(db, remembered, now)
 
     def get(self, request: int) -> Erasure:
         """Return a request."""
@@ -180,8 +209,14 @@ class Erasures:
             people = list(db.scalars(queued))
         names = [step.name for step in _STEPS]
         number = names.index(row.step)
+        kinds = as_kinds(row.identified_by, people)
         work = steps.Work(
-            self._database, request, row.identified_by, as_kinds(row.identified_by, people), tuple(people)
+            self._database,
+            request,
+            row.identified_by,
+            kinds,
+            texts=frozenset(people),
+            numbers=frozenset(map(int, kinds.get("integer", ()))),
         )
         position = _STEPS[number].run(work, row.position)
         if position is None and number == len(_STEPS) - 1:
@@ -227,12 +262,12 @@ class Erasures:
             if not rows:
                 return ErasedPeople(version)
             secret = self._secret_of(db)
-        by_column: dict[tuple[str, Kind], list[Entry]] = {}
+        by_column: dict[tuple[str, Kind], list[HashedIdentifier]] = {}
         for identified_by, kind, digest, bucket in rows:
-            by_column.setdefault((identified_by, kind), []).append(Entry(digest, bucket))
+            by_column.setdefault((identified_by, kind), []).append(HashedIdentifier(digest, bucket))
         return ErasedPeople(
             version,
-            {key: KnownPeople.of(KeyedHash(secret, *key), entries) for key, entries in by_column.items()},
+            {key: KnownPeople.of(KeyedHash(secret, *key), hashed) for key, hashed in by_column.items()},
         )
 
     def in_set(self, identified_by: str, identifiers: Identifiers) -> Identifiers:
@@ -283,16 +318,18 @@ class Erasures:
     def restored(self) -> dict[str, set[str]]:
         """Return the identifiers in the ledger whose people were erased: column -> identifiers as text.
 
-        There are some after an older backup was restored and :meth:`remember` got the erasure log.
+        There are some after an older backup was restored and :meth:`remember` got the erasure log. In bodies, an
+        identifier is recognised as a number, a word or a whole text, but not as a part of a longer word.
         """
         known = self.people()
-        found: dict[str, set[str]] = {}
+        found: dict[str, set[str]] = {column: set() for column, _ in known.by_column}
         for (identified_by, kind), people in known.by_column.items():
             for identifiers in steps.every_set(self._database, identified_by, kind):
-                found.setdefault(identified_by, set()).update(map(str, people.among(identifiers)))
-            found.setdefault(identified_by, set()).update(
-                steps.in_rows(self._database, identified_by, kind, people)
-            )
+                found[identified_by].update(map(str, people.among(identifiers)))
+            found[identified_by].update(steps.in_rows(self._database, identified_by, kind, people))
+        for identified_by, members in found.items():
+            for identifiers in steps.in_bodies(self._database, identified_by):
+                members.update(map(str, known.among(identified_by, identifiers)))
         return {column: people for column, people in found.items() if people}
 
     def reclaim(self) -> list[str]:
@@ -314,37 +351,34 @@ class Erasures:
         secret = self._secret()
         if secret is None:
             raise SettingsError(_IS_NEEDED)
-        _compare_secret(db, secret)
+        _compare_secret(db, _check_of(secret))
         return secret
 
-    def _check_secret(self, db: sa.Connection) -> None:
-        """Compare the secret with the one that this ledger was used with. Remember it if it is the first."""
-        secret = self._secret()
-        if secret is None:
-            raise SettingsError(_IS_NEEDED)
-        raise_version(db)
-        first = erasure_state.c.secret_check.is_(None)
-        db.execute(sa.update(erasure_state).where(first).values(secret_check=_check_of(secret)))
-        _compare_secret(db, secret)
+    def _remember(self, db: sa.Connection, remembered: Sequence[Remembered], now: datetime) -> None:
+        """Store hashes, and the check of their secret if it is the ledger's first. Raise the version.
 
-    def _remember(self, db: sa.Connection, remembered: Iterable[Remembered], now: datetime) -> int:
+        Raise SettingsError if the hashes were made with another secret than the earlier ones.
+        """
+        raise_version(db)
+        for check in {each.secret_check for each in remembered}:
+            first = erasure_state.c.secret_check.is_(None)
+            db.execute(sa.update(erasure_state).where(first).values(secret_check=check))
+            _compare_secret(db, check)
         rows = [
             {
                 "identified_by": each.identified_by,
                 "kind": each.kind,
-                "digest": each.entry.digest,
-                "bucket": each.entry.bucket,
+                "digest": each.hashed.digest,
+                "bucket": each.hashed.bucket,
                 "erased_at": now,
             }
             for each in remembered
         ]
-        before = db.scalar(sa.select(sa.func.count()).select_from(erased)) or 0
         for part in _in_parts(rows):
             db.execute(self._database.insert_or_ignore(erased), part)
-        return (db.scalar(sa.select(sa.func.count()).select_from(erased)) or 0) - before
 
 
-def _later(work: steps.Work, _position: str) -> str | None:
+def _raise_version(work: steps.Work, _position: str) -> str | None:
     with work.database.write() as db:
         raise_version(db)
     return None
@@ -360,7 +394,7 @@ class _Step:
 
 _STEPS = (
     _Step("launches", steps.erase_launch),
-    _Step("version", _later),
+    _Step("version", _raise_version),
     _Step("results", steps.erase_results),
     _Step("post_backs", steps.erase_post_backs),
     _Step("lists", steps.erase_lists),
@@ -373,23 +407,13 @@ def _check_of(secret: str) -> str:
     return hmac.digest(secret.encode(), b"the secret of this ledger", "sha256").hex()
 
 
-def _compare_secret(db: sa.Connection, secret: str) -> None:
+def _compare_secret(db: sa.Connection, check: str) -> None:
     known = db.scalar(sa.select(erasure_state.c.secret_check))
-    if known is not None and not hmac.compare_digest(known, _check_of(secret)):
+    if known is not None and not hmac.compare_digest(known, check):
         raise SettingsError(
             "SENDOFF_ERASURE_SECRET is not the secret that this ledger was used with. Set it to that secret. It cannot "
             "be changed, because the erased people would not be recognised any more"
         )
-
-
-def _checked(identified_by: str, identifiers: Iterable[int | str]) -> dict[Kind, Identifiers]:
-    texts = [str(each) for each in identifiers]
-    for number, text in enumerate(texts, start=1):
-        if not text.strip():
-            raise AudienceError(f"identifier {number} is blank. Use the {identified_by} of a person")
-        if identified_by == "device_id" and str(as_integer(text)) != text:
-            raise AudienceError(f"identifier {number} is not a whole number. Use device IDs")
-    return as_kinds(identified_by, texts)
 
 
 def _in_parts(values: Sequence[_Each]) -> Iterator[Sequence[_Each]]:

@@ -12,8 +12,8 @@ import numpy as np
 import orjson
 import sqlalchemy as sa
 
-from sendoff.audience import as_kinds, read_template_values
-from sendoff.audience.identifiers import Identifiers, IntegerIdentifiers, Kind, from_bytes
+from sendoff.audience import as_kinds, checked_texts, read_template_values
+from sendoff.audience.identifiers import Identifiers, IntegerIdentifiers, Kind, as_integer, from_bytes
 from sendoff.ledger.audit_log import Decision, append_decision
 from sendoff.ledger.database import Database
 from sendoff.ledger.launches import Launch, Launches
@@ -42,23 +42,25 @@ class Persons:
         """Return everything held about one person as JSON values, and record in the audit log that it was exported.
 
         The members are ``launches`` with the status, the groups and the template values of the person in each, and
-        ``post_backs``, ``lists`` and ``suppressions``.
+        ``post_backs``, ``lists`` and ``suppressions``. Raise AudienceError if the identifier is blank, or not a whole
+        number as a device ID.
         """
-        kinds = as_kinds(identified_by, [identifier])
+        (text,) = checked_texts(identified_by, [identifier])
+        kinds = as_kinds(identified_by, [text])
         found = {
             "identified_by": identified_by,
-            "identifier": str(identifier),
+            "identifier": text,
             "exported_at": now.isoformat(),
             "launches": [
                 each
                 for kind, person in kinds.items()
                 for each in self._in_launches(identified_by, kind, person)
             ],
-            "post_backs": self._post_backs(identified_by, str(identifier)),
+            "post_backs": self._post_backs(identified_by, text),
             "lists": [
                 name for kind, person in kinds.items() for name in self._lists(identified_by, kind, person)
             ],
-            "suppressions": self._suppressions(identified_by, str(identifier)),
+            "suppressions": self._suppressions(identified_by, text),
         }
         counts = {name: len(found[name]) for name in ("launches", "post_backs", "lists", "suppressions")}
         detail = {"identified_by": identified_by, **counts}
@@ -124,7 +126,7 @@ class Persons:
     def _post_backs(self, identified_by: str, identifier: str) -> list[dict[str, Any]]:
         if identified_by not in ("device_id", "user_id"):
             return []
-        value = int(identifier) if identified_by == "device_id" else identifier
+        value = as_integer(identifier) if identified_by == "device_id" else identifier
         query = sa.select(post_backs).where(post_backs.c[identified_by] == value)
         with self._database.read() as db:
             rows = db.execute(query.order_by(post_backs.c.received_at)).mappings()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sendoff.audience import Entry
+from sendoff.audience import HashedIdentifier
 from sendoff.campaign import EVERYTHING
 from sendoff.errors import SettingsError
 from sendoff.ledger import Erasure, Ledger, NewSuppression, Remembered
@@ -45,15 +45,15 @@ def forget(
     setting of this name. It gets the hashes before anything else happens. If this is interrupted,
     :func:`continue_erasures` finishes it.
 
-    Raise SettingsError without an erasure secret, or if the log cannot be written. Raise AudienceError if an identifier
-    is blank, or not a whole number as a device ID.
+    Raise SettingsError if the erasure secret is missing or is not the one of this ledger, or if the log cannot be
+    written. Raise AudienceError if an identifier is blank, or not a whole number as a device ID.
     """
     moment = now or datetime.now(UTC)
-    people = sorted({str(each) for each in identifiers})
-    if not people:
+    given = list(identifiers)
+    if not given:
         return Erased(0, 0, 0)
     request = request_erasure(
-        ledger, people, identified_by=identified_by, who=who, reason=reason, now=moment, log=log
+        ledger, given, identified_by=identified_by, who=who, reason=reason, now=moment, log=log
     )
     return _carry_out(ledger, [request], moment)
 
@@ -74,14 +74,13 @@ def request_erasure(
     request that is claimed from now on.
     """
     moment = now or datetime.now(UTC)
-    people = sorted({str(each) for each in identifiers})
-    remembered = ledger.erasures.hashes(identified_by, people)
+    people = ledger.erasures.named(identified_by, identifiers)
     if (file := log or _log_of_settings()) is not None:
-        append_to_log(file, remembered, moment)
+        append_to_log(file, people.remembered, moment)
     # Until the erasure is carried out, launches that are frozen already still have these people.
     new = NewSuppression(EVERYTHING, identified_by, "erasure", who, "erasure requested")
-    ledger.suppressions.add(new, people, moment)
-    request = ledger.erasures.request(identified_by, people, who=who, why=reason, now=moment)
+    ledger.suppressions.add(new, people.identifiers, moment)
+    request = ledger.erasures.request(people, who=who, why=reason, now=moment)
     _log.info("erasure %d: %d people", request.request, request.people)
     return request
 
@@ -94,12 +93,16 @@ def continue_erasures(ledger: Ledger, *, now: datetime | None = None) -> Erased:
 def replay_erasures(ledger: Ledger, file: Path, *, who: str, now: datetime | None = None) -> Erased:
     """Erase the people of an erasure log from a ledger, such as one that was restored from a backup.
 
-    The log has no identifiers: each member of each stored set is compared with its hashes.
+    The log has no identifiers: each identifier in the ledger is compared with its hashes. Raise SettingsError, before
+    anything is stored, if the erasure secret is not the one that the log was written with.
     """
     moment = now or datetime.now(UTC)
-    ledger.erasures.remember(read_log(file), moment)
+    if remembered := list(read_log(file)):
+        ledger.erasures.remember(remembered, moment)
     requests = [
-        ledger.erasures.request(column, people, who=who, why="replayed from the erasure log", now=moment)
+        ledger.erasures.request(
+            ledger.erasures.named(column, people), who=who, why="replayed from the erasure log", now=moment
+        )
         for column, people in ledger.erasures.restored().items()
     ]
     return _carry_out(ledger, [*ledger.erasures.pending()] if requests else [], moment)
@@ -112,8 +115,9 @@ def append_to_log(file: Path, remembered: Iterable[Remembered], now: datetime) -
             {
                 "identified_by": each.identified_by,
                 "kind": each.kind,
-                "digest": each.entry.digest,
-                "bucket": each.entry.bucket,
+                "digest": each.hashed.digest,
+                "bucket": each.hashed.bucket,
+                "secret_check": each.secret_check,
                 "erased_at": now.isoformat(),
             }
         )
@@ -139,9 +143,8 @@ def read_log(file: Path) -> Iterator[Remembered]:
     for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)
-            yield Remembered(
-                entry["identified_by"], entry["kind"], Entry(entry["digest"], int(entry["bucket"]))
-            )
+            hashed = HashedIdentifier(entry["digest"], int(entry["bucket"]))
+            yield Remembered(entry["identified_by"], entry["kind"], hashed, entry["secret_check"])
         except (ValueError, KeyError, TypeError):
             if line.endswith("\n"):
                 raise SettingsError(f"{file}, line {number}: this is no line of an erasure log") from None

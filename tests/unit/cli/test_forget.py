@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sendoff.cli import app
-from sendoff.errors import SettingsError
+from sendoff.errors import AudienceError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.postbacks import reconcile_launch
 
@@ -64,6 +64,24 @@ def test_a_wrong_call_erases_no_one(url: str, words: tuple[str, ...], why: str) 
         run("forget", *words, "--ledger", url)
     with closing(Ledger(url)) as ledger:
         assert len(ledger.launches.audience(KEY)) == 4
+
+
+def test_leading_zeros_of_a_device_id_do_not_matter(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "person.json"
+    assert "1 launches" in run("export-person", "002", "-o", str(file), "--ledger", url)
+    assert json.loads(file.read_text())["identifier"] == "2"
+    assert "erased: 1 identifier;" in run("forget", "002", "--reason", "a letter", "--ledger", url)
+    with closing(Ledger(url)) as ledger:
+        assert list(ledger.launches.audience(KEY)) == [1, 3, 4]
+
+
+def test_a_text_that_is_no_device_id_is_an_error_that_does_not_quote_it(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "person.json"
+    for words in (("export-person", "abc", "-o", str(file)), ("forget", "abc", "--reason", "a letter")):
+        with pytest.raises(AudienceError, match="identifier 1 is not a whole number above 0") as error:
+            run(*words, "--ledger", url)
+        assert "abc" not in str(error.value)
+    assert not file.exists()
 
 
 def test_the_export_is_a_private_file_that_is_not_replaced(url: str, tmp_path: Path) -> None:

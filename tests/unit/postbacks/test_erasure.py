@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +43,7 @@ from sendoff.states import Accepted, DispatchState, NotProcessed
 
 from ...examples import examples
 from ...factories import KEY, LEASE, NOW, PERIOD, make_audience, make_launch, post_back, send, store
+from ...waiting import PATIENCE
 
 SECRET = "the secret of these tests, which is long enough"
 PEOPLE = range(1_000_001, 1_000_041)  # numbers that hardly occur in other columns
@@ -418,6 +421,85 @@ def test_verdicts_that_were_computed_before_an_erasure_are_not_stored(
     assert named_in(ledger, integers([1_000_002])) == set()
 
 
+ONE, OTHER = [PEOPLE[at] for at in (2, 21, 32, 37)], [PEOPLE[at] for at in (3, 22, 33, 38)]
+"""People in the same segments, in the control group and excluded, whom two requests erase."""
+
+
+def requested(ledger: Ledger, people: list[int]) -> int:
+    named = ledger.erasures.named("device_id", people)
+    return ledger.erasures.request(named, who="anna", why="asked", now=NOW).request
+
+
+def finish(ledger: Ledger, request: int) -> None:
+    while ledger.erasures.advance(request, NOW):
+        pass
+
+
+@pytest.mark.promise("erased/gone")
+@pytest.mark.parametrize(
+    "turn", [1, 2, 3, 12, *(pytest.param(turn, marks=pytest.mark.proof) for turn in range(4, 12))]
+)
+def test_an_erasure_keeps_what_another_erased_before_any_of_its_changes(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, turn: int
+) -> None:
+    make_everything(ledger, integers(PEOPLE))
+    one, other = requested(ledger, ONE), requested(ledger, OTHER)
+    write, turns = ledger._database.write, []
+
+    def after_the_other() -> Any:
+        turns.append(1)
+        if len(turns) == turn:
+            finish(ledger, other)
+        return write()
+
+    monkeypatch.setattr(ledger._database, "write", after_the_other)
+    finish(ledger, one)
+    assert len(turns) > turn
+    assert named_in(ledger, integers([*ONE, *OTHER])) == set()
+    figures = reconcile_launch(ledger, KEY, now=NOW)
+    assert (figures.erased, figures.unaccounted_identifiers) == (6, 0)
+
+
+def test_a_request_of_your_own_loses_the_people_of_two_erasures_at_once(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"title": "Hi", "email": 1, "device_ids": [1_000_001, 1_000_002, 1_000_003]}
+    prepare_request(
+        ledger, NewRequest(body=body, mode="create", name="own", request_key="a"), period=PERIOD, now=NOW
+    )
+    one, other = requested(ledger, [1_000_002]), requested(ledger, [1_000_003])
+    write, turns = ledger._database.write, []
+
+    def after_the_other() -> Any:
+        turns.append(1)
+        if len(turns) == 1:
+            finish(ledger, other)
+        return write()
+
+    monkeypatch.setattr(ledger._database, "write", after_the_other)
+    finish(ledger, one)
+    assert named_in(ledger, integers([1_000_002, 1_000_003])) == set()
+    assert named_in(ledger, integers([1_000_001])) >= {("segments", "body")}
+
+
+@pytest.mark.promise("erased/gone")
+def test_erasures_of_several_threads_erase_all_people(ledger: Ledger) -> None:
+    make_everything(ledger, integers(PEOPLE))
+    parts = [list(PEOPLE)[start::4] for start in range(3)]
+    requests = [requested(ledger, part) for part in parts]
+    barrier = Barrier(len(parts), timeout=PATIENCE)
+
+    def erase(request: int) -> None:
+        barrier.wait()
+        finish(ledger, request)
+
+    with ThreadPoolExecutor(len(parts)) as threads:
+        list(threads.map(erase, requests))
+    assert named_in(ledger, integers([each for part in parts for each in part])) == set()
+    figures = reconcile_launch(ledger, KEY, now=NOW)
+    assert (figures.erased, figures.unaccounted_identifiers) == (27, 0)
+
+
 class BrokenOffError(Exception):
     """Stands for a killed process."""
 
@@ -517,8 +599,7 @@ def test_figures_add_up_whatever_is_erased_when(
 def test_a_restored_ledger_is_brought_up_to_date_from_the_log(ledger: Ledger, tmp_path: Path) -> None:
     log = tmp_path / "erasures.jsonl"
     make_everything(ledger, integers(PEOPLE))
-    lines = ledger.erasures.hashes("device_id", GONE)
-    append_to_log(log, lines, NOW)
+    append_to_log(log, ledger.erasures.named("device_id", GONE).remembered, NOW)
     assert not any(str(each) in log.read_text() for each in GONE)
     assert log.stat().st_mode & 0o777 == 0o600
     done = replay_erasures(ledger, log, who="anna", now=NOW)
@@ -526,6 +607,88 @@ def test_a_restored_ledger_is_brought_up_to_date_from_the_log(ledger: Ledger, tm
     assert named_in(ledger, integers(GONE)) == set()
     assert ledger.verdicts.figures(KEY).unaccounted_identifiers == 0
     assert replay_erasures(ledger, log, who="anna", now=NOW).people == 0
+
+
+def test_a_log_is_not_replayed_with_another_secret_than_its_own(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "erasures.jsonl"
+    make_launch(ledger, [1, 2, 3])
+    append_to_log(log, ledger.erasures.named("device_id", [2]).remembered, NOW)
+    assert SECRET not in log.read_text()
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", f"another {SECRET}")
+    with pytest.raises(SettingsError, match="is not the secret that the erasure log was written with"):
+        replay_erasures(ledger, log, who="anna", now=NOW)
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", SECRET)
+    assert replay_erasures(ledger, log, who="anna", now=NOW).people == 1
+    assert list(ledger.launches.audience(KEY)) == [1, 3]
+
+
+def test_an_empty_log_does_not_decide_the_secret(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "erasures.jsonl"
+    log.touch()
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", f"another {SECRET}")
+    assert replay_erasures(ledger, log, who="anna", now=NOW).people == 0
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", SECRET)
+    assert forget(ledger, [2], identified_by="device_id", **ROWS).people == 1
+
+
+def test_with_another_secret_nothing_is_written_to_the_log(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "erasures.jsonl"
+    forget(ledger, [2], identified_by="device_id", log=log, **ROWS)
+    before = log.read_text()
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", f"another {SECRET}")
+    with pytest.raises(SettingsError, match="is not the secret that this ledger"):
+        forget(ledger, [3], identified_by="device_id", log=log, **ROWS)
+    assert log.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("body", "column", "person"),
+    [
+        ('{"title":"Hi","email":1,"device_ids":[1000001,1000002]}', "device_id", "1000002"),
+        ('{"title":"Hi","email":1,"device_ids":["1000001","01000002"]}', "device_id", "1000002"),
+        ('{"title":"Hi","email":1,"external_ids":["ann","customer 17/b"]}', "external_id", "customer 17/b"),
+        ('{"title":"Hi","email":1,"external_ids":["ann","\\u00C9va"]}', "external_id", "Éva"),
+        (
+            '{"title":"Hi eva@example.com!","email":1,"external_ids":["ann"]}',
+            "external_id",
+            "eva@example.com",
+        ),
+        ('{"title":"Hi","email":1,"broadcast":1,"tags":{"x":{"eva":[1]}}}', "user_id", "eva"),
+    ],
+)
+def test_a_replay_finds_people_in_requests_of_your_own(
+    ledger: Ledger, tmp_path: Path, body: str, column: str, person: str
+) -> None:
+    log = tmp_path / "erasures.jsonl"
+    request = NewRequest(body=body, mode="create", name="own", request_key="a")
+    launch = prepare_request(ledger, request, period=PERIOD, now=NOW)
+    with ledger._database.write() as db:  # the person is in the body only
+        db.execute(sa.update(segments).values(identifiers=None, size=0))
+    append_to_log(log, ledger.erasures.named(column, [person]).remembered, NOW)
+    assert replay_erasures(ledger, log, who="anna", now=NOW).people == 1
+    with ledger._database.read() as db:
+        stored = json.loads(db.scalar(sa.select(segments.c.body)) or b"")
+    assert person not in json.dumps(stored, ensure_ascii=False)
+    assert replay_erasures(ledger, log, who="anna", now=NOW).people == 0
+    assert ledger.launches.get(launch.launch_key)
+
+
+def test_a_replay_finds_people_in_unreadable_post_backs(ledger: Ledger, tmp_path: Path) -> None:
+    log = tmp_path / "erasures.jsonl"
+    make_launch(ledger, [1])
+    (key,) = send(ledger, KEY, Accepted(200, 17))
+    store(ledger, unreadable(key, '{"user_id": "eva", "broken'), unreadable(key, "device 1000002"))
+    append_to_log(log, ledger.erasures.named("user_id", ["eva"]).remembered, NOW)
+    append_to_log(log, ledger.erasures.named("device_id", [1_000_002]).remembered, NOW)
+    assert replay_erasures(ledger, log, who="anna", now=NOW).people == 2
+    with ledger._database.read() as db:
+        assert list(db.scalars(sa.select(post_backs.c.body))) == [b"", b""]
 
 
 def test_each_erasure_is_in_the_log_before_anything_else_happens(
@@ -593,7 +756,7 @@ def test_without_the_secret_nothing_is_erased_prepared_or_aggregated(
         aggregate(ledger)
 
 
-@pytest.mark.parametrize("wrong", ["", "  ", "abc", "0", "-1", "007"])
+@pytest.mark.parametrize("wrong", ["", "  ", "abc", "0", "-1", "000", "9" * 30, "9" * 5_000])
 def test_an_identifier_that_cannot_be_one_is_an_error_that_does_not_quote_it(
     ledger: Ledger, wrong: str
 ) -> None:
@@ -601,6 +764,41 @@ def test_an_identifier_that_cannot_be_one_is_an_error_that_does_not_quote_it(
         forget(ledger, [wrong], identified_by="device_id", **ROWS)
     assert not wrong.strip() or f"{wrong!r}" not in str(error.value)
     assert ledger.erasures.pending() == []
+
+
+def test_leading_zeros_of_a_device_id_do_not_matter(ledger: Ledger) -> None:
+    make_launch(ledger, [7, 8])
+    assert forget(ledger, ["007", " 7 ", 7], identified_by="device_id", **ROWS).people == 1
+    assert list(ledger.launches.audience(KEY)) == [8]
+    found = ledger.persons.export("device_id", "008", who="bert", why="asked", now=NOW)
+    assert (found["identifier"], len(found["launches"])) == ("8", 1)
+
+
+def test_people_of_an_unknown_column_are_an_error(ledger: Ledger) -> None:
+    with pytest.raises(AudienceError, match="found column device"):
+        forget(ledger, [7], identified_by="device", **ROWS)
+    with pytest.raises(AudienceError, match="found column device"):
+        ledger.persons.export("device", 7, who="bert", why="asked", now=NOW)
+
+
+def test_a_request_of_your_own_loses_a_device_id_with_leading_zeros(ledger: Ledger) -> None:
+    body = {"title": "Hi", "email": 1, "device_ids": ["01000001", "01000002"]}
+    request = NewRequest(body=body, mode="create", name="own", request_key="a")
+    launch = prepare_request(ledger, request, period=PERIOD, now=NOW)
+    forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
+    claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    assert json.loads(claim.content.body or b"")["device_ids"] == ["01000001"]
+
+
+def test_a_request_of_your_own_loses_a_person_whose_letters_are_escaped(ledger: Ledger) -> None:
+    body = '{"title":"Hi","email":1,"external_ids":["ann","\\u00C9va"]}'
+    request = NewRequest(body=body, mode="create", name="own", request_key="a")
+    launch = prepare_request(ledger, request, period=PERIOD, now=NOW)
+    forget(ledger, ["Éva"], identified_by="external_id", **ROWS)
+    claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    assert json.loads(claim.content.body or b"")["external_ids"] == ["ann"]
 
 
 def test_a_request_of_your_own_loses_the_person_and_stays_the_same_request(ledger: Ledger) -> None:
@@ -696,7 +894,7 @@ def test_reclaiming_rewrites_the_tables_of_postgresql(ledger: Ledger) -> None:
 )
 def test_known_numbers_are_found_and_no_others(members: set[int], known: set[int]) -> None:
     keyed = KeyedHash(SECRET, "device_id", "integer")
-    people = KnownPeople.of(keyed, keyed.entries(integers(known)))
+    people = KnownPeople.of(keyed, keyed.hashed(integers(known)))
     assert set(people.among(integers(members))) == members & known
     column = pa.array([*members, None], pa.int64())
     assert people.marked(column).tolist() == [each in known for each in column.to_pylist()]
@@ -710,7 +908,7 @@ def test_known_texts_are_found_and_no_others(members: set[str], known: set[str])
     except (ValueError, UnicodeEncodeError):
         return
     keyed = KeyedHash(SECRET, "user_id", "string")
-    people = KnownPeople.of(keyed, keyed.entries(given_people))
+    people = KnownPeople.of(keyed, keyed.hashed(given_people))
     assert set(people.among(stored)) == members & known
     part = strings({*members, "zzz"}).column()[1:]  # a slice of a larger array
     assert people.marked(part).tolist() == [each in known for each in part.to_pylist()]
