@@ -45,8 +45,8 @@ def standings(
 ) -> dict[str, Standing]:
     """Return the state of each selected launch by its key, newest first.
 
-    A launch is *stuck* if it may send requests now, no worker makes one, and ``works`` says that nothing will. Without
-    an answer from ``works``, it is stuck if nothing was done about it for a quarter of an hour.
+    A launch is *stuck* if it has requests to send, no worker makes one, and ``works`` says that nothing will. Without an
+    answer from ``works``, it is stuck if it may send now and nothing was done about it for a quarter of an hour.
     """
     moment = now or datetime.now(UTC)
     facts = ledger.overview.facts(selection)
@@ -94,19 +94,17 @@ def _idle(
     """Return the states of launches that may send while no worker makes a request of them."""
     idle = ledger.launches.of_keys(launch_keys)
     parts, acted_at = ledger.overview.planned_parts(launch_keys), ledger.overview.acted_at(launch_keys)
-    waiting = {}
+    known = works(idle) if works else {}
+    found = {}
     for launch in idle:
         key = launch.launch_key
-        if until := _continues_at(launch, parts.get(key, ()), acted_at.get(key), now):
-            waiting[key] = Standing(Stage.SCHEDULED, until)
-    others = [launch for launch in idle if launch.launch_key not in waiting]
-    known = works(others) if works and others else {}
-    for launch in others:
-        key = launch.launch_key
+        until = _continues_at(launch, parts.get(key, ()), acted_at.get(key), now)
         newest = max(launch.created_at, acted_at.get(key, launch.created_at))
-        is_going_on = known.get(key, now - newest < STUCK_AFTER)
-        waiting[key] = Standing(Stage.SENDING if is_going_on else Stage.STUCK)
-    return waiting
+        if not known.get(key, until is not None or now - newest < STUCK_AFTER):
+            found[key] = Standing(Stage.STUCK)
+        else:
+            found[key] = Standing(Stage.SCHEDULED, until) if until else Standing(Stage.SENDING)
+    return found
 
 
 def _continues_at(

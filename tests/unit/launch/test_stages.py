@@ -91,7 +91,8 @@ def test_a_launch_that_waits_for_its_window_is_scheduled(ledger: Ledger) -> None
     window = {"earliest": "10:00", "latest": "20:00", "time_zone": "UTC"}
     make_launch(ledger, [1, 2], size=1, campaign=make_campaign(gates={"window": window}))
     opens_at = NOW.replace(hour=10)
-    assert standing(ledger, NOW, works=False) == Standing(Stage.SCHEDULED, opens_at)
+    assert standing(ledger, NOW) == standing(ledger, NOW, works=True) == Standing(Stage.SCHEDULED, opens_at)
+    assert stage(ledger, NOW, works=False) == Stage.STUCK  # nothing will send it then
     assert stage(ledger, opens_at + STUCK_AFTER) == Stage.STUCK
 
 
@@ -106,7 +107,7 @@ def test_a_launch_is_scheduled_only_while_each_open_zone_waits(ledger: Ledger) -
     )
     assert claim is not None
     ledger.dispatches.record(claim, YES, NOW)
-    assert standing(ledger, NOW, works=False) == Standing(Stage.SCHEDULED, NOW.replace(hour=10))
+    assert standing(ledger, NOW, works=True) == Standing(Stage.SCHEDULED, NOW.replace(hour=10))
 
 
 def test_a_launch_that_waits_for_its_next_wave_is_scheduled(ledger: Ledger) -> None:
