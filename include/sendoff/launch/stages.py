@@ -45,8 +45,8 @@ def standings(
 ) -> dict[str, Standing]:
     """Return the state of each selected launch by its key, newest first.
 
-    A launch is *stuck* if it has requests to send, no worker makes one, and ``works`` says that nothing will. Without an
-    answer from ``works``, it is stuck if it may send now and nothing was done about it for a quarter of an hour.
+    A launch is *stuck* if it has requests to send, no worker makes one, and ``works`` says that nothing will. Without
+    an answer from ``works``, it is stuck if it may send now and nothing was done about it for a quarter of an hour.
     """
     moment = now or datetime.now(UTC)
     facts = ledger.overview.facts(selection)
