@@ -62,6 +62,7 @@ TABLES = (
 _NOTHING = b"{}"  # of a request that named erased people in an unknown place; it is never made
 _READ_AT_ONCE = 20  # sets that the database sends at a time
 _WRITTEN_AT_ONCE = 20  # sets per transaction
+_RECIPIENTS_WRITTEN = 100_000  # in the segments of a transaction, unless one segment has more
 _POST_BACKS_READ = 200_000  # numbers of a receiver to look through at a time
 _POST_BACKS_WRITTEN = 500  # rows per transaction
 _COMPARED_AT_ONCE = 50_000  # possible identifiers in bodies
@@ -248,18 +249,32 @@ def _some(rows: Iterable[Any], size: int = _WRITTEN_AT_ONCE) -> Iterator[list[An
 
 def _erase_segments(work: Work, launch_key: str, kind: Kind, gone: Identifiers) -> None:
     query = (
-        sa.select(segments.c.number, segments.c.identifiers, segments.c.body)
+        sa.select(segments.c.number, segments.c.size, segments.c.identifiers, segments.c.body)
         .where(segments.c.launch_key == launch_key)
         .order_by(segments.c.number)
     )
     with work.database.read() as db:
         hits = [
-            row.number
+            (row.number, row.size)
             for row in db.execute(_streamed(query))
             if _meets(kind, row.identifiers, gone) or (row.body is not None and _names(row.body, work))
         ]
-    for numbers in _some(hits):
+    for numbers in _runs(hits):
         _rewrite_segments(work, launch_key, kind, gone, numbers)
+
+
+def _runs(sized: Iterable[tuple[int, int]]) -> Iterator[list[int]]:
+    """Divide segments, with their sizes, into runs that one transaction can rewrite."""
+    run: list[int] = []
+    recipients = 0
+    for number, size in sized:
+        if run and (len(run) == _WRITTEN_AT_ONCE or recipients + size > _RECIPIENTS_WRITTEN):
+            yield run
+            run, recipients = [], 0
+        run.append(number)
+        recipients += size
+    if run:
+        yield run
 
 
 def _meets(kind: Kind, blob: bytes | None, gone: Identifiers) -> bool:

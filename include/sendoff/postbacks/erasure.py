@@ -97,8 +97,7 @@ def replay_erasures(ledger: Ledger, file: Path, *, who: str, now: datetime | Non
     anything is stored, if the erasure secret is not the one that the log was written with.
     """
     moment = now or datetime.now(UTC)
-    if remembered := list(read_log(file)):
-        ledger.erasures.remember(remembered, moment)
+    ledger.erasures.remember(list(read_log(file)), moment)
     requests = [
         ledger.erasures.request(
             ledger.erasures.named(column, people), who=who, why="replayed from the erasure log", now=moment

@@ -23,7 +23,7 @@ from sendoff.audience.identifiers import Identifiers, Kind, as_integer, from_byt
 from sendoff.errors import AudienceError, ConflictError, SettingsError
 from sendoff.launch import NewRequest, prepare_request, suppression
 from sendoff.ledger import Ledger
-from sendoff.ledger.erasure_steps import TABLES
+from sendoff.ledger.erasure_steps import TABLES, _runs
 from sendoff.ledger.schema import (
     audiences,
     decisions,
@@ -498,6 +498,13 @@ def test_erasures_of_several_threads_erase_all_people(ledger: Ledger) -> None:
     assert named_in(ledger, integers([each for part in parts for each in part])) == set()
     figures = reconcile_launch(ledger, KEY, now=NOW)
     assert (figures.erased, figures.unaccounted_identifiers) == (27, 0)
+
+
+def test_a_transaction_rewrites_few_segments_and_few_recipients() -> None:
+    sizes = [10_000] * 5 + [60_000, 50_000, 1_000_000, 90_000] + [1] * 30
+    runs = list(_runs(enumerate(sizes)))
+    assert [number for run in runs for number in run] == list(range(len(sizes)))
+    assert [len(run) for run in runs] == [5, 1, 1, 1, 20, 11]
 
 
 class BrokenOffError(Exception):
