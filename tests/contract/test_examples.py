@@ -420,7 +420,7 @@ def test_the_rules_of_an_audience_leave_people_out(later: Shop) -> None:
     name = example("audience_rules").name
     later.send(example("push_with_picture"))
     colleagues = [phone(12), phone(13)]
-    later.ledger.suppression_lists.store(
+    later.ledger.uploaded_lists.store(
         "colleagues", "device_id", integers(colleagues), "a test", datetime.now(UTC)
     )
     later.send(example(name))

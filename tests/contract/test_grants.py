@@ -158,9 +158,9 @@ def freeze(ledger: Ledger) -> None:
 def people(ledger: Ledger) -> None:
     """The command-line actions of people."""
     stop(ledger, KEY, "ann", "enough")
-    ledger.suppression_lists.store("staff", "device_id", integers([1]), "ann", NOW)
-    ledger.suppression_lists.store("staff", "device_id", integers([2]), "ann", NOW)
-    ledger.suppression_lists.delete("staff")
+    ledger.uploaded_lists.store("staff", "device_id", integers([1]), "ann", NOW)
+    ledger.uploaded_lists.store("staff", "device_id", integers([2]), "ann", NOW)
+    ledger.uploaded_lists.delete("staff")
     ledger.ping()
 
 
@@ -200,7 +200,7 @@ FORBIDDEN = {
         "SELECT identifiers FROM segments",
         "SELECT template_values FROM segments",
         "SELECT identifiers FROM suppressed",
-        "SELECT identifiers FROM suppression_list_chunks",
+        "SELECT identifiers FROM uploaded_list_chunks",
         "SELECT identifiers FROM verdicts",
         "SELECT engaged FROM dispatch_totals",
         "SELECT definition FROM launches",

@@ -42,7 +42,7 @@ def upload(
 
     people = read_people(file, column, kind_of(column, numbers=numbers))
     with opened(ledger_url) as ledger:
-        ledger.suppression_lists.store(name, column, people, user_name(), datetime.now(UTC))
+        ledger.uploaded_lists.store(name, column, people, user_name(), datetime.now(UTC))
     typer.echo(f"list {name}: {counted(len(people), 'person', 'people')} by {column}")
 
 
@@ -50,7 +50,7 @@ def upload(
 def show(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
     """Show the lists, without their people."""
     with opened(ledger_url) as ledger:
-        found = ledger.suppression_lists.all()
+        found = ledger.uploaded_lists.all()
     if as_json:
         typer.echo(json.dumps([asdict(each) for each in found], indent=2, default=datetime.isoformat))
         return
@@ -69,5 +69,5 @@ def delete(
 ) -> None:
     """Delete a list. Campaigns that refer to it fail until it is uploaded again."""
     with opened(ledger_url) as ledger:
-        ledger.suppression_lists.delete(name)
+        ledger.uploaded_lists.delete(name)
     typer.echo(f"list {name} is deleted")

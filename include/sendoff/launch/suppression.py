@@ -210,7 +210,7 @@ class _OtherLaunches:
 
     def _on_list(self, exclusion: ListExclusion) -> Identifiers:
         try:
-            uploaded, people = self.ledger.suppression_lists.get(exclusion.name)
+            uploaded, people = self.ledger.uploaded_lists.get(exclusion.name)
         except NotFoundError as error:
             raise AudienceError(f"campaign {self.folder.name}: {error}") from None
         _check_same_identifiers(f"list {uploaded.name}", uploaded.identified_by, people, self.audience)

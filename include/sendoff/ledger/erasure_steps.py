@@ -36,9 +36,9 @@ from sendoff.ledger.schema import (
     receivers,
     segments,
     suppressed,
-    suppression_list_chunks,
-    suppression_lists,
     suppressions,
+    uploaded_list_chunks,
+    uploaded_lists,
     verdicts,
     withheld,
 )
@@ -53,7 +53,7 @@ TABLES = (
     withheld,
     verdicts,
     post_backs,
-    suppression_list_chunks,
+    uploaded_list_chunks,
     suppressions,
     erasure_queue,
 )
@@ -146,17 +146,17 @@ def erase_lists(work: Work, _position: str) -> str | None:
     """Erase people from uploaded lists and from the suppression list."""
     for name, kind in _lists(work):
         if len(gone := work.of_kind(kind)):
-            _erase_chunks(work, suppression_list_chunks, suppression_list_chunks.c.name == name, kind, gone)
+            _erase_chunks(work, uploaded_list_chunks, uploaded_list_chunks.c.name == name, kind, gone)
             size = (
-                sa.select(sa.func.coalesce(sa.func.sum(suppression_list_chunks.c.size), 0))
-                .where(suppression_list_chunks.c.name == name)
+                sa.select(sa.func.coalesce(sa.func.sum(uploaded_list_chunks.c.size), 0))
+                .where(uploaded_list_chunks.c.name == name)
                 .scalar_subquery()
             )
-            own = suppression_lists.c.name == name
+            own = uploaded_lists.c.name == name
             with work.database.write() as db:
                 # Lock the row first, so that the sum includes what another erasure stored meanwhile.
-                db.execute(sa.select(suppression_lists.c.name).where(own).with_for_update())
-                db.execute(sa.update(suppression_lists).where(own).values(size=size))
+                db.execute(sa.select(uploaded_lists.c.name).where(own).with_for_update())
+                db.execute(sa.update(uploaded_lists).where(own).values(size=size))
     named = sa.select(erasure_queue.c.identifier).where(erasure_queue.c.request == work.request)
     with work.database.write() as db:
         db.execute(
@@ -172,8 +172,8 @@ def every_set(database: Database, identified_by: str, kind: Kind) -> Iterator[Id
     own = (audiences.c.identified_by == identified_by, audiences.c.kind == kind)
     of_launch = sa.select(audiences.c.launch_key).where(*own)
     of_dispatch = sa.select(dispatches.c.dispatch_key).where(dispatches.c.launch_key.in_(of_launch))
-    lists = sa.select(suppression_lists.c.name).where(
-        suppression_lists.c.identified_by == identified_by, suppression_lists.c.kind == kind
+    lists = sa.select(uploaded_lists.c.name).where(
+        uploaded_lists.c.identified_by == identified_by, uploaded_lists.c.kind == kind
     )
     for column, owner, owners in (
         (segments.c.identifiers, segments.c.launch_key, of_launch),
@@ -183,7 +183,7 @@ def every_set(database: Database, identified_by: str, kind: Kind) -> Iterator[Id
         (dispatch_totals.c.delivered, dispatch_totals.c.dispatch_key, of_dispatch),
         (dispatch_totals.c.engaged, dispatch_totals.c.dispatch_key, of_dispatch),
         (withheld.c.identifiers, withheld.c.dispatch_key, of_dispatch),
-        (suppression_list_chunks.c.identifiers, suppression_list_chunks.c.name, lists),
+        (uploaded_list_chunks.c.identifiers, uploaded_list_chunks.c.name, lists),
     ):
         query = sa.select(column).where(owner.in_(owners), column.is_not(None))
         with database.read() as db, db.scalars(_streamed(query)) as blobs:
@@ -432,8 +432,8 @@ def _naming(db: sa.Connection, work: Work, receiver: int, first: int, last: int)
 
 
 def _lists(work: Work) -> list[tuple[str, Kind]]:
-    query = sa.select(suppression_lists.c.name, suppression_lists.c.kind).where(
-        suppression_lists.c.identified_by == work.identified_by
+    query = sa.select(uploaded_lists.c.name, uploaded_lists.c.kind).where(
+        uploaded_lists.c.identified_by == work.identified_by
     )
     with work.database.read() as db:
         return [(name, kind) for name, kind in db.execute(query)]

@@ -7,7 +7,7 @@ one transaction. The modules, in the order of a launch's life:
 
     database ....... schema, migrations, database, bulk, stored_sets, private_files, grants, problems
     launches ....... not_launched, launches, freeze
-    recipients ..... suppressions, active_suppressions, withheld, recipient
+    recipients ..... suppressions, active_suppressions, uploaded_lists, withheld, recipient
     requests ....... claims, rate_limits, daily_limits, dispatches, doubts, evidence, dispatch_queries
     decisions ...... audit_log, launch_counts
     post-backs ..... post_backs, aggregates, retention, feed_states
@@ -36,8 +36,8 @@ from sendoff.ledger.post_backs import PostBacks
 from sendoff.ledger.rate_limits import RateLimits
 from sendoff.ledger.retention import Retention
 from sendoff.ledger.stats import Stats
-from sendoff.ledger.stored_sets import SuppressionLists
 from sendoff.ledger.suppressions import Suppressions
+from sendoff.ledger.uploaded_lists import UploadedLists
 from sendoff.ledger.verdicts import Verdicts
 
 
@@ -66,7 +66,7 @@ class Ledger:
         self.aggregates = Aggregates(self._database)
         self.retention = Retention(self._database)
         self.erasures = Erasures(self._database, erasure_secret)
-        self.suppression_lists = SuppressionLists(self._database, self.erasures.in_set)
+        self.uploaded_lists = UploadedLists(self._database, self.erasures.in_set)
         self.suppressions = Suppressions(self._database, self.erasures)
         self.persons = Persons(self._database)
         self.verdicts = Verdicts(self._database)

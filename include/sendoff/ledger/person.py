@@ -22,10 +22,10 @@ from sendoff.ledger.schema import (
     audiences,
     post_backs,
     segments,
-    suppression_lists,
     suppressions,
+    uploaded_lists,
 )
-from sendoff.ledger.schema import suppression_list_chunks as chunks
+from sendoff.ledger.schema import uploaded_list_chunks as chunks
 from sendoff.states import DecisionKind
 
 
@@ -135,8 +135,8 @@ class Persons:
     def _lists(self, identified_by: str, kind: Kind, person: Identifiers) -> list[str]:
         query = (
             sa.select(chunks.c.name, chunks.c.identifiers)
-            .join(suppression_lists, suppression_lists.c.name == chunks.c.name)
-            .where(suppression_lists.c.identified_by == identified_by, suppression_lists.c.kind == kind)
+            .join(uploaded_lists, uploaded_lists.c.name == chunks.c.name)
+            .where(uploaded_lists.c.identified_by == identified_by, uploaded_lists.c.kind == kind)
             .order_by(chunks.c.name)
         )
         (identifier,) = person

@@ -258,8 +258,8 @@ daily_recipients = Table(
     comment="what counts against the daily limit of a connection; empty for connections without one",
 )
 
-suppression_lists = Table(
-    "suppression_lists",
+uploaded_lists = Table(
+    "uploaded_lists",
     metadata,
     Column("name", Text, primary_key=True),
     Column("identified_by", Text, nullable=False),
@@ -270,10 +270,10 @@ suppression_lists = Table(
     comment="recipients to leave out, uploaded for campaigns to name",
 )
 
-suppression_list_chunks = Table(
-    "suppression_list_chunks",
+uploaded_list_chunks = Table(
+    "uploaded_list_chunks",
     metadata,
-    Column("name", Text, ForeignKey("suppression_lists.name", ondelete="CASCADE"), primary_key=True),
+    Column("name", Text, ForeignKey("uploaded_lists.name", ondelete="CASCADE"), primary_key=True),
     _chunk(),
     Column("size", BigInteger, nullable=False, comment="of this chunk"),
     Column("identifiers", LargeBinary, nullable=False),

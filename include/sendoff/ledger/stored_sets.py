@@ -1,14 +1,12 @@
 """Stored sets: each set of identifiers is stored in chunks, because databases limit the size of a value.
 
 A chunk is a run of the sorted set, at most :data:`LARGEST` bytes, so that reading or writing it takes little memory on
-either side. A small or empty set is one chunk. Uploaded suppression lists are stored sets too.
+either side. A small or empty set is one chunk. Uploaded lists are stored sets too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any
@@ -16,14 +14,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
-from sendoff.errors import NotFoundError
-from sendoff.ledger.database import Database
 from sendoff.ledger.schema import (
     audience_groups,
     audiences,
     suppressed,
-    suppression_list_chunks,
-    suppression_lists,
+    uploaded_list_chunks,
+    uploaded_lists,
     verdicts,
 )
 
@@ -95,7 +91,7 @@ class StoredSets:
 GROUPS = StoredSets(audience_groups.c.value, audiences)
 SUPPRESSED = StoredSets(suppressed.c.reason, audiences)
 VERDICTS = StoredSets(verdicts.c.verdict, audiences)
-LISTS = StoredSets(suppression_list_chunks.c.name, suppression_lists)
+LISTS = StoredSets(uploaded_list_chunks.c.name, uploaded_lists)
 
 
 def cut(identifiers: Identifiers, largest: int) -> Iterator[Identifiers]:
@@ -128,75 +124,3 @@ def batches(rows: Iterable[Row], largest: int = LARGEST) -> Iterator[Sequence[Ro
             batch, size = [], 0
     if batch:
         yield batch
-
-
-@dataclass(frozen=True, slots=True)
-class SuppressionList:
-    """An uploaded suppression list, without its recipients."""
-
-    name: str
-    identified_by: str  # the column that identifies its recipients, as in a query
-    kind: Kind
-    size: int
-    uploaded_by: str
-    uploaded_at: datetime
-
-
-class SuppressionLists:
-    """The uploaded suppression lists of a ledger."""
-
-    def __init__(
-        self,
-        database: Database,
-        erased_among: Callable[[str, Identifiers], Identifiers],
-        *,
-        largest_chunk: int = LARGEST,
-    ) -> None:
-        self._database = database
-        self._erased_among = erased_among
-        self._largest_chunk = largest_chunk
-
-    def store(
-        self, name: str, identified_by: str, identifiers: Identifiers, who: str, now: datetime
-    ) -> SuppressionList:
-        """Store a list without people who were erased, and replace one of the same name."""
-        if len(erased := self._erased_among(identified_by, identifiers)):
-            identifiers -= erased
-        row = SuppressionList(name, identified_by, identifiers.kind, len(identifiers), who, now)
-        values = {column: getattr(row, column) for column in SuppressionList.__slots__}
-        with self._database.write() as db:
-            db.execute(self._database.insert_or_replace(suppression_lists), values)
-            db.execute(sa.delete(suppression_list_chunks).where(suppression_list_chunks.c.name == name))
-            LISTS.insert(db, [({"name": name}, identifiers)], largest=self._largest_chunk)
-        return row
-
-    def get(self, name: str) -> tuple[SuppressionList, Identifiers]:
-        """Return a list with its recipients, or raise NotFoundError."""
-        with self._database.read() as db:
-            row = db.execute(_LISTS.where(suppression_lists.c.name == name)).first()
-            people = LISTS.sets(db, suppression_list_chunks.c.name == name).get(name)
-        if row is None or people is None:
-            raise _not_there(name)
-        return _uploaded(row), people
-
-    def all(self) -> list[SuppressionList]:
-        """Return all lists, ordered by name, without their recipients."""
-        with self._database.read() as db:
-            return [_uploaded(row) for row in db.execute(_LISTS.order_by(suppression_lists.c.name))]
-
-    def delete(self, name: str) -> None:
-        """Delete a list, or raise NotFoundError. The frozen suppression of earlier launches does not change."""
-        with self._database.write() as db:
-            if not db.execute(sa.delete(suppression_lists).where(suppression_lists.c.name == name)).rowcount:
-                raise _not_there(name)
-
-
-_LISTS = sa.select(*(suppression_lists.c[name] for name in SuppressionList.__slots__))
-
-
-def _uploaded(row: sa.Row[Any]) -> SuppressionList:
-    return SuppressionList(*(row._mapping[name] for name in SuppressionList.__slots__))
-
-
-def _not_there(name: str) -> NotFoundError:
-    return NotFoundError(f"the ledger holds no list {name!r}; upload it: sendoff lists upload {name} FILE")

@@ -55,7 +55,7 @@ def test_a_list_is_uploaded_shown_and_deleted(url: str, tmp_path: Path, sendoff:
     done = sendoff(*upload)
     assert (done.stdout, done.stderr) == ("list complaints: 2 people by user_id\n", "")
     ledger = Ledger(url)
-    assert ledger.suppression_lists.get("complaints")[1] == strings(["ann4711", "zoë"])
+    assert ledger.uploaded_lists.get("complaints")[1] == strings(["ann4711", "zoë"])
     ledger.close()
 
     shown_to_people = sendoff("lists", "show", "--ledger", url).stdout

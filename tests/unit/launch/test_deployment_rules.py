@@ -57,7 +57,7 @@ def test_exclusions_and_caps_of_the_rules_apply_besides_those_of_the_campaign(
     warehouse: str, ledger: Ledger
 ) -> None:
     for name, people in (("own", [1, 2]), ("all", [2, 3])):
-        ledger.suppression_lists.store(name, "device_id", integers(people), "ann", NOW)
+        ledger.uploaded_lists.store(name, "device_id", integers(people), "ann", NOW)
     other = make_launch(ledger, range(4, 7), connection="sendoff_default", name="autumn")
     made = ledger.dispatches.claim(other.launch_key, worker="w", now=NOW, lease=LEASE)
     assert made is not None

@@ -263,7 +263,7 @@ def test_who_is_in_two_exclusions_counts_for_the_first_and_one_reason_may_have_t
 
 
 def test_the_people_of_an_uploaded_list_are_left_out(plan: Callable[..., Plan], ledger: Ledger) -> None:
-    ledger.suppression_lists.store("complaints", "device_id", integers([3, 99]), "ann", NOW)
+    ledger.uploaded_lists.store("complaints", "device_id", integers([3, 99]), "ann", NOW)
     assert left_out(plan(exclude(kind="list", name="complaints"), ledger=ledger)) == {"list complaints": [3]}
 
 
@@ -277,7 +277,7 @@ def test_a_list_that_is_not_there_is_an_error_that_says_how_to_upload_it(
 
 
 def test_a_list_of_other_people_is_an_error(plan: Callable[..., Plan], ledger: Ledger) -> None:
-    ledger.suppression_lists.store("complaints", "user_id", strings(["ann"]), "ann", NOW)
+    ledger.uploaded_lists.store("complaints", "user_id", strings(["ann"]), "ann", NOW)
     with pytest.raises(
         AudienceError, match=r"list complaints: found the identifier column user_id\. Use device_id"
     ):
@@ -287,7 +287,7 @@ def test_a_list_of_other_people_is_an_error(plan: Callable[..., Plan], ledger: L
 def test_tokens_that_are_texts_are_not_compared_with_tokens_that_are_numbers(
     plan: Callable[..., Plan], ledger: Ledger
 ) -> None:
-    ledger.suppression_lists.store("complaints", "device_token", strings(["7"]), "ann", NOW)
+    ledger.uploaded_lists.store("complaints", "device_token", strings(["7"]), "ann", NOW)
     with pytest.raises(AudienceError, match=r"found device_token of kind string\. Use integer"):
         plan(
             exclude(kind="list", name="complaints"),
@@ -570,7 +570,7 @@ def test_what_is_left_is_the_audience_of_those_who_are_left(tmp_path: Path, kind
 def test_the_ledger_keeps_who_was_left_out_and_says_why(
     ledger: Ledger, tmp_path: Path, warehouse: str
 ) -> None:
-    ledger.suppression_lists.store("complaints", "device_id", integers([1]), "ann", NOW)
+    ledger.uploaded_lists.store("complaints", "device_id", integers([1]), "ann", NOW)
     best = campaign({"priority": {"rank": 1}})
     other(ledger, "best", integers([1, 2]), made=best)
     other(ledger, "often", integers([2, 3]))

@@ -105,7 +105,7 @@ def test_everybody_is_left_out_for_one_reason_or_held_out_or_in_one_segment(
     ledger, connection = shared_ledger, uuid4().hex
     warehouse = _warehouse(place, rows, first)
     for name, members in (("a", first), ("b", second)):
-        ledger.suppression_lists.store(name, "device_id", integers(members), "ann", NOW)
+        ledger.uploaded_lists.store(name, "device_id", integers(members), "ann", NOW)
         (place / f"{name}.csv").write_text("device_id\n" + "".join(f"{each}\n" for each in members))
     _launch(ledger, connection, launched)
     made = Campaign.model_validate(

@@ -45,16 +45,16 @@ def test_a_new_ledger_on_postgresql_has_partitions_for_a_week(ledger: Ledger) ->
 
 @pytest.mark.promise("lost/migrated")
 def test_migrating_again_changes_nothing(ledger: Ledger) -> None:
-    ledger.suppression_lists.store("staff", "device_id", integers([1, 2]), "ann", NOW)
+    ledger.uploaded_lists.store("staff", "device_id", integers([1, 2]), "ann", NOW)
     ledger.migrate()
-    assert ledger.suppression_lists.get("staff")[1] == integers([1, 2])
+    assert ledger.uploaded_lists.get("staff")[1] == integers([1, 2])
 
 
 def test_a_ledger_of_a_newer_version_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     with closing(Ledger(url)) as ledger:
         ledger.migrate()
-        ledger.suppression_lists.store("staff", "device_id", integers([1, 2]), "ann", NOW)
+        ledger.uploaded_lists.store("staff", "device_id", integers([1, 2]), "ann", NOW)
         with ledger._database.write() as db:
             db.execute(sa.text("UPDATE alembic_version SET version_num = '0999'"))
         newer = "made by a newer Sendoff .its tables have revision 0999; this version knows up to 0"
@@ -62,13 +62,13 @@ def test_a_ledger_of_a_newer_version_says_so(tmp_path: Path, caplog: pytest.LogC
             ledger.migrate()
     caplog.clear()
     with closing(Ledger(url)) as ledger:
-        assert ledger.suppression_lists.get("staff")[1] == integers([1, 2])
+        assert ledger.uploaded_lists.get("staff")[1] == integers([1, 2])
         [message] = caplog.messages
         assert re.search(newer, message)
         with ledger._database.write() as db:
-            db.execute(sa.text("ALTER TABLE suppression_lists RENAME TO other_lists"))
+            db.execute(sa.text("ALTER TABLE uploaded_lists RENAME TO other_lists"))
         with pytest.raises(UnusableLedgerError, match=newer):
-            ledger.suppression_lists.all()
+            ledger.uploaded_lists.all()
 
 
 @pytest.mark.parametrize("ask", [Ledger.ping, lambda ledger: ledger.launches.search("0")])

@@ -18,8 +18,9 @@ from sendoff.audience.segmentation import Segment
 from sendoff.figures import ANOMALIES, LaunchStats
 from sendoff.ledger import Ledger, NewLaunch
 from sendoff.ledger.launches import Launches
-from sendoff.ledger.schema import audience_groups, suppressed, suppression_list_chunks, verdicts
-from sendoff.ledger.stored_sets import LARGEST, SuppressionLists, batches, cut, joined
+from sendoff.ledger.schema import audience_groups, suppressed, uploaded_list_chunks, verdicts
+from sendoff.ledger.stored_sets import LARGEST, batches, cut, joined
+from sendoff.ledger.uploaded_lists import UploadedLists
 from sendoff.ledger.verdicts import Verdicts
 from sendoff.period import Period, launch_key
 from sendoff.states import Verdict
@@ -190,10 +191,10 @@ def test_what_is_stored_with_any_limit_reads_back_equal(
         assert ledger.verdicts.sets(key) == sets
 
     for found in people:
-        uploaded = SuppressionLists(ledger._database, ledger.erasures.in_set, largest_chunk=limit).store(
+        uploaded = UploadedLists(ledger._database, ledger.erasures.in_set, largest_chunk=limit).store(
             "staff", "user_id", found, "ann", NOW
         )
-        assert ledger.suppression_lists.get("staff") == (uploaded, found)
+        assert ledger.uploaded_lists.get("staff") == (uploaded, found)
         assert uploaded.size == len(found)
 
 
@@ -211,13 +212,13 @@ def test_a_set_that_replaces_a_larger_one_leaves_none_of_its_parts(ledger: Ledge
     key = freeze(ledger, strings(["ann"]))
     for people, parts in ((strings(LONG), range(60)), (few, range(1))):
         Verdicts(ledger._database, largest_chunk=1).store(figures(key), {"missing": people})
-        SuppressionLists(ledger._database, ledger.erasures.in_set, largest_chunk=1).store(
+        UploadedLists(ledger._database, ledger.erasures.in_set, largest_chunk=1).store(
             "staff", "user_id", people, "ann", NOW
         )
-        for table in (verdicts, suppression_list_chunks):
+        for table in (verdicts, uploaded_list_chunks):
             assert parts_of(ledger, table) == list(parts)
     assert ledger.verdicts.sets(key) == {"missing": few}
-    assert ledger.suppression_lists.get("staff")[1] == few
+    assert ledger.uploaded_lists.get("staff")[1] == few
 
 
 def test_the_verdicts_of_another_launch_stay(ledger: Ledger) -> None:
@@ -244,11 +245,11 @@ def test_processes_that_store_the_verdicts_of_one_launch_wait_for_each_other(led
 
 
 def test_a_list_that_is_deleted_leaves_no_part(ledger: Ledger) -> None:
-    SuppressionLists(ledger._database, ledger.erasures.in_set, largest_chunk=1).store(
+    UploadedLists(ledger._database, ledger.erasures.in_set, largest_chunk=1).store(
         "staff", "device_id", integers(range(1, 9)), "ann", NOW
     )
-    ledger.suppression_lists.delete("staff")
-    assert parts_of(ledger, suppression_list_chunks) == []
+    ledger.uploaded_lists.delete("staff")
+    assert parts_of(ledger, uploaded_list_chunks) == []
 
 
 # One identifier

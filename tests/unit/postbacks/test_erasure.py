@@ -65,7 +65,7 @@ HANDLED = {
     ("segments", "identifiers"),
     ("segments", "template_values"),
     ("suppressed", "identifiers"),
-    ("suppression_list_chunks", "identifiers"),
+    ("uploaded_list_chunks", "identifiers"),
     ("suppressions", "identifier"),
     ("verdicts", "identifiers"),
     ("withheld", "identifiers"),
@@ -91,8 +91,8 @@ TEXTS = {
     "receivers": {"name"},
     "segments": {"language", "variant", "time_zone", "fingerprint"},
     "suppressed": {"reason"},
-    "suppression_list_chunks": {"name"},
-    "suppression_lists": {"name", "identified_by", "uploaded_by"},
+    "uploaded_list_chunks": {"name"},
+    "uploaded_lists": {"name", "identified_by", "uploaded_by"},
     "suppressions": {"scope", "identified_by", "source", "reason", "author", "removed_by"},
 }
 """The columns of free text that name no recipient."""
@@ -149,7 +149,7 @@ def make_everything(ledger: Ledger, people: Identifiers) -> list[str]:
     early += [post_back("f" * 32, "delivery", members[2])]  # parked: the ledger has no such dispatch
     early += [unreadable(keys[0], f"broken {members[2]}")]
     store(ledger, *early)
-    ledger.suppression_lists.store("complained", name, people, "anna", NOW)
+    ledger.uploaded_lists.store("complained", name, people, "anna", NOW)
     ledger.suppressions.add(
         NewSuppression("topic:news", name, source="csv", author="anna"), [members[2], members[5]], NOW
     )
@@ -222,8 +222,8 @@ def test_nothing_names_an_erased_person(ledger: Ledger, kind: Kind) -> None:
     assert named_in(ledger, gone) == set()
     others = people - gone  # type: ignore[operator]
     assert ledger.launches.audience(KEY) == _of(people, list(people)[:36]) - gone  # type: ignore[operator]
-    assert ledger.suppression_lists.get("complained")[1] == others
-    assert ledger.suppression_lists.get("complained")[0].size == 36
+    assert ledger.uploaded_lists.get("complained")[1] == others
+    assert ledger.uploaded_lists.get("complained")[0].size == 36
     assert len(ledger.suppressions.of_person(column, list(people)[5])) == 1
 
 
@@ -342,8 +342,8 @@ def test_no_list_takes_an_erased_person_back(ledger: Ledger) -> None:
     assert ledger.suppressions.add(new, [1, 1_000_002], NOW) == 1
     planned = ledger.suppressions.planned(new, [1_000_002, 3], NOW)
     assert ledger.suppressions.replace(new, [1_000_002, 3], NOW, planned).added == 1
-    ledger.suppression_lists.store("staff", "device_id", integers([1, 1_000_002]), "ada", NOW)
-    assert list(ledger.suppression_lists.get("staff")[1]) == [1]
+    ledger.uploaded_lists.store("staff", "device_id", integers([1, 1_000_002]), "ada", NOW)
+    assert list(ledger.uploaded_lists.get("staff")[1]) == [1]
     assert named_in(ledger, integers([1_000_002])) == set()
 
 

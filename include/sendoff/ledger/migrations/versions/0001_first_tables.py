@@ -277,14 +277,14 @@ def upgrade() -> None:
         comment="one row per receiver process; each numbers its post-backs in commit order",
     )
     op.create_table(
-        "suppression_lists",
+        "uploaded_lists",
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("identified_by", sa.Text(), nullable=False),
         sa.Column("kind", sa.String(length=7), nullable=False, comment="integer or string"),
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("uploaded_by", sa.Text(), nullable=False),
         sa.Column("uploaded_at", sa.DateTime(timezone=True), nullable=False),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_suppression_lists")),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_uploaded_lists")),
         comment="recipients to leave out, uploaded for campaigns to name",
     )
     op.create_table(
@@ -482,18 +482,18 @@ def upgrade() -> None:
         comment="recipients in the query's result that the launch leaves out; only the holdout belongs to the audience",
     )
     op.create_table(
-        "suppression_list_chunks",
+        "uploaded_list_chunks",
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("chunk", sa.Integer(), server_default="0", autoincrement=False, nullable=False),
         sa.Column("size", sa.BigInteger(), nullable=False, comment="of this chunk"),
         sa.Column("identifiers", sa.LargeBinary(), nullable=False),
         sa.ForeignKeyConstraint(
             ["name"],
-            ["suppression_lists.name"],
-            name=op.f("fk_suppression_list_chunks_name"),
+            ["uploaded_lists.name"],
+            name=op.f("fk_uploaded_list_chunks_name"),
             ondelete="CASCADE",
         ),
-        sa.PrimaryKeyConstraint("name", "chunk", name=op.f("pk_suppression_list_chunks")),
+        sa.PrimaryKeyConstraint("name", "chunk", name=op.f("pk_uploaded_list_chunks")),
     )
     op.create_table(
         "timeline",
