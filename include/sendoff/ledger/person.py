@@ -129,7 +129,8 @@ class Persons:
         value = as_integer(identifier) if identified_by == "device_id" else identifier
         query = sa.select(post_backs).where(post_backs.c[identified_by] == value)
         with self._database.read() as db:
-            rows = db.execute(query.order_by(post_backs.c.received_at)).mappings()
+            order = post_backs.c.received_at, post_backs.c.receiver, post_backs.c.number
+            rows = db.execute(query.order_by(*order)).mappings()
             return [{name: _plain(each) for name, each in row.items()} for row in rows]
 
     def _lists(self, identified_by: str, kind: Kind, person: Identifiers) -> list[str]:
