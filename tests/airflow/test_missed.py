@@ -17,7 +17,7 @@ from airflow.utils.session import create_session
 from airflow.utils.types import DagRunType
 from fastapi.testclient import TestClient
 
-from sendoff.ledger import Ledger, NotLaunched
+from sendoff.ledger import Decision, Ledger, NotLaunched
 from sendoff.period import Period, launch_key
 from sendoff.states import Accepted
 
@@ -160,7 +160,8 @@ def test_the_list_begins_with_what_went_out_and_goes_out_today_in_the_readers_zo
     midnight = NOW.replace(hour=0, minute=0, second=0)
     past, coming = midnight + (NOW - midnight) / 2, NOW + (midnight + timedelta(days=1) - NOW) / 2
     made = NOW - timedelta(days=3)
-    freeze(ledger, "early_sale", made=made, sends=past, definition={"title": "Early sale"} | MESSAGE)
+    early = freeze(ledger, "early_sale", made=made, sends=past, definition={"title": "Early sale"} | MESSAGE)
+    send(ledger, early, *[Accepted(200, 1)] * 6, at=made)
     late = freeze(ledger, "late_sale", made=made, sends=coming, definition={"title": "Late sale"} | MESSAGE)
     send(ledger, late, *[Accepted(200, 1)] * 6, at=made)
     freeze(ledger, "other_sale", made=made, sends=NOW + timedelta(days=3))
@@ -176,7 +177,8 @@ def test_the_list_begins_with_what_went_out_and_goes_out_today_in_the_readers_zo
         return words_of(page.partition('id="today"')[2].partition("</section>")[0])
 
     in_utc = section("UTC")
-    assert re.search("Went out .* Early sale .* Goes out .* Late sale .* Runs ", in_utc), in_utc
+    assert re.search("Went out .* Early sale .* Runs .* Goes out .* Late sale ", in_utc), in_utc
+    assert "Times are in UTC ." in in_utc
     assert "other_sale" not in in_utc
     for zone in ("Pacific/Honolulu", "Pacific/Kiritimati"):
         shown, today = section(zone), datetime.now(ZoneInfo(zone)).date()
@@ -186,11 +188,59 @@ def test_the_list_begins_with_what_went_out_and_goes_out_today_in_the_readers_zo
     assert 'data-zone="UTC"' in wrong.text
 
 
+@pytest.mark.airflow_database
+def test_today_is_in_the_order_of_time_and_has_the_launches_that_wait_for_someone(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    ledger: Ledger,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    midnight = NOW.replace(hour=0, minute=0, second=0)
+    tomorrow = midnight + timedelta(days=1)
+    made, coming = NOW - timedelta(days=3), NOW + (tomorrow - NOW) / 2
+    past = midnight + (NOW - midnight) / 2
+    freeze(ledger, "late_sale", made=made, sends=coming, people=20, holdout=7)
+    period = Period(midnight - timedelta(days=1), midnight)
+    ledger.not_launched.store(
+        NotLaunched(NOBODY, "price_drop", "Price drop", period, 0, past, "no one is in it")
+    )
+    waiting = freeze(
+        ledger, "winter_sale", state="held", holdout=2, definition={"title": "Winter sale"} | MESSAGE
+    )
+    failing = freeze(ledger, "digest", made=made, day=3)
+    send(ledger, failing, Accepted(200, 1), at=made)
+    ledger.audit_log.decide(Decision(failing, "held", "sendoff", "3 requests were refused", NOW))
+    freeze(ledger, "next_sale", state="held", made=made, sends=tomorrow + timedelta(hours=9))
+    run = Run(server, tmp_path, "winter_sale", waiting)
+    text = vera.get("").text
+    flat = words_of(text.partition('id="today"')[2].partition("</section>")[0])
+    wanted = (
+        " not launched Price drop : no one is in it.",
+        "Once approved waiting for approval Winter sale winter_sale to 10 devices waits for an approval ",
+        " stuck Spring sale late_sale to 13 devices",
+    )
+    places = [flat.find(words) for words in wanted]
+    assert -1 not in places, flat
+    assert places == sorted(places), flat
+    decided = "Once released waiting for a decision Spring sale digest to 12 devices waits for a decision "
+    assert places[0] < flat.find(decided) < places[2], flat
+    assert "next_sale" not in flat
+    assert "until" not in flat
+    run.ask()
+    assert f'waits for an approval until <time datetime="{run.asks_until.isoformat()}">' in vera.get("").text
+    listed = words_of(text.partition('id="all"')[2])
+    assert " 13 devices " in listed
+    assert '<option value="price_drop">Price drop (price_drop)</option>' in text
+    assert "no one is in it" in words_of(vera.get("?campaign=price_drop").text)
+
+
 def test_the_list_says_went_out_for_the_past_and_goes_out_for_what_comes(
     vera: Person,  # noqa: F811
     ledger: Ledger,  # noqa: F811
 ) -> None:
-    freeze(ledger, "early_sale", made=NOW - timedelta(days=3), sends=NOW - timedelta(days=2))
+    early = freeze(ledger, "early_sale", made=NOW - timedelta(days=3), sends=NOW - timedelta(days=2))
+    assert "Was due" in words_of(vera.get("?words=early").text.partition("<tbody>")[2])
+    send(ledger, early, *[Accepted(200, 1)] * 6, at=NOW - timedelta(days=3))
     key = freeze(ledger, "late_sale", made=NOW - timedelta(days=3), sends=NOW + timedelta(days=2))
     rows = {
         name: words_of(vera.get(f"?words={name}").text.partition("<tbody>")[2]) for name in ("early", "late")

@@ -44,10 +44,13 @@ class NotLaunchedLog:
         with self._database.write() as db:
             db.execute(self._database.insert_or_replace(not_launched), values | bounds)
 
-    def campaigns(self) -> list[str]:
-        """Return the campaigns with a launch that was not made."""
+    def campaigns(self) -> dict[str, str]:
+        """Return the newest title of each campaign with a launch that was not made, by name."""
+        columns = (not_launched.c.campaign, not_launched.c.title)
+        query = sa.select(*columns).where(_IS_CURRENT).group_by(*columns)
         with self._database.read() as db:
-            return list(db.scalars(sa.select(not_launched.c.campaign).where(_IS_CURRENT).distinct()))
+            rows = db.execute(query.order_by(sa.func.max(not_launched.c.checked_at)))
+            return {row.campaign: row.title for row in rows}
 
     def newest(self, campaigns: Collection[str] | None = None, *, limit: int = 25) -> list[NotLaunched]:
         """Return the launches that were not made, newest first. ``campaigns``: only of these."""

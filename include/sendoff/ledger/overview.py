@@ -29,6 +29,7 @@ from sendoff.ledger.schema import (
     not_launched,
     reports,
     segments,
+    suppressed,
 )
 from sendoff.states import DecisionKind, DispatchState, LaunchState, Verdict
 
@@ -85,6 +86,7 @@ class ListedLaunch:
     """A launch in a list. ``reached`` and ``opened`` come from its newest report."""
 
     launch: Launch
+    recipients: int | None  # without the control group; None: the service chooses them
     sends_at: datetime | None  # when it went out or will go out, if that is known
     reached: int | None  # at least
     opened: int | None
@@ -315,6 +317,13 @@ _goes_out_at = sa.case(
     else_=_FIRST_ATTEMPT,
 )
 """When a launch goes out: a time in the request to the service, or else when its first request was begun."""
+_HELD_OUT = (
+    sa.select(sa.func.coalesce(sa.func.sum(suppressed.c.size), 0))
+    .where(suppressed.c.launch_key == launches.c.launch_key, suppressed.c.reason == "holdout")
+    .correlate(launches)
+    .scalar_subquery()
+)
+_RECIPIENTS = sa.case((audiences.c.is_chosen_by_service, None), else_=audiences.c.size - _HELD_OUT)
 _REACHED = sa.case(
     (reports.c.as_of.is_not(None), _verdict(Verdict.ENGAGED) + _verdict(Verdict.DELIVERED)), else_=None
 )
@@ -327,7 +336,10 @@ _OF_ALL = sa.select(launches.c.launch_key).select_from(
     _REPORTED.join(audiences, audiences.c.launch_key == launches.c.launch_key)
 )
 _LISTED = LAUNCH.outerjoin(reports, reports.c.launch_key == launches.c.launch_key).add_columns(
-    _goes_out_at.label("goes_out_at"), _REACHED.label("reached"), _OPENED.label("opened")
+    _RECIPIENTS.label("recipients"),
+    _goes_out_at.label("goes_out_at"),
+    _REACHED.label("reached"),
+    _OPENED.label("opened"),
 )
 _FACTS = (
     sa.select(
@@ -378,7 +390,7 @@ ORDERS: Mapping[str, sa.ColumnElement[Any]] = {
     "campaign": launches.c.campaign,
     "sends": _goes_out_at,
     "period": launches.c.period_end,
-    "recipients": sa.case((audiences.c.is_chosen_by_service, None), else_=audiences.c.size),
+    "recipients": _RECIPIENTS,
     "reached": _REACHED,
     "opened": _OPENED,
     "requests": sa.select(sa.func.count()).where(_OF_LAUNCH).correlate(launches).scalar_subquery(),
@@ -405,4 +417,5 @@ def _not_made(selection: Selection) -> list[sa.ColumnElement[bool]]:
 
 
 def _listed(row: sa.Row[Any]) -> ListedLaunch:
-    return ListedLaunch(launch_of(row), row.goes_out_at, row.reached, row.opened)
+    recipients = None if row.recipients is None else int(row.recipients)
+    return ListedLaunch(launch_of(row), recipients, row.goes_out_at, row.reached, row.opened)

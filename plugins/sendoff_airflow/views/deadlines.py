@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
 from sendoff.campaign import Campaign, Now, Once, OwnRequest, Variation
@@ -18,6 +18,17 @@ def rejects_itself_at(launch: Launch) -> datetime | None:
         return None
     questions = airflow_db.open_questions([launch.campaign], launch.launch_key)
     return min((each.expires_at for each in questions if each.expires_at), default=None)
+
+
+def deadlines_of(launches: Collection[Launch]) -> Mapping[str, datetime]:
+    """Return when each launch is rejected if no one answers, by key. Others are left out."""
+    held = {launch.launch_key: launch.campaign for launch in launches if launch.state == LaunchState.HELD}
+    questions = airflow_db.open_questions(set(held.values())) if held else []
+    return {
+        each.launch_key: each.expires_at
+        for each in questions
+        if each.expires_at and held.get(each.launch_key) == each.campaign
+    }
 
 
 def goes_out(launch: Launch, variations: Iterable[Variation]) -> SendTimes | None:

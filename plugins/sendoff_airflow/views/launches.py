@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any
@@ -14,8 +14,10 @@ from starlette.responses import HTMLResponse
 
 from sendoff.launch import Standing
 from sendoff.ledger import Launch, Ledger, ListedLaunch, NotLaunched, Selection
-from sendoff.states import LaunchState, Stage
+from sendoff.states import DispatchState, LaunchState, Stage
 from sendoff_airflow.views import airflow_db
+from sendoff_airflow.views.airflow_db import Schedule
+from sendoff_airflow.views.deadlines import deadlines_of
 from sendoff_airflow.views.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
 from sendoff_airflow.views.holds import standings_of, stuck_launches, unanswered, visible_pauses
 from sendoff_airflow.views.permissions import ViewerDep
@@ -30,8 +32,9 @@ LAUNCHES_PER_PAGE = 25
 COLUMNS = ("campaign", "sends", "period", "state", "recipients", "reached", "opened", "requests")
 """The columns of the list, by which it can be sorted."""
 _FIRST_ASCENDING = ("campaign", "state")
-_MOST_TODAY = 25
-_WAITS = (Stage.STUCK, Stage.PAUSED, Stage.WAITING_FOR_APPROVAL, Stage.WAITING_FOR_DECISION)
+_MOST_TODAY = 25  # of each kind
+WAITS = (Stage.STUCK, Stage.PAUSED, Stage.WAITING_FOR_APPROVAL, Stage.WAITING_FOR_DECISION)
+"""The states that a launch leaves only if someone does something."""
 
 
 class Filter(BaseModel):
@@ -113,8 +116,18 @@ class Row:
     def when(self) -> str:
         """The words before the time: whether it went out, goes out by itself, or waits for someone."""
         if self.goes_out_at is not None and self.goes_out_at <= datetime.now(UTC):
-            return "Went out"
-        return "Due" if self.standing.stage in _WAITS else "Goes out"
+            return "Was due" if self.is_unsent else "Went out"
+        return "Due" if self.standing.stage in WAITS else "Goes out"
+
+    @property
+    def is_unsent(self) -> bool:
+        """Whether no request of it was begun."""
+        return self.standing.requests.keys() <= {DispatchState.PLANNED, DispatchState.SUPPRESSED}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is held and goes on as soon as someone approves or releases it."""
+        return self.launch.state == LaunchState.HELD and (self.goes_out_at is None or not self.is_unsent)
 
 
 @router.get("/")
@@ -136,15 +149,16 @@ def list_launches(
     selection = asked.selection(visible, zone)
     paged, shown = _page_of(ledger, asked, selection)
     titles, schedules = titles_of(ledger, visible), airflow_db.schedules_of(visible)
+    day = _today(ledger, visible, schedules, zone) if asked.is_whole else None
     return page(
         request,
         "launches.html",
         rows=shown,
         paged=paged,
         campaigns=titles,
-        day=_today(ledger, visible, zone) if asked.is_whole else None,
+        day=day,
+        deadlines=deadlines_of([each.launch for each in day or () if isinstance(each, Row)]),
         idle=idle_campaigns(ledger, schedules, titles),
-        runs=runs_today(schedules, zone),
         asked=asked,
         sort_links=asked.sort_links(),
         stages=list(Stage),
@@ -157,15 +171,42 @@ def list_launches(
     )
 
 
-def _today(ledger: Ledger, visible: frozenset[str], zone: ZoneInfo) -> Sequence[Row | NotLaunched]:
-    """Return the launches that went out or go out today, and those that were not made today, earliest first."""
+def _today(
+    ledger: Ledger, visible: frozenset[str], schedules: Mapping[str, Schedule], zone: ZoneInfo
+) -> Sequence[Row | NotLaunched | Schedule]:
+    """Return what happens today, earliest first: launches that went out, go out or may go out, others, and runs.
+
+    The others are launches that were not made. A launch may go out if it waits for a person and not for a later day.
+    """
     begin, end = day_in(zone)
-    selection = Selection(visible, since=begin, until=end)
-    rows = rows_of(
-        ledger, ledger.overview.page(selection, order="sends", is_ascending=True, limit=_MOST_TODAY)
+    listed = ledger.overview.page(
+        Selection(visible, since=begin, until=end), order="sends", is_ascending=True, limit=_MOST_TODAY
     )
+    known = {each.launch.launch_key for each in listed}
+    held = ledger.launches.page(visible, states=[LaunchState.HELD], limit=_MOST_TODAY)
+    keys = [launch.launch_key for launch in held if launch.launch_key not in known]
+    if keys:
+        listed += [
+            each
+            for each in ledger.overview.page(Selection(visible, keys), limit=len(keys))
+            if each.sends_at is None or each.sends_at < end
+        ]
     refused = ledger.not_launched.newest(visible, limit=_MOST_TODAY)
-    return [*rows, *(each for each in reversed(refused) if begin <= each.checked_at < end)]
+    found: list[Row | NotLaunched | Schedule] = [
+        *rows_of(ledger, listed),
+        *(each for each in refused if begin <= each.checked_at < end),
+        *runs_today(schedules, zone),
+    ]
+    return sorted(found, key=_moment_of)
+
+
+def _moment_of(each: Row | NotLaunched | Schedule) -> datetime:
+    """Return the time of something that happens today. What may happen at any time counts as now."""
+    if isinstance(each, Row):
+        moment = None if each.is_open else each.goes_out_at
+    else:
+        moment = each.checked_at if isinstance(each, NotLaunched) else each.next_run_at
+    return moment or datetime.now(UTC)
 
 
 def _page_of(
@@ -210,8 +251,10 @@ def _listed(ledger: Ledger, selection: Selection, keys: Sequence[str]) -> Sequen
 
 
 def titles_of(ledger: Ledger, campaigns: Collection[str]) -> dict[str, str]:
-    """Return the titles of campaigns with launches, by name and sorted by title."""
-    titles = {name: each.launch.title for name, each in ledger.overview.newest(campaigns).items()}
+    """Return the titles of campaigns with launches, made or not, by name and sorted by title."""
+    refused = ledger.not_launched.campaigns()
+    titles = {name: title for name, title in refused.items() if name in campaigns}
+    titles |= {name: each.launch.title for name, each in ledger.overview.newest(campaigns).items()}
     return dict(sorted(titles.items(), key=lambda item: (item[1].casefold(), item[0])))
 
 

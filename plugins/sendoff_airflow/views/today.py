@@ -41,14 +41,13 @@ def idle_campaigns(
 
 
 def runs_today(schedules: Mapping[str, Schedule], zone: ZoneInfo) -> Sequence[Schedule]:
-    """Return the schedules whose next run starts today, the earliest first."""
+    """Return the schedules whose next run starts today."""
     _, end = day_in(zone)
-    due = {
-        each.dag_id: each.next_run_at
+    return [
+        each
         for each in schedules.values()
         if each.will_run and not each.is_overdue and each.next_run_at and each.next_run_at < end
-    }
-    return [schedules[name] for name in sorted(due, key=lambda name: due[name])]
+    ]
 
 
 def day_in(zone: ZoneInfo) -> tuple[datetime, datetime]:

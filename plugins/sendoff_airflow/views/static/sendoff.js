@@ -62,7 +62,7 @@ function showTimes(place) {
     time.textContent = days || moments.map(words).join(' to ');
     time.title = `${moments.map(full).join(' to ')} (${name})`;
   }
-  for (const each of place.querySelectorAll('#zone')) each.textContent = name;
+  for (const each of place.querySelectorAll('.zone')) each.textContent = name;
 }
 
 showTimes(document);
