@@ -83,6 +83,7 @@ def _existing_launch(ledger: Ledger, launch: Launch) -> ExistingLaunch:
         requests_made=requests - states.get(DispatchState.PLANNED, 0),
         accepted=states.get(DispatchState.ACCEPTED, 0),
         last_at=ledger.dispatch_queries.newest_outcome(key),
+        sends_at=launch.sends_at,
     )
 
 

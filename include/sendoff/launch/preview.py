@@ -41,6 +41,7 @@ class ExistingLaunch:
     requests_made: int  # with any outcome
     accepted: int
     last_at: datetime | None  # when the newest outcome was recorded; None before the first request
+    sends_at: datetime | None  # when the service has sent it at the latest; None: repeatedly
 
     @property
     def is_made(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from sendoff.figures import share
-from sendoff.report.model import Block, Code, Document, Link, Section, Words, inlines
+from sendoff.report.model import Block, Code, Document, Inline, Link, Moment, Section, Words, inlines
 from sendoff.report.tokens import tokens
 from sendoff.report.whole_file import whole_file
 from sendoff.states import Verdict
@@ -82,12 +83,16 @@ def _words(words: Words) -> Markup:
     return Markup().join(map(_inline, inlines(words)))
 
 
-def _inline(part: str | Code | Link) -> Markup:
+def _inline(part: Inline) -> Markup:
     match part:
         case Code():
             return Markup("<code>{}</code>").format(part.text)
         case Link():
             return Markup('<a href="{}">{}</a>').format(part.url, part.text)
+        case Moment():
+            return Markup('<time datetime="{}">{}</time>').format(
+                part.at.astimezone(UTC).isoformat(), part.text
+            )
         case _:
             return escape(part)
 

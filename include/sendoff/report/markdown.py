@@ -13,8 +13,10 @@ from sendoff.report.model import (
     Document,
     Facts,
     Groups,
+    Inline,
     Link,
     Listing,
+    Moment,
     Ranges,
     Sentence,
     Sum,
@@ -76,12 +78,14 @@ def _words(words: Words) -> str:
     return "".join(_inline(each) for each in inlines(words))
 
 
-def _inline(part: str | Code | Link) -> str:
+def _inline(part: Inline) -> str:
     match part:
         case Code():
             return _code(part.text) if part.text else ""
         case Link():
             return f"[{_escaped(part.text)}]({part.url})"
+        case Moment():
+            return _escaped(part.text)
         case _:
             return _escaped(part)
 

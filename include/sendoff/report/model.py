@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from sendoff.figures import LaunchStats, share
 from sendoff.states import PostBackKind, Verdict
@@ -29,7 +29,19 @@ class Link:
     url: str
 
 
-Inline = str | Code | Link
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A time. A page may show it in the time zone of its reader."""
+
+    at: datetime
+
+    @property
+    def text(self) -> str:
+        """The time in UTC."""
+        return f"{self.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+Inline = str | Code | Link | Moment
 Words = Inline | tuple[Inline, ...]
 """The text of a sentence, an item, or a cell of a table."""
 

@@ -20,10 +20,12 @@ from sendoff.report.model import (
     Facts,
     Line,
     Listing,
+    Moment,
     Section,
     Sentence,
     Sum,
     Table,
+    Words,
 )
 from sendoff.report.wording import spoken_reason
 
@@ -81,16 +83,13 @@ def _summary(preview: Preview, answer_by: datetime | None) -> Iterator[Block]:
 
 
 def _existing_launch(preview: Preview, launch: ExistingLaunch) -> Iterator[Block]:
-    people = (
-        f" to {counted(launch.people, *noun_of(preview.identified_by))}" if launch.people is not None else ""
-    )
     if launch.last_at and launch.accepted == launch.requests:
-        yield Sentence(f"ALREADY SENT{people} at {_utc(launch.last_at)}.", is_alarm=True)
+        yield Sentence(_handed_over(preview, launch, launch.last_at), is_alarm=True)
     else:
         sent = f"{launch.requests_made:,} of {launch.requests:,} requests were made"
-        accepted = f"and {launch.accepted:,} were accepted"
-        begun = "" if preview.launch_key else f"ALREADY LAUNCHED at {_utc(launch.created_at)}: "
-        yield Sentence(f"{begun}{sent}, {accepted}.", is_alarm=True)
+        words = f"{sent}, and {launch.accepted:,} were accepted."
+        begun = () if preview.launch_key else ("ALREADY LAUNCHED, ", Moment(launch.created_at), ": ")
+        yield Sentence((*begun, words), is_alarm=True)
     if preview.launch_key is None:
         rest = "sends nothing more" if launch.is_finished else "continues it"
         yield Sentence(
@@ -98,6 +97,19 @@ def _existing_launch(preview: Preview, launch: ExistingLaunch) -> Iterator[Block
             f"A run for the period {rest}. To send the period again, give the run a resend number and a reason. "
             "The figures below are what the query returns now."
         )
+
+
+def _handed_over(preview: Preview, launch: ExistingLaunch, at: datetime) -> Words:
+    """Return when the service got a launch and when it sends it."""
+    people = "" if launch.people is None else f" to {counted(launch.people, *noun_of(preview.identified_by))}"
+    if launch.sends_at is not None and launch.sends_at <= at:
+        return f"ALREADY SENT{people}, ", Moment(at), "."
+    handed = ("Handed to the service ", Moment(at), ". ")
+    if launch.sends_at is None:
+        return *handed, f"Goes out{people} {preview.send_times.words}."
+    verb = "Goes out" if launch.sends_at > datetime.now(UTC) else "Went out"
+    latest = "" if preview.send_times.first_at == preview.send_times.last_at else " at the latest"
+    return *handed, f"{verb}{people} ", Moment(launch.sends_at), f"{latest}."
 
 
 def _sections(preview: Preview, *, is_question: bool) -> Iterator[tuple[str, str, Iterable[Block]]]:
@@ -203,9 +215,9 @@ def _when(preview: Preview) -> Iterator[Block]:
     send_times = preview.send_times
     yield Sentence(f"{send_times.words[0].upper()}{send_times.words[1:]}.")
     if send_times.first_at and send_times.last_at and send_times.first_at != send_times.last_at:
-        yield Sentence(f"From {_utc(send_times.first_at)} to {_utc(send_times.last_at)}.")
+        yield Sentence(("From ", Moment(send_times.first_at), " to ", Moment(send_times.last_at), "."))
     elif send_times.first_at:
-        yield Sentence(f"That is {_utc(send_times.first_at)}.")
+        yield Sentence(("That is ", Moment(send_times.first_at), "."))
 
 
 def _cost(preview: Preview) -> Iterator[Block]:
@@ -261,7 +273,3 @@ def _shown(parts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Code]]:
     for name, words in parts:
         for number, line in enumerate(words.splitlines() or [""]):
             yield ("" if number else name), Code(line)
-
-
-def _utc(at: datetime) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

@@ -33,7 +33,7 @@ from sendoff.launch.send_times import describe_schedule
 from sendoff.ledger import Ledger
 from sendoff.ledger.schema import metadata
 from sendoff.period import Period
-from sendoff.report import as_markdown, as_terminal, describe_preview
+from sendoff.report import as_html, as_markdown, as_terminal, describe_preview
 from sendoff.states import Accepted
 
 from ...factories import PERIOD, make_launch
@@ -221,7 +221,7 @@ def test_a_preview_of_a_period_that_was_sent_says_so_and_when(ledger: Ledger, wa
     seen = look(folder(), warehouse, ledger)
     text = " ".join(printed(seen).split())
     assert not seen.would_send
-    assert "ALREADY SENT to 5 devices at 2026-03-02 09:00 UTC." in text
+    assert "ALREADY SENT to 5 devices, 2026-03-02 09:00 UTC." in text
     assert f"The ledger holds launch {made.launch_key} (released) for this period. A run for" in text
     assert "sends nothing more" in text
     assert "would be sent" not in text
@@ -234,7 +234,7 @@ def test_a_preview_of_a_period_that_is_half_sent_says_that_a_run_continues_it(
     made = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, now=NOW)
     send_all(ledger, made.launch_key, most=1)
     text = " ".join(printed(look(folder(), warehouse, ledger)).split())
-    assert "ALREADY LAUNCHED at 2026-03-02 09:00 UTC: 1 of 3 requests were made, and 1 were accepted." in text
+    assert "ALREADY LAUNCHED, 2026-03-02 09:00 UTC: 1 of 3 requests were made, and 1 were accepted." in text
     assert "A run for the period continues it." in text
     assert preview_launch(ledger, made.launch_key).would_send
 
@@ -246,6 +246,34 @@ def test_a_frozen_launch_that_was_sent_would_not_be_sent_again(ledger: Ledger, w
     seen = preview_launch(ledger, made.launch_key)
     assert not seen.would_send
     assert "ALREADY SENT to 5 devices" in printed(seen)
+
+
+@pytest.mark.parametrize(
+    ("send", "words"),
+    [
+        ({"date": "2026-03-02"}, "Went out to 5 devices 2026-03-02 18:30 UTC."),
+        ({"date": "2099-03-02"}, "Goes out to 5 devices 2099-03-02 18:30 UTC."),
+        (
+            {"date": "2099-03-02", "time_zone": "user"},
+            "Goes out to 5 devices 2099-03-03 06:30 UTC at the latest.",
+        ),
+        (
+            {"kind": "recurring", "start": "2026-03-02", "end": "never"},
+            "Goes out to 5 devices repeatedly: every day at 18:30, from 2026-03-02 until someone stops it, in UTC.",
+        ),
+    ],
+)
+def test_a_launch_that_the_service_sends_later_is_not_called_sent(
+    ledger: Ledger, warehouse: str, send: dict[str, str], words: str
+) -> None:
+    sends = folder(send={"kind": "once", "time": "18:30", "time_zone": "UTC"} | send)
+    made = prepare_launch(ledger, sends, period=PERIOD, warehouses=lambda _: warehouse, now=NOW)
+    send_all(ledger, made.launch_key)
+    document = describe_preview(preview_launch(ledger, made.launch_key))
+    text = " ".join(as_markdown(document).replace("\\", "").split())
+    assert f"Handed to the service 2026-03-02 09:00 UTC. {words}" in text
+    assert "ALREADY SENT" not in text
+    assert '<time datetime="2026-03-02T09:00:00+00:00">2026-03-02 09:00 UTC</time>' in as_html(document)
 
 
 def test_another_period_of_a_campaign_that_was_sent_would_be_sent(ledger: Ledger, warehouse: str) -> None:
