@@ -778,11 +778,16 @@ def test_a_persons_history_names_them_nowhere(
     assert "the launch was stopped" in answer.text
     held_out = vera.post("person", {"identifier": str(FIRST_DEVICE + 1), "campaign": "spring_sale"})
     assert "Left out: control group." in held_out.text
-    assert answer.text.count("of-interest") == answer.text.count("<p>Got it") + answer.text.count("<p>Sent, ")
+    assert answer.text.count("of-interest") == answer.text.count("<p>Got it") > 0
+    assert answer.text.count('class="sent"') == answer.text.count("<p>Sent, ") > 0
     assert "of-interest" not in held_out.text
-    unknown = vera.post("person", {"identifier": "4", "campaign": "spring_sale"}).text
-    assert "No launch had this identifier." in unknown
-    assert "<li" not in unknown
+    for campaign, words in (
+        ("spring_sale", "This identifier was in no launch of Spring sale, so it got nothing from it."),
+        ("", "No launch is known to have had this identifier."),  # one chose its recipients in the service
+    ):
+        unknown = vera.post("person", {"identifier": "4", "campaign": campaign}).text
+        assert words in unknown
+        assert ("Is it typed correctly?" in unknown) is ("<li" not in unknown) is bool(campaign)
     for identifier in ("nobody", "9" * 400, "-1", "0"):
         assert vera.post("person", {"identifier": identifier}).status_code == 200
     assert vera.post("person", {"identifier": ""}).status_code == 422
@@ -791,6 +796,31 @@ def test_a_persons_history_names_them_nowhere(
     for text in (answer.text, held_out.text, caplog.text, written.out, written.err):
         assert device not in text
     assert 'method="post"' in vera.get("person").text  # so that it is in no URL, even without the script
+
+
+def test_a_persons_history_says_when_what_is_not_sent_yet_goes_out(vera: Person, ledger: Ledger) -> None:
+    def answer(campaign: str) -> str:
+        text = vera.post("person", {"identifier": str(FIRST_DEVICE + 1), "campaign": campaign}).text
+        return re.sub(r"\s+", " ", text)
+
+    tomorrow = str((NOW + timedelta(days=1)).date())
+    evening = {"kind": "once", "time": "18:30", "time_zone": "UTC", "date": tomorrow}
+    sends = datetime.fromisoformat(f"{tomorrow}T18:30Z")
+    later = freeze(ledger, "evening", definition={**PUSH, "send": evening}, sends=sends)
+    assert "Not sent yet: the launch is stuck." in answer("evening")
+    send(ledger, later, *[Accepted(200, 1)] * 6)
+    shown = answer("evening")
+    assert f'The service has the message and sends it <time datetime="{sends.isoformat()}">' in shown
+    assert "Sent, " not in shown
+    assert 'class="sent"' not in shown
+    wave = {"gates": {"rollout": {"shares": [50]}}}
+    freeze(ledger, "waves", definition={**PUSH, **wave}, made=datetime.now(UTC))
+    waiting = answer("waves")
+    assert "Not sent yet: its turn comes later." in waiting
+    assert "The launch goes on" not in waiting
+    with sa.create_engine(ledger.name).begin() as db:
+        db.execute(sa.update(dispatches).values(wave=2).where(dispatches.c.launch_key != later))
+    assert re.search(r"its turn comes later\. The launch goes on <time", answer("waves")), answer("waves")
 
 
 def test_every_time_on_a_page_is_an_element_that_a_script_can_show_in_another_zone(
@@ -1113,6 +1143,19 @@ def test_the_list_shows_the_states_that_people_understand(vera: Person, ledger: 
     assert titles(vera.get("?state=stuck").text) == ["left_alone"]
     assert set(titles(vera.get("?state=sending&state=stopped").text)) == {"welcome_back"}
     assert len(titles(vera.get("?state=nonsense&sort=nonsense&since=nonsense").text)) == 7
+
+
+def test_what_it_sends_names_the_time_at_which_the_service_sends_it(vera: Person, ledger: Ledger) -> None:
+    sends = NOW + timedelta(days=1)
+    key = freeze(ledger, "evening", sends=sends)
+    send(ledger, key, *[Accepted(200, 1)] * 6)
+    text = vera.get(f"launches/{key}/preview").text
+    assert re.search(
+        rf'Handed to the service <time datetime="{re.escape(NOW.isoformat())}">[^<]+</time>\. '
+        rf'Goes out to 12 devices <time datetime="{re.escape(sends.isoformat())}">',
+        text,
+    ), text
+    assert "ALREADY SENT" not in text
 
 
 def test_the_list_is_searched_and_sorted(vera: Person, ledger: Ledger) -> None:
@@ -1819,6 +1862,9 @@ def test_the_list_of_campaigns_shows_what_comes_next_and_the_last_result(
 ) -> None:
     keys = fill(ledger)
     freeze(ledger, "spring_sale", people=10, day=1)  # newer, and without a report
+    later = freeze(ledger, "evening", sends=NOW + timedelta(days=1))
+    send(ledger, later, *[Accepted(200, 1)] * 6)
+    reconcile_launch(ledger, later)
     Run(server, tmp_path, "comes_next", NOBODY)
     with create_session() as session:
         session.query(DagModel).filter_by(dag_id="comes_next").update({"is_paused": False})
@@ -1827,10 +1873,19 @@ def test_the_list_of_campaigns_shows_what_comes_next_and_the_last_result(
     [sale] = [words for words in flat if "spring_sale" in words]
     for words in (
         "Spring sale spring_sale Android push, iOS push, web push",
+        ": not sent yet",
         "reached at least 59.3 %, opened 19.8 %",
-        "no DAG",
+        "stuck",
     ):
         assert words in sale
+    assert "no DAG" not in sale
+    for name, state in (("big_news", "waiting for approval"), ("daily_digest", "waiting for a decision")):
+        [words] = [words for words in flat if name in words]
+        assert words.endswith(state), words
+        assert ("not sent yet" in words) is (name == "big_news")
+    [later] = [words for words in flat if "evening" in words]
+    assert re.search(r": not sent yet, goes out .* UTC", later), later
+    assert "reached" not in later
     assert f"launches/{keys['reported']}" in flat[sale]
     assert [words for words in flat if "welcome_back" in words and "No report yet" in words]
     assert any("comes_next" in words and "Android push was due" in words for words in flat)

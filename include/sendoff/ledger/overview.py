@@ -184,7 +184,10 @@ class Overview:
         return [listed[key] for key in found]
 
     def newest(self, campaigns: Collection[str], *, is_reported: bool = False) -> dict[str, ListedLaunch]:
-        """Return the newest launch of each campaign, by name. ``is_reported``: the newest one with a report."""
+        """Return the newest launch of each campaign, by name.
+
+        ``is_reported``: the newest one that was sent, at least in part, and has a report.
+        """
         place = sa.func.row_number().over(
             partition_by=launches.c.campaign, order_by=(launches.c.created_at.desc(), launches.c.launch_key)
         )
@@ -192,7 +195,7 @@ class Overview:
             launches.c.campaign.in_(campaigns)
         )
         if is_reported:
-            ranked = ranked.join(reports, reports.c.launch_key == launches.c.launch_key)
+            ranked = ranked.join(reports, reports.c.launch_key == launches.c.launch_key).where(_IS_SENT)
         found = ranked.subquery()
         first = sa.select(found.c.launch_key).where(found.c.place == 1)
         with self._database.read() as db:

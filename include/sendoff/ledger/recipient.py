@@ -74,9 +74,18 @@ class RecipientStatus:
     @property
     def is_sent(self) -> bool:
         """Whether the service accepted the request, or a report proves that it was sent."""
-        return self.dispatch == DispatchState.ACCEPTED or (
-            self.verdict is not None and self.verdict.is_observed
-        )
+        return self.dispatch == DispatchState.ACCEPTED or self.is_received
+
+    @property
+    def is_received(self) -> bool:
+        """Whether a report proves that it was received."""
+        return self.verdict is not None and self.verdict.is_observed
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the launch may send and its request was not begun."""
+        is_planned = self.segment is not None and self.dispatch in (None, DispatchState.PLANNED)
+        return is_planned and self.verdict is None and self.launch_state == LaunchState.RELEASED
 
     @property
     def sentence(self) -> str:

@@ -14,7 +14,7 @@ from sendoff.states import LaunchState
 from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.airflow_db import Schedule
 from sendoff_airflow.views.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
-from sendoff_airflow.views.launches import refresh_of, rows_of, with_not_launched
+from sendoff_airflow.views.launches import WAITS, Row, refresh_of, rows_of, with_not_launched
 from sendoff_airflow.views.messages import email_page
 from sendoff_airflow.views.missed import Missed, missed_of, paused_since
 from sendoff_airflow.views.permissions import ViewerDep, not_there
@@ -34,8 +34,8 @@ class _Row:
 
     name: str
     schedule: Schedule | None
-    newest: ListedLaunch | None
-    reported: ListedLaunch | None  # the newest launch with a report
+    newest: Row | None
+    reported: ListedLaunch | None  # the newest launch that was sent and has a report
     idle: Idle | None  # if it does not run as scheduled
 
     @property
@@ -55,8 +55,18 @@ class _Row:
         return [channel.label for channel in known[0].channels_used()] if known else []
 
     @property
+    def result(self) -> ListedLaunch | None:
+        """The launch whose result is the last one."""
+        if self.newest and self.newest.is_still_to_go_out and self.reported:
+            is_newest = self.reported.launch.launch_key == self.newest.launch.launch_key
+            return None if is_newest else self.reported
+        return self.reported
+
+    @property
     def state(self) -> str:
-        """Whether it runs by itself."""
+        """What its newest launch waits for, or else whether the campaign runs by itself."""
+        if self.newest is not None and self.newest.standing.stage in WAITS:
+            return self.newest.standing.stage
         if self.schedule is None:
             return "no DAG"
         if self.schedule.problem is not None:
@@ -71,7 +81,10 @@ def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HT
     """Show the campaigns that have launches or a DAG: when each runs next, and its last result."""
     names = viewer.visible([*ledger.launches.campaigns(), *airflow_db.campaigns_with_a_dag()])
     schedules = airflow_db.schedules_of(names)
-    newest, reported = ledger.overview.newest(names), ledger.overview.newest(names, is_reported=True)
+    reported = ledger.overview.newest(names, is_reported=True)
+    newest = {
+        row.launch.campaign: row for row in rows_of(ledger, list(ledger.overview.newest(names).values()))
+    }
     idle = {each.name: each for each in idle_campaigns(ledger, schedules, {})}
     rows = [
         _Row(name, schedules.get(name), newest.get(name), reported.get(name), idle.get(name))

@@ -125,6 +125,12 @@ class Row:
         return self.standing.requests.keys() <= {DispatchState.PLANNED, DispatchState.SUPPRESSED}
 
     @property
+    def is_still_to_go_out(self) -> bool:
+        """Whether no one got it so far: no request was begun, or the service sends it later."""
+        is_later = self.goes_out_at is not None and self.goes_out_at > datetime.now(UTC)
+        return self.is_unsent or (is_later and not self.listed.reached)
+
+    @property
     def is_open(self) -> bool:
         """Whether it is held and goes on as soon as someone approves or releases it."""
         return self.launch.state == LaunchState.HELD and (self.goes_out_at is None or not self.is_unsent)

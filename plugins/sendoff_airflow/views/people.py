@@ -7,15 +7,20 @@ not repeat it.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import HTMLResponse
 
+from sendoff.campaign import Campaign, Once, Variation
 from sendoff.errors import AudienceError
-from sendoff.ledger import Launch, Ledger, RecipientStatus
+from sendoff.launch import Standing
+from sendoff.ledger import Launch, Ledger, RecipientStatus, Selection
+from sendoff.states import Stage
 from sendoff_airflow.views.dependencies import ExpensiveDep, LedgerDep
+from sendoff_airflow.views.holds import standings_of
 from sendoff_airflow.views.launches import titles_of
 from sendoff_airflow.views.permissions import ViewerDep
 from sendoff_airflow.views.request_models import PersonQuery, body_of
@@ -32,6 +37,7 @@ MAX_SECONDS = 8.0
 class _Found:
     launch: Launch
     status: RecipientStatus | None  # None: the launch uses another kind of identifier
+    standing: Standing | None = None  # of a launch that may still send to the person
 
     @property
     def sentence(self) -> str:
@@ -40,6 +46,29 @@ class _Found:
                 f"not checked: this launch identifies people by {self.launch.identified_by.replace('_', ' ')}"
             )
         return self.status.sentence
+
+    @property
+    def is_received(self) -> bool:
+        return self.status is not None and self.status.is_received
+
+    @property
+    def goes_on_at(self) -> datetime | None:
+        """When the launch goes on, if the person's turn comes later and that time is known."""
+        return self.standing.until if self.standing else None
+
+    @property
+    def sent_later_at(self) -> datetime | None:
+        """When the service, which has the message already, sends it at the latest; None if it is sent."""
+        if self.status is None or not self.status.is_sent or self.status.is_received:
+            return None
+        own = Variation(time_zone=self.status.time_zone)
+        send = Campaign.frozen(self.launch.definition).variation(own, self.launch.period.end).send
+        at = send.sends_at() if isinstance(send, Once) else self.launch.sends_at
+        return at if at is not None and at > datetime.now(UTC) else None
+
+    @property
+    def is_stuck(self) -> bool:
+        return self.standing is not None and self.standing.stage is Stage.STUCK
 
     @property
     def is_named(self) -> bool:
@@ -77,17 +106,26 @@ def show_history(
             break
         rows.append(_of_launch(ledger, launch, query.identifier))
     looked_at = query.offset + len(rows)
+    rows = _with_standings(ledger, rows)
     is_named = any(row.is_named for row in rows)
     return page(
         request,
         "history.html",
         rows=rows if is_named else [row for row in rows if row.is_open],
         is_named=is_named,
+        campaign=titles_of(ledger, chosen).get(query.campaign),
         first=query.offset + 1,
         last=looked_at,
         total=total,
         offset=looked_at if looked_at < total else None,
     )
+
+
+def _with_standings(ledger: Ledger, rows: list[_Found]) -> list[_Found]:
+    """Add the states of the launches that may still send to the person."""
+    waiting = [row.launch for row in rows if row.status and row.status.is_waiting]
+    found = standings_of(ledger, Selection.of(waiting)) if waiting else {}
+    return [replace(row, standing=found.get(row.launch.launch_key)) for row in rows]
 
 
 def _of_launch(ledger: Ledger, launch: Launch, identifier: str) -> _Found:
