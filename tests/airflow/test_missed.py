@@ -216,13 +216,13 @@ def test_today_is_in_the_order_of_time_and_has_the_launches_that_wait_for_someon
     flat = words_of(text.partition('id="today"')[2].partition("</section>")[0])
     wanted = (
         " not launched Price drop : no one is in it.",
-        "Once approved waiting for approval Winter sale winter_sale to 10 devices waits for an approval ",
+        "Once approved waiting for approval Winter sale winter_sale to 10 devices , waits for an approval ",
         " stuck Spring sale late_sale to 13 devices",
     )
     places = [flat.find(words) for words in wanted]
     assert -1 not in places, flat
     assert places == sorted(places), flat
-    decided = "Once released waiting for a decision Spring sale digest to 12 devices waits for a decision "
+    decided = "Once released waiting for a decision Spring sale digest to 12 devices , waits for a decision "
     assert places[0] < flat.find(decided) < places[2], flat
     assert "next_sale" not in flat
     assert "until" not in flat
