@@ -357,23 +357,23 @@ def test_a_launch_is_released_by_keyboard_alone(visit: Any, airflow: Airflow) ->
         window = visit(f"sendoff/launches/{key}")
         window.keyboard.press("Tab")
         assert window.evaluate("document.activeElement.textContent") == "Skip to the content"
-        window.locator("summary", has_text="Release").focus()
+        window.locator("summary", has_text="Approve").focus()
         window.keyboard.press("Enter")
-        window.get_by_text("The launch is sent").wait_for()
+        window.get_by_text("This cannot be taken back.").wait_for()
         window.locator("[name=reason]:focus").wait_for()
         window.keyboard.type("not yet")
         window.keyboard.press("Escape")
-        assert window.evaluate("document.activeElement.textContent").startswith("Release")
+        assert window.evaluate("document.activeElement.textContent").startswith("Approve")
         assert window.locator("details.act[open]").count() == 0
         window.keyboard.press("Enter")
         window.locator("[name=reason]:focus").wait_for()
         assert window.evaluate("document.activeElement.value") == ""
         window.keyboard.type("the numbers are right")
         window.keyboard.press("Tab")
-        assert window.evaluate("document.activeElement.textContent") == "Release"
+        assert window.evaluate("document.activeElement.textContent") == "Approve"
         assert window.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
         window.keyboard.press("Enter")
-        window.get_by_text("Released: the launch may now be sent.").wait_for()
+        window.get_by_text("Approved: the launch may now be sent.").wait_for()
         window.locator("#said:focus").wait_for()
         window.locator("h1 .badge", has_text="sending").wait_for()
         decision = ledger.audit_log.of_launch(key)[-1]
@@ -391,9 +391,9 @@ def test_what_somebody_else_was_faster_with_is_said(visit: Any, airflow: Airflow
         key = freeze(ledger, "spring_sale", state="held", day=10)
         window = visit(f"sendoff/launches/{key}")
         reject(ledger, key, "ann", "no")
-        window.locator("summary", has_text="Release").click()
+        window.locator("summary", has_text="Approve").click()
         window.get_by_label("Why?").first.fill("yes")
-        window.get_by_role("button", name="Release").click()
+        window.get_by_role("button", name="Approve").click()
         window.get_by_role("alert").get_by_text("the launch is now rejected").wait_for()
         window.locator("h1 .badge", has_text="rejected").wait_for()
 
@@ -473,7 +473,7 @@ def test_a_doubt_is_resent_and_the_task_that_sends_is_cleared(visit: Any, airflo
         card.get_by_role("button", name="Resend").click()
         window.get_by_text("1 request planned again.").wait_for()
         assert ledger.dispatch_queries.states(key) == {"in_doubt": 1, "planned": 2}
-        window.get_by_text("Cleared the task dispatch in Airflow").wait_for()
+        window.get_by_text("continues: its remaining 2 requests go out").wait_for()
         task = airflow.api("GET", f"dags/spring_sale/dagRuns/{run}/taskInstances/dispatch/0")
         assert task["state"] is None
 
@@ -489,7 +489,11 @@ def test_a_stuck_launch_is_continued_step_by_step(visit: Any, airflow: Airflow) 
         try:
             window.reload()
             window.get_by_role("button", name="Continue").click()
-            window.get_by_text("Cleared the task dispatch in Airflow").wait_for()
+            window.get_by_text(
+                "continues: its 3 requests go out as soon as Airflow has a free worker."
+            ).wait_for()
+            link = window.locator("#said").get_by_role("link", name="Spring sale")
+            assert link.evaluate("each => each.href") == f"{airflow.url}/sendoff/launches/{key}"
             window.locator("h1 .badge", has_text="sending").wait_for()
         finally:
             airflow.api("PATCH", "dags/spring_sale", {"is_paused": True})

@@ -216,6 +216,11 @@ def forms(text: str) -> list[str]:
     return re.findall(r"<form[^>]*data-act", text)
 
 
+def words(text: str) -> str:
+    """Return the words of a page or an answer as a reader sees them."""
+    return re.sub(r"\s+([.,:])", r"\1", re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", "", text))))
+
+
 def of_button(text: str) -> tuple[str, str, Any]:
     """Return a button's request to Airflow: method, path and body."""
     found = re.search(
@@ -518,6 +523,72 @@ def test_the_card_of_a_held_launch_shows_the_number_the_messages_and_who_is_left
     assert "<b>Send it to the people chosen by the service?</b>" in vera.get("waiting").text
 
 
+def test_a_launch_that_waits_for_approval_is_approved_and_says_what_that_does(
+    olga: Person, ledger: Ledger
+) -> None:
+    android = {**PUSH, "channels": {"android_push": {}}}
+    key = freeze(ledger, "for_android", people=12, holdout=2, state="held", definition=android)
+    for path in ("waiting", f"launches/{key}"):
+        text = olga.get(path).text
+        assert re.search(r'<summary class="go">Approve…</summary>', text), path
+        assert "Release" not in text, path
+        said = (
+            "goes to 10 devices at once. The campaign's channels reach 2 of them. This cannot be taken back."
+        )
+        assert f"Spring sale {said}" in words(text), path
+        assert "failures held it" not in text, path
+    assert "Send it to 10 devices? The campaign's channels reach 2 of them." in words(
+        olga.get("waiting").text
+    )
+    everyone = freeze(ledger, "for_everyone", people=12, state="held")
+    text = words(olga.get(f"launches/{everyone}").text)
+    assert "Spring sale goes to 12 devices at once. This cannot be taken back." in text
+    answer = olga.post(f"launches/{everyone}/release", {**WHY, "since": ledger.audit_log.newest(everyone)})
+    assert "Approved: the launch may now be sent." in answer.text
+
+
+def test_a_launch_that_failures_held_is_released(olga: Person, ledger: Ledger) -> None:
+    key = freeze(ledger, "big_news", people=6, definition={**PUSH, "channels": {"android_push": {}}})
+    send(ledger, key, Accepted(200, 1))
+    ledger.audit_log.decide(Decision(key, "held", "sendoff", "3 requests were refused", NOW))
+    assert "channels reach" not in olga.get("waiting").text  # the number would be of all requests
+    text = olga.get(f"launches/{key}").text
+    assert re.search(r'<summary class="go">Release…</summary>', text)
+    assert "Approve" not in text
+    assert "Spring sale: the other 2 requests go out at once. This cannot be taken back." in words(text)
+    assert "If failures held it, their count starts again at zero." in text
+    answer = olga.post(f"launches/{key}/release", {**WHY, "since": ledger.audit_log.newest(key)})
+    assert "Released: the launch may now be sent." in answer.text
+
+
+def closed_window() -> tuple[dict[str, Any], str]:
+    """Return a campaign whose send window is closed now, and when it opens, as a page writes it."""
+    hour = 20 if NOW.hour < 12 else 1
+    opens_at = NOW.replace(hour=hour, minute=0, second=0) + timedelta(days=NOW.hour >= 12)
+    window = {"earliest": f"{hour:02}:00", "latest": f"{hour + 1:02}:00", "time_zone": "UTC"}
+    return {**PUSH, "title": "Night owls", "gates": {"window": window}}, FILTERS["moment"](opens_at)
+
+
+def test_a_launch_that_waits_for_its_window_says_when_it_goes_out(olga: Person, ledger: Ledger) -> None:
+    definition, opens_at = closed_window()
+    key = freeze(ledger, "night_owls", people=6, definition=definition)
+    reconcile_launch(ledger, key)
+    text = olga.get(f"launches/{key}").text
+    assert re.search(f"Goes out {opens_at}, in ", words(text.partition("<section")[0]))
+    assert "Nothing has been sent yet." in text
+    assert "Report as of" not in text
+    send(ledger, key, Accepted(200, 1))
+    reconcile_launch(ledger, key)
+    text = olga.get(f"launches/{key}").text
+    assert re.search(f"The next part goes out {opens_at}, in ", words(text))
+    assert "Report as of" in text
+    held = freeze(ledger, "night_owls", day=2, people=6, definition=definition, state="held")
+    for path in ("waiting", f"launches/{held}"):
+        said = words(olga.get(path).text)
+        assert f"When approved, it goes out {opens_at}, in " in said, path
+        assert re.search(f"goes to 6 devices {opens_at}, in [^.]+. Until then, you can stop it.", said), path
+
+
 def test_what_was_not_launched_is_a_row_of_the_list_with_its_reason(
     vera: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -614,6 +685,8 @@ def test_someone_with_the_role_approves_with_one_click_and_others_see_who_may(
     other = as_("otto", "OP")
     for path in (f"launches/{key}", "waiting"):
         assert f"launches/{key}/approve" in olga.get(path).text, path
+        said = words(olga.get(path).text)
+        assert "Spring sale goes to 12 devices at once. This cannot be taken back." in said, path
         text = other.get(path).text
         assert "Someone with the role crm_lead must approve it: olga or ruth." in text, path
         assert f"launches/{key}/approve" not in text, path
@@ -942,6 +1015,7 @@ def test_variants_that_cannot_be_compared_say_why(vera: Person, ledger: Ledger, 
     }
     variations = [Variation(variant=name) for name in ("a", "b")]
     key = freeze(ledger, "spring_sale", people=8, definition=definition, variations=variations)
+    send(ledger, key, Accepted(200, 1))
     reconcile_launch(ledger, key)
     text = vera.get(f"launches/{key}").text
     compared = text.partition('<h2 id="compared">')[2].partition("</section>")[0]
@@ -991,7 +1065,7 @@ def test_a_running_launch_shows_what_came_so_far(vera: Person, ledger: Ledger) -
     ("state", "send", "said"),
     [
         ("released", {"date": 1}, r"Goes out <time [^>]+>[^<]+</time>, in \d.* in Europe/Dublin\)"),
-        ("held", {"date": 1}, r"When released, it goes out <time"),
+        ("held", {"date": 1}, r"When approved, it goes out <time"),
         ("stopped", {"date": 1}, None),
         ("released", {"date": -2}, None),
         ("released", {"time_zone": "user", "date": 2}, r"in \d[^<]*, to <time .* own time zone"),
@@ -1015,7 +1089,10 @@ def test_a_launch_says_when_it_goes_out(
     defaults = {"kind": "once", "time": "18:30", "time_zone": "Europe/Dublin"}
     definition = {**PUSH, "send": defaults | send | days} if send else PUSH
     key = freeze(ledger, "evening", definition=definition, state=state)
-    text = re.sub(r"\s+", " ", vera.get(f"launches/{key}").text)
+    text = re.sub(
+        r'<div class="alarm danger">.*?</div>', "", vera.get(f"launches/{key}").text, flags=re.DOTALL
+    )
+    text = re.sub(r"\s+", " ", text)
     assert ("oes out" in text) is bool(said)
     assert said is None or re.search(said, text)
 
@@ -1608,7 +1685,8 @@ def test_a_launch_and_its_run_lead_to_each_other(
     [doubt] = ledger.doubts.open(key)
     asked = {**WHY, "requests": [f"{doubt.dispatch_key}:1"]}
     answer = olga.post(f"launches/{key}/doubts/resend", asked)
-    assert "Cleared the task dispatch in Airflow" in answer.text
+    assert "continues: its 1 request goes out as soon as Airflow has a free worker." in words(answer.text)
+    assert "Airflow runs the task dispatch again" in words(answer.text)
     found = airflow_db.run_of(key, "leads")
     assert found is not None
     assert not found.tasks["dispatch"]["failed"]
@@ -1693,7 +1771,9 @@ def test_a_release_clears_the_task_that_failed(
     run = Run(server, tmp_path, name, key)
     run.end(failed, "failed")
     text = olga.post(f"launches/{key}/release", {**WHY, "since": ledger.audit_log.newest(key)}).text
-    assert f"Cleared the task {failed} in Airflow" in text
+    assert "Approved: the launch may now be sent." in text
+    assert "Spring sale continues: its 6 requests go out as soon as Airflow has a free worker." in words(text)
+    assert f"Airflow runs the task {failed} again" in text
     found = airflow_db.run_of(key, name)
     assert found is not None
     assert found.state == "queued"
@@ -1715,12 +1795,80 @@ def test_a_launch_whose_run_ended_is_stuck_until_someone_continues_it(
         assert "1 launch stuck" in person.get("").text
         for path in ("waiting", f"launches/{key}"):
             text = person.get(path).text
-            assert "3 requests not made, and nothing works on them" in text, path
+            said = words(text)
+            assert "Stuck: this launch stopped before it was sent. No one has got it yet." in said, path
+            assert "It then goes out at once, to 6 devices. No one gets it twice." in said, path
+            assert ("Press Continue to start it again." in said) is may, path
             assert (f"launches/{key}/continue" in text) is may, path
         assert titles(person.get("?state=stuck").text) == [name]
-    assert f"Cleared the task {failed} in Airflow" in olga.post(f"launches/{key}/continue").text
-    assert "nothing works on" not in olga.get(f"launches/{key}").text
+    text = olga.post(f"launches/{key}/continue").text
+    assert "Spring sale continues: its 3 requests go out as soon as Airflow has a free worker." in words(text)
+    assert f'<a href="../../launches/{key}">Spring sale</a>' in text
+    assert f"Airflow runs the task {failed} again" in text
+    assert "Stuck:" not in olga.get(f"launches/{key}").text
     assert "Nothing is waiting" in olga.get("waiting").text
+
+
+@pytest.mark.airflow_database
+def test_a_stuck_launch_says_what_has_happened_and_what_continuing_it_does(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    definition, opens_at = closed_window()
+    key = freeze(ledger, "owls", people=6, definition=definition)
+    run = Run(server, tmp_path, "owls", key)
+    run.end("dispatch", "failed")
+    for path in ("waiting", f"launches/{key}"):
+        said = words(olga.get(path).text)
+        assert re.search(
+            f"It then goes out {opens_at}, in [^.]+, to 6 devices. No one gets it twice.", said
+        ), path
+    said = words(olga.post(f"launches/{key}/continue").text)
+    assert f"Night owls continues. It goes out {opens_at}." in said
+    assert "worker" not in said
+    send(ledger, key, Accepted(200, 1))
+    run.end("dispatch", "failed")
+    said = words(olga.get("waiting").text)
+    assert "Stuck: this launch stopped part way. 4 devices have not got it yet." in said
+    assert re.search(f"The rest then goes out {opens_at}, in [^.]+. No one gets it twice.", said)
+    said = words(olga.post(f"launches/{key}/continue").text)
+    assert f"Night owls continues. Its remaining 2 requests go out {opens_at}." in said
+
+
+@pytest.mark.airflow_database
+def test_a_stuck_launch_says_what_is_not_known_and_what_is_too_late(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    yesterday = {
+        "kind": "once",
+        "date": f"{NOW - timedelta(days=2):%Y-%m-%d}",
+        "time": "12:00",
+        "time_zone": "UTC",
+    }
+    key = freeze(ledger, "late", people=6, definition={**PUSH, "send": yesterday})
+    Run(server, tmp_path, "late", key).end("dispatch", "failed")
+    assert "It is too late to send it, so the launch then ends." in words(olga.get(f"launches/{key}").text)
+    assert "It is too late to send Spring sale, so it is stopped." in words(
+        olga.post(f"launches/{key}/continue").text
+    )
+    hour_ago = NOW - timedelta(hours=1)
+    for on_doubt, last in (("hold", "Someone then decides whether it is"), ("resend", "It is then")):
+        rest, whole = (
+            freeze(
+                ledger, f"cut_{on_doubt}", day=day, people=people, definition={**PUSH, "on_doubt": on_doubt}
+            )
+            for day, people in ((1, 4), (2, 2))
+        )
+        for key in (rest, whole):
+            ledger.dispatches.claim(key, worker="w", now=hour_ago, lease=timedelta(seconds=-1))
+        unknown = "It is not known whether 2 devices of 1 interrupted request got it."
+        said = words(olga.get(f"launches/{rest}").text)
+        assert f"Stuck: this launch stopped part way. 2 devices have not got it yet. {unknown}" in said
+        assert "The rest then goes out at once." in said
+        assert ("No one gets it twice." in said) is (on_doubt == "hold")
+        said = words(olga.get(f"launches/{whole}").text)
+        assert f"Stuck: this launch stopped part way. {unknown}" in said
+        assert f"{last} sent to them again." in said
+        assert "No one gets it twice." not in said
 
 
 @pytest.mark.airflow_database
@@ -1738,7 +1886,7 @@ def test_a_launch_of_a_task_group_is_released_and_continued_like_any_other(
     assert run.asks() == ("scheduled", [("olga", ["Approve"])])
     run.end("approve", "failed")
     assert f"launches/{key}/continue" in olga.get("waiting").text
-    assert "Cleared the task lapsed.approve in Airflow" in olga.post(f"launches/{key}/continue").text
+    assert "Airflow runs the task lapsed.approve again" in olga.post(f"launches/{key}/continue").text
     assert "Nothing is waiting" not in olga.get("waiting").text  # the other launch is not of this group
     assert airflow_db.runs_of({other: "another.lapsed"}) == {}
     assert airflow_db.runs_of({key: "another.lapsed"}) == {}

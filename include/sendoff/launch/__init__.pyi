@@ -4,9 +4,10 @@ from .later import HeldByService, held_by_service
 from .own_request import NewRequest, prepare_request
 from .plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from .preview import ExistingLaunch, Preview, Zone
+from .reachability import reached_recipients
 from .rendering import Rendering, renderings
 from .send_times import SendTimes, closed_until, describe_schedule, send_times_of
-from .stages import ANSWERED_AFTER, Standing, standing_of, standings
+from .stages import ANSWERED_AFTER, Outlook, Standing, outlook_of, standing_of, standings
 from .suppression_list import (
     MOST_REMOVED,
     NamedRecipients,
@@ -28,6 +29,7 @@ __all__ = [
     "LaunchOptions",
     "NamedRecipients",
     "NewRequest",
+    "Outlook",
     "Plan",
     "Preview",
     "Rendering",
@@ -41,11 +43,13 @@ __all__ = [
     "end_of",
     "held_by_service",
     "lateness",
+    "outlook_of",
     "plan_launch",
     "prepare_launch",
     "prepare_request",
     "preview_campaign",
     "preview_launch",
+    "reached_recipients",
     "recipients_in_csv",
     "recipients_of",
     "renderings",

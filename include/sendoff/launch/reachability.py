@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sendoff.audience import Segment
 from sendoff.audience.identifiers import Identifiers, union
-from sendoff.campaign import Campaign, Channel
+from sendoff.campaign import Campaign, Channel, OwnRequest
 from sendoff.figures import share
+from sendoff.ledger import Launch, Ledger
 
 _PUSHES = {Channel.ANDROID_PUSH: "android", Channel.IOS_PUSH: "ios"}
 _BROWSERS = ("chrome", "firefox", "opera", "safari")
@@ -36,21 +37,45 @@ def unreachable(campaign: Campaign, platforms: Mapping[str, Identifiers]) -> Ite
 
     Platforms that the service's document does not name count as reachable.
     """
-    reached = platforms_pushed_to(campaign)
-    if reached is None or not platforms:
+    lost = _out_of_reach(campaign, platforms)
+    if not lost:
         return
-    idle = sorted(name for name in platforms if name in _KNOWN and name not in reached)
+    everybody = union(lost.kind, platforms.values())
+    counts = {name: len(platforms[name] & lost) for name in sorted(platforms)}
+    where = ", ".join(f"{name} ({count:,})" for name, count in counts.items() if count)
+    yield (
+        f"The campaign's channels cannot reach {len(lost):,} people, {share(len(lost), len(everybody))} of those with "
+        f"a platform: {where}."
+    )
+
+
+def reached_recipients(ledger: Ledger, launch: Launch) -> int | None:
+    """Return how many recipients of a launch its channels may reach. None if they may reach all, as far as is known.
+
+    This reads all identifiers of the launch.
+    """
+    campaign = Campaign.frozen(launch.definition)
+    if isinstance(campaign, OwnRequest) or platforms_pushed_to(campaign) is None:
+        return None
+    lost = _out_of_reach(campaign, ledger.launches.groups(launch.launch_key, "platform"))
+    if not lost:
+        return None
+    recipients = lost_recipients = 0
+    for _, members in ledger.dispatch_queries.segments(launch.launch_key):
+        recipients += len(members)
+        lost_recipients += len(members & lost)
+    return recipients - lost_recipients if lost_recipients else None
+
+
+def _out_of_reach(campaign: Campaign, platforms: Mapping[str, Identifiers]) -> Identifiers | None:
+    """Return the recipients that the campaign's channels cannot reach, or None if that is not known."""
+    pushed_to = platforms_pushed_to(campaign)
+    if pushed_to is None or not platforms:
+        return None
     kind = next(iter(platforms.values())).kind
-    everybody = union(kind, platforms.values())
+    idle = [name for name in platforms if name in _KNOWN - pushed_to]
     reachable = union(kind, (members for name, members in platforms.items() if name not in idle))
-    counts = {name: len(platforms[name] - reachable) for name in idle}
-    lost = len(everybody - reachable)
-    if lost:
-        where = ", ".join(f"{name} ({count:,})" for name, count in counts.items() if count)
-        yield (
-            f"The campaign's channels cannot reach {lost:,} people, {share(lost, len(everybody))} of those with a "
-            f"platform: {where}."
-        )
+    return union(kind, (platforms[name] for name in idle)) - reachable
 
 
 def platforms_pushed_to(campaign: Campaign) -> frozenset[str] | None:

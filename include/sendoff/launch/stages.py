@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from sendoff.campaign import Campaign, Rollout
+from sendoff.launch.gates import lateness
 from sendoff.launch.send_times import closed_until
 from sendoff.ledger import ALL, Launch, LaunchFacts, Ledger, Selection, scope_of
 from sendoff.states import DispatchState, LaunchState, Stage
@@ -120,6 +121,32 @@ def _continues_at(
         return None
     until_next_wave = acted_at + (campaign.gates.rollout or Rollout()).wait.timedelta()
     return until_next_wave if until_next_wave > now else None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """When a launch sends its planned requests if it is released. ``until``: None if it sends them at once."""
+
+    until: datetime | None
+    is_too_late: bool  # then it is stopped instead
+
+
+def outlook_of(ledger: Ledger, launch: Launch, now: datetime | None = None) -> Outlook:
+    """Return when a launch sends its planned requests. The wait for the next wave starts again after a release."""
+    moment, key = now or datetime.now(UTC), launch.launch_key
+    parts = ledger.overview.planned_parts([key]).get(key, [])
+    acted_at = None if launch.state == LaunchState.HELD else ledger.overview.acted_at([key]).get(key)
+    until = _continues_at(launch, parts, acted_at, moment)
+    return Outlook(until, is_too_late=_is_too_late(launch, {part.time_zone for part in parts}, moment))
+
+
+def _is_too_late(launch: Launch, zones: Collection[str | None], now: datetime) -> bool:
+    campaign = _frozen(launch.definition)
+    most = campaign.gates.lateness
+    if most is not None and not lateness(most, launch.due_at, now).is_open:
+        return True
+    shut = closed_until(campaign, zones, launch.period.end, now)
+    return bool(zones) and all(shut.get(zone, now) is None for zone in zones)
 
 
 @lru_cache(maxsize=256)

@@ -156,6 +156,17 @@ class DispatchQueries:
         with self._database.read() as db:
             return {row.state: row.size for row in db.execute(query)}
 
+    def recipients(self, launch_key: str) -> dict[str, int]:
+        """Count the recipients of the dispatches of a launch by state: 0 if the service chooses them."""
+        query = (
+            sa.select(dispatches.c.state, sa.func.sum(segments.c.size))
+            .join(segments, OF_SEGMENT)
+            .where(dispatches.c.launch_key == launch_key)
+            .group_by(dispatches.c.state)
+        )
+        with self._database.read() as db:
+            return {state: int(size) for state, size in db.execute(query)}
+
     def progress(self, launch_key: str) -> list[Progress]:
         """Count the dispatches of a launch by wave, time zone, and state; empty combinations are left out."""
         columns = (dispatches.c.wave, dispatches.c.time_zone, dispatches.c.state)

@@ -21,7 +21,7 @@ from sendoff.ledger import Decision, Launch, Ledger
 from sendoff.states import DecisionKind, LaunchState
 from sendoff_airflow.views.continuing import NextStep, approve_in_airflow, continue_run
 from sendoff_airflow.views.dependencies import LedgerDep, visible_launch
-from sendoff_airflow.views.holds import asked_at
+from sendoff_airflow.views.holds import asked_at, newest_of
 from sendoff_airflow.views.permissions import Viewer, ViewerDep, check_own_request
 from sendoff_airflow.views.request_models import DecisionIn, PauseIn, ResolutionIn, body_of
 from sendoff_airflow.views.templates import page
@@ -59,7 +59,7 @@ def continue_launch(request: Request, viewer: ViewerDep, ledger: LedgerDep, laun
         raise HTTPException(
             status.HTTP_409_CONFLICT, "Nothing was changed: the launch is held. Release or reject it."
         )
-    following = continue_run(viewer, launch)
+    following = continue_run(viewer, ledger, launch)
     return page(request, "done.html", sentences=[], following=following, campaign=launch.campaign)
 
 
@@ -94,6 +94,7 @@ def decide_launch(
 ) -> HTMLResponse:
     """Release, reject, pause, resume or stop a launch."""
     launch = _launch_to_steer(ledger, viewer, launch_key)
+    is_approval = newest_of(ledger.audit_log.of_launch(launch_key), DecisionKind.HELD) is None
     if act in _ACTIONS:
         _ACTIONS[act](ledger, launch.launch_key, viewer.name, body.reason)
     else:
@@ -101,13 +102,16 @@ def decide_launch(
             _check_answered(ledger, launch)
         _decide_held(ledger, launch, act, viewer.name, body)
     following, later = None, []
+    done = _DONE[act]
+    if act == "release" and is_approval:
+        done = "Approved: the launch may now be sent."
     if state := _DECIDED.get(act):
-        following = continue_run(viewer, replace(launch, state=state))
+        following = continue_run(viewer, ledger, replace(launch, state=state))
         later = held_by_service(ledger, launch) if act != "release" else []
     return page(
         request,
         "done.html",
-        sentences=[_DONE_BUT[act] if later else _DONE[act]],
+        sentences=[_DONE_BUT[act] if later else done],
         following=following,
         campaign=launch.campaign,
         later=later,
@@ -164,7 +168,7 @@ def resolve_doubts(
     following = None
     if how == "resend":
         waits = _WAITING.get(launch.state)
-        following = NextStep(waits) if waits else continue_run(viewer, launch)
+        following = NextStep(waits) if waits else continue_run(viewer, ledger, launch)
     return page(request, "done.html", sentences=sentences, following=following, campaign=launch.campaign)
 
 

@@ -21,29 +21,35 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.utils.session import create_session
 from fastapi import HTTPException, status
 
-from sendoff.ledger import Launch
+from sendoff.ledger import Launch, Ledger
 from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.holds import ENDED, visible_run, way_to_settle
 from sendoff_airflow.views.permissions import Viewer
+from sendoff_airflow.views.unsent import Unsent, unsent_of
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """What happens next in Airflow, or what a person must do there, in words; and the launch's run."""
+    """What happens next in Airflow, or what a person must do there, in words; and the launch's run.
+
+    ``task``: the task of the run that runs again, if it was cleared. ``unsent``: what it sends.
+    """
 
     words: str
     run: airflow_db.Run | None = None
+    task: str | None = None
+    unsent: Unsent | None = None
 
 
-def continue_run(viewer: Viewer, launch: Launch) -> NextStep:
+def continue_run(viewer: Viewer, ledger: Ledger, launch: Launch) -> NextStep:
     """Continue the run of a launch that someone decided about. Return what happens next.
 
     This runs after the decision was committed, so an error in Airflow must not replace the answer.
     """
     try:
-        step = _continue_run(viewer, launch)
+        step = _continue_run(viewer, ledger, launch)
     except Exception:
         _log.exception("The run of launch %s could not be continued in Airflow", launch.launch_key)
         return NextStep(
@@ -51,7 +57,9 @@ def continue_run(viewer: Viewer, launch: Launch) -> NextStep:
             "log of Airflow's API server has the reason."
         )
     if step.run is not None and step.run.is_paused and launch.state not in ENDED:
-        return replace(step, words=f"{step.words} But its DAG is paused in Airflow: unpause it there first.")
+        return replace(
+            step, words=f"{step.words} But its DAG is paused in Airflow: unpause it there first.".strip()
+        )
     return step
 
 
@@ -65,7 +73,7 @@ def approve_in_airflow(viewer: Viewer, launch: Launch, question: airflow_db.Ques
     return NextStep(words, run)
 
 
-def _continue_run(viewer: Viewer, launch: Launch) -> NextStep:
+def _continue_run(viewer: Viewer, ledger: Ledger, launch: Launch) -> NextStep:
     run = visible_run(viewer, launch)
     if questions := airflow_db.open_questions([launch.campaign], launch.launch_key):
         settled = [_settle(viewer, launch, question) for question in questions]
@@ -86,7 +94,7 @@ def _continue_run(viewer: Viewer, launch: Launch) -> NextStep:
     if task is None or not viewer.may_clear(run.dag_id):
         return NextStep(f"To send it, the task {task or airflow_db.DISPATCH} of its run must run again.", run)
     _clear(viewer, run.dag_id, run.run_id, task)
-    return NextStep(f"Cleared the task {task} in Airflow: it runs again as soon as a worker is free.", run)
+    return NextStep("", run, task, unsent_of(ledger, launch))
 
 
 def _settle(viewer: Viewer, launch: Launch, question: airflow_db.Question) -> bool:

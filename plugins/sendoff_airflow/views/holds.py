@@ -11,6 +11,7 @@ from sendoff.ledger import ALL, Decision, GlobalPause, Launch, Ledger, Selection
 from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
 from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.permissions import Viewer
+from sendoff_airflow.views.unsent import Unsent, unsent_of
 
 ENDED = (LaunchState.REJECTED, LaunchState.STOPPED)
 
@@ -41,18 +42,17 @@ class Stuck:
     """
 
     launch: Launch
-    unsent: int  # requests
+    unsent: Unsent
     run: airflow_db.Run | None
     step: Literal["unpause", "continue", "ask", "command"]
 
 
-def stuck_at(viewer: Viewer, launch: Launch, standing: Standing) -> Stuck | None:
+def stuck_at(viewer: Viewer, ledger: Ledger, launch: Launch, standing: Standing) -> Stuck | None:
     """Return why a launch is stuck and what to do, or None if it is not stuck."""
     if standing.stage is not Stage.STUCK:
         return None
     run = visible_run(viewer, launch)
-    unsent = sum(standing.requests.get(state, 0) for state in _UNSENT)
-    return Stuck(launch, unsent, run, _next_step(viewer, launch, run))
+    return Stuck(launch, unsent_of(ledger, launch), run, _next_step(viewer, launch, run))
 
 
 def _next_step(

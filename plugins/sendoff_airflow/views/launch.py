@@ -40,6 +40,7 @@ from sendoff_airflow.views.reader import ZoneDep
 from sendoff_airflow.views.request_models import Name, Number, Paged
 from sendoff_airflow.views.results import downloads, outcomes_of, results_of
 from sendoff_airflow.views.templates import page
+from sendoff_airflow.views.unsent import reached_of, unsent_of
 
 router = APIRouter(default_response_class=HTMLResponse)
 
@@ -73,6 +74,8 @@ def show_launch(
     states = standing.requests
     left_out = {} if launch.is_chosen_by_service else ledger.launches.suppressed_sizes(launch.launch_key)
     parts = ledger.dispatch_queries.segment_sizes(launch.launch_key)
+    variations = [part.variation for part in parts]
+    is_begun = states.keys() != {DispatchState.PLANNED}
     chosen = _FILTERS.get(state, _NOT_ACCEPTED)
     total = sum(states.get(name, 0) for name in chosen)
     paged = Paged(number, REQUESTS_PER_PAGE, total, {"state": state})
@@ -86,11 +89,14 @@ def show_launch(
         may_steer=viewer.may_steer(launch.campaign),
         acts=acts_on(launch, role := awaited_role(launch, decisions), states),
         later=held_by_service(ledger, launch),
-        stuck=stuck_at(viewer, launch, standing),
+        stuck=stuck_at(viewer, ledger, launch, standing),
         role=role,
         asked=asked_at(viewer, launch) if role else None,
         rejects_itself_at=rejects_itself_at(launch),
-        goes_out=goes_out(launch, [part.variation for part in parts]),
+        goes_out=goes_out(launch, variations),
+        unsent=unsent_of(ledger, launch, variations) if launch.state == LaunchState.HELD else None,
+        reached=reached_of(ledger, launch) if launch.state == LaunchState.HELD and not is_begun else None,
+        is_begun=is_begun,
         since=ledger.audit_log.newest(launch.launch_key),
         went_out_at=listed.sends_at if listed.sends_at and listed.sends_at <= datetime.now(UTC) else None,
         ended=newest_of(decisions, DecisionKind.STOPPED, DecisionKind.REJECTED)
@@ -106,7 +112,7 @@ def show_launch(
         states=states,
         doubts=states.get(DispatchState.IN_DOUBT, 0),
         so_far=ledger.aggregates.newest(launch.launch_key) if launch.settled_at is None else None,
-        results=results_of(ledger, launch, zone),
+        results=results_of(ledger, launch, zone) if is_begun else None,
         outcomes=outcomes_of(ledger, launch),
         downloads=downloads(),
         messages=messages_of_launch(launch, parts),

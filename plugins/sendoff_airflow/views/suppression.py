@@ -55,7 +55,6 @@ _KINDS = {
     "device_token": "device token",
     "device_uuid": "device UUID",
 }
-_ROOT = "./"  # of the page that shows the answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ def show_entries(
     viewer.check_sees_all(ledger.launches.campaigns())
     [identifier] = _of_body(query.identified_by, query.identifier).identifiers
     entries = ledger.suppressions.of_person(query.identified_by, identifier)
-    return page(request, "suppression_person.html", root=_ROOT, entries=entries, now=datetime.now(UTC))
+    return page(request, "suppression_person.html", entries=entries, now=datetime.now(UTC))
 
 
 @router.post("/suppression/add")
@@ -165,7 +164,6 @@ def check_file(
     return page(
         request,
         "suppression_check.html",
-        root=_ROOT,
         planned=planned,
         where=describe_scope(planned.scope),
         how=body.how,

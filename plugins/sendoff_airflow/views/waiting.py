@@ -11,12 +11,12 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
 from sendoff.dispatch import awaited_role
-from sendoff.launch import HeldByService, SendTimes, held_by_service
+from sendoff.launch import HeldByService, held_by_service
 from sendoff.ledger import AttemptRecord, Decision, Launch, LaunchDoubts, Ledger, Selection
 from sendoff.ledger import Request as Dispatched
 from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
 from sendoff_airflow.views import airflow_db
-from sendoff_airflow.views.deadlines import goes_out, rejects_itself_at
+from sendoff_airflow.views.deadlines import rejects_itself_at
 from sendoff_airflow.views.dependencies import REFRESH_SLOW, LedgerDep, visible_launch
 from sendoff_airflow.views.holds import (
     Asked,
@@ -37,6 +37,7 @@ from sendoff_airflow.views.messages import Message, messages_of_launch
 from sendoff_airflow.views.permissions import Viewer, ViewerDep
 from sendoff_airflow.views.request_models import Name, Number, Paged
 from sendoff_airflow.views.templates import page
+from sendoff_airflow.views.unsent import Unsent, reached_of, unsent_of
 
 router = APIRouter(default_response_class=HTMLResponse)
 
@@ -114,12 +115,10 @@ class _Held:
     launch: Launch
     since: int
     why: Decision | None
-    planned: int
-    is_begun: bool
-    people: int  # 0 if the service chooses them
+    unsent: Unsent
+    reached: int | None  # by the channels, None if all, or if that is not known
     messages: Sequence[Message]
     left_out: Mapping[str, int]
-    goes_out: SendTimes | None
     rejects_itself_at: datetime | None
     role: str | None
     acts: Sequence[str]
@@ -139,12 +138,10 @@ def _held(ledger: Ledger, viewer: Viewer, launch: Launch) -> _Held:
         launch,
         newest,
         newest_of(decisions, DecisionKind.HELD),
-        planned=requests.get(DispatchState.PLANNED, 0),
-        is_begun=requests.keys() != {DispatchState.PLANNED},
-        people=0 if launch.is_chosen_by_service else sum(part.people for part in parts),
+        unsent=unsent_of(ledger, launch, [part.variation for part in parts]),
+        reached=None if requests.keys() != {DispatchState.PLANNED} else reached_of(ledger, launch),
         messages=messages_of_launch(launch, parts),
         left_out=ledger.launches.suppressed_sizes(key),
-        goes_out=goes_out(launch, [part.variation for part in parts]),
         rejects_itself_at=rejects_itself_at(launch),
         role=role,
         acts=acts_on(launch, role, requests),
@@ -159,7 +156,7 @@ def _stuck(ledger: Ledger, viewer: Viewer, visible: Collection[str]) -> tuple[li
     found = stuck_launches(ledger, visible)
     newest = list(found)[:STUCK_PER_PAGE]
     launches = {launch.launch_key: launch for launch in ledger.launches.of_keys(newest)}
-    shown = [stuck_at(viewer, launches[key], found[key]) for key in newest]
+    shown = [stuck_at(viewer, ledger, launches[key], found[key]) for key in newest]
     return [each for each in shown if each], len(found)
 
 

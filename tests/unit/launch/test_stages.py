@@ -11,7 +11,7 @@ from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Variation
 from sendoff.dispatch.control import pause, pause_all, reject, stop
-from sendoff.launch.stages import STUCK_AFTER, Standing, standings
+from sendoff.launch.stages import STUCK_AFTER, Outlook, Standing, outlook_of, standings
 from sendoff.ledger import Decision, Ledger, Selection
 from sendoff.postbacks.reconcile import is_settled, reconcile_launch
 from sendoff.states import Accepted, InDoubt, Refused, Stage
@@ -117,6 +117,23 @@ def test_a_launch_that_waits_for_its_next_wave_is_scheduled(ledger: Ledger) -> N
     opens_at = NOW + timedelta(minutes=30)
     assert standing(ledger, LATER) == Standing(Stage.SCHEDULED, opens_at)
     assert stage(ledger, opens_at) == Stage.STUCK
+
+
+def test_the_wait_for_the_next_wave_starts_again_when_a_held_launch_is_released(ledger: Ledger) -> None:
+    make_launch(ledger, segments=[Segment(integers([1]), wave=1), Segment(integers([2]), wave=2)])
+    send(ledger, KEY, YES)
+    soon = Outlook(NOW + timedelta(minutes=30), is_too_late=False)
+    assert outlook_of(ledger, ledger.launches.get(KEY), NOW) == soon
+    ledger.audit_log.decide(Decision(KEY, "held", "sendoff", "3 requests were refused", NOW))
+    assert outlook_of(ledger, ledger.launches.get(KEY), NOW) == Outlook(None, is_too_late=False)
+
+
+def test_a_launch_that_is_later_than_its_campaign_allows_is_too_late(ledger: Ledger) -> None:
+    campaign = make_campaign(gates={"lateness": {"length": 3, "unit": "hours"}})
+    make_launch(ledger, [1], campaign=campaign, due_at=NOW)
+    launch = ledger.launches.get(KEY)
+    assert not outlook_of(ledger, launch, NOW + timedelta(hours=3)).is_too_late
+    assert outlook_of(ledger, launch, NOW + timedelta(hours=4)).is_too_late
 
 
 def test_a_launch_that_the_service_holds_is_scheduled_until_the_service_sends_it(ledger: Ledger) -> None:

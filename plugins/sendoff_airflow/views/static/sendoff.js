@@ -188,6 +188,10 @@ async function ask(address, body, place) {
   try {
     const answer = await fetch(address, { method: 'POST', headers: MARK, body: JSON.stringify(body) });
     const found = parse(await answer.text());
+    for (const name of ['href', 'formaction']) {
+      // The links of an answer are relative to its own address, which is not that of this page.
+      for (const each of found.querySelectorAll(`[${name}]`)) each.setAttribute(name, new URL(each.getAttribute(name), address));
+    }
     put(place, found.body.childNodes);
     return answer.ok || answer.status === 409;
   } catch {
