@@ -322,12 +322,12 @@ def test_times_are_shown_in_the_zone_that_was_chosen_in_airflow(visit: Any, airf
     window = visit("", timezone_id="Asia/Kolkata")
     window.get_by_role("link", name="Sendoff").click()
     frame = window.frame_locator("iframe")
-    frame.get_by_text("Times are in Asia/").wait_for()  # the browser's zone: no one has chosen another
+    frame.get_by_text("Times are in Asia/").first.wait_for()  # the browser's zone: no one has chosen another
     window.evaluate("document.querySelector('iframe').contentWindow.untouched = true")
     window.get_by_role("button", name="+05:30").click()
     window.get_by_role("combobox").last.fill("Honolulu")
     window.keyboard.press("Enter")
-    frame.get_by_text("Times are in Pacific/Honolulu.").wait_for()
+    frame.get_by_text("Times are in Pacific/Honolulu.").first.wait_for()
     assert window.evaluate("document.querySelector('iframe').contentWindow.untouched")
 
     now = datetime.now(UTC).replace(hour=11, minute=30, second=0, microsecond=0)
@@ -347,7 +347,7 @@ def test_times_are_shown_in_the_zone_that_was_chosen_in_airflow(visit: Any, airf
         window.locator("time", has_text=words).first.wait_for()
     window.evaluate("localStorage.setItem('timezone', '\"Nowhere/Else\"')")
     window.reload()
-    window.get_by_text("Times are in Asia/").wait_for()
+    window.get_by_text("Times are in Asia/").first.wait_for()
     assert [text for text in window.complaints if "sandbox" not in text] == []  # Airflow's own frame
 
 
