@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from sendoff.campaign import load_campaign
 from sendoff.demo.airflow import POLICY, AirflowApi
-from sendoff.demo.options import Options
+from sendoff.demo.options import DemoError, Options
 from sendoff.demo.processes import Process, Supervisor
 from sendoff.demo.progress import Progress
 from sendoff.demo.service import Account
@@ -197,8 +197,20 @@ class Histories:
     def backfill(self) -> None:
         """Run the same period again as a backfill, which takes over the finished run."""
         day = {"dag_id": NAME, "from_date": self.period, "to_date": self.period}
-        number = self.call("POST", "/backfills", {**day, "reprocess_behavior": "completed"})["id"]
-        self.until(lambda: self.call("GET", f"/backfills/{number}")["completed_at"])
+        numbers: list[int] = []
+
+        def is_begun() -> bool:
+            try:
+                begun = self.call("POST", "/backfills", {**day, "reprocess_behavior": "completed"})
+            except DemoError as error:
+                if "Database is locked" not in str(error):  # SQLite, while another process writes
+                    raise
+                return False
+            numbers.append(begun["id"])
+            return True
+
+        self.until(is_begun)
+        self.until(lambda: self.call("GET", f"/backfills/{numbers[0]}")["completed_at"])
 
     def until_success(self) -> None:
         self.until(lambda: set(self.runs().values()) == {"success"})
