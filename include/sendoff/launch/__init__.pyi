@@ -7,7 +7,7 @@ from .preview import ExistingLaunch, Preview, Zone
 from .reachability import reached_recipients
 from .rendering import Rendering, renderings
 from .send_times import SendTimes, closed_until, describe_schedule, send_times_of
-from .stages import ANSWERED_AFTER, Outlook, Standing, outlook_of, standing_of, standings
+from .stages import ANSWERED_AFTER, Outlook, Standing, has_begun, outlook_of, standing_of, standings
 from .suppression_list import (
     MOST_REMOVED,
     NamedRecipients,
@@ -41,6 +41,7 @@ __all__ = [
     "describe_scope",
     "due_time",
     "end_of",
+    "has_begun",
     "held_by_service",
     "lateness",
     "outlook_of",

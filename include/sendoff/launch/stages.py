@@ -68,6 +68,17 @@ def standing_of(ledger: Ledger, launch: Launch) -> Standing:
     return standings(ledger, Selection.of([launch]))[launch.launch_key]
 
 
+def has_begun(requests: Collection[str]) -> bool:
+    """Check whether a launch has begun, by the states of its requests.
+
+    While requests are planned, those whose recipients were all suppressed do not count.
+    """
+    return DispatchState.PLANNED not in requests or not {*requests} <= {
+        DispatchState.PLANNED,
+        DispatchState.SUPPRESSED,
+    }
+
+
 def _standing(facts: LaunchFacts, is_paused: bool, now: datetime) -> Standing | None:
     """Return the state of a launch, or None if it may send but no worker makes a request of it."""
     if facts.state == LaunchState.HELD:

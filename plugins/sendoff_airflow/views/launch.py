@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse
 
 from sendoff.campaign import Campaign
 from sendoff.dispatch import awaited_role
-from sendoff.launch import held_by_service
+from sendoff.launch import has_begun, held_by_service
 from sendoff.ledger import Selection
 from sendoff.report import blocks_as_html, css, sections_as_html
 from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
@@ -75,7 +75,7 @@ def show_launch(
     left_out = {} if launch.is_chosen_by_service else ledger.launches.suppressed_sizes(launch.launch_key)
     parts = ledger.dispatch_queries.segment_sizes(launch.launch_key)
     variations = [part.variation for part in parts]
-    is_begun = states.keys() != {DispatchState.PLANNED}
+    is_begun = has_begun(states)
     chosen = _FILTERS.get(state, _NOT_ACCEPTED)
     total = sum(states.get(name, 0) for name in chosen)
     paged = Paged(number, REQUESTS_PER_PAGE, total, {"state": state})

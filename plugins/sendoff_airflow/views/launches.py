@@ -12,9 +12,9 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 from starlette.responses import HTMLResponse
 
-from sendoff.launch import Standing
+from sendoff.launch import Standing, has_begun
 from sendoff.ledger import Launch, Ledger, ListedLaunch, NotLaunched, Selection
-from sendoff.states import DispatchState, LaunchState, Stage
+from sendoff.states import LaunchState, Stage
 from sendoff_airflow.views import airflow_db
 from sendoff_airflow.views.airflow_db import Schedule
 from sendoff_airflow.views.deadlines import deadlines_of
@@ -122,7 +122,7 @@ class Row:
     @property
     def is_unsent(self) -> bool:
         """Whether no request of it was begun."""
-        return self.standing.requests.keys() <= {DispatchState.PLANNED, DispatchState.SUPPRESSED}
+        return not has_begun(self.standing.requests)
 
     @property
     def is_still_to_go_out(self) -> bool:

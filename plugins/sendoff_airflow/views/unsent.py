@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sendoff.campaign import Campaign, Variation
-from sendoff.launch import outlook_of, reached_recipients
+from sendoff.launch import has_begun, outlook_of, reached_recipients
 from sendoff.ledger import Launch, Ledger
 from sendoff.states import DispatchState
 from sendoff_airflow.views.deadlines import goes_out
@@ -50,7 +50,7 @@ def unsent_of(ledger: Ledger, launch: Launch, variations: Iterable[Variation] | 
         recipients.get(DispatchState.PLANNED, 0),
         requests.get(DispatchState.IN_FLIGHT, 0),
         recipients.get(DispatchState.IN_FLIGHT, 0),
-        is_begun=requests.keys() != {DispatchState.PLANNED},
+        is_begun=has_begun(requests),
         at=times.first_at if times else outlook.until,
         words=times.words if times else "",
         is_too_late=outlook.is_too_late,

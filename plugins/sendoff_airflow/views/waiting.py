@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
 from sendoff.dispatch import awaited_role
-from sendoff.launch import HeldByService, held_by_service
+from sendoff.launch import HeldByService, has_begun, held_by_service
 from sendoff.ledger import AttemptRecord, Decision, Launch, LaunchDoubts, Ledger, Selection
 from sendoff.ledger import Request as Dispatched
 from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
@@ -139,7 +139,7 @@ def _held(ledger: Ledger, viewer: Viewer, launch: Launch) -> _Held:
         newest,
         newest_of(decisions, DecisionKind.HELD),
         unsent=unsent_of(ledger, launch, [part.variation for part in parts]),
-        reached=None if requests.keys() != {DispatchState.PLANNED} else reached_of(ledger, launch),
+        reached=None if has_begun(requests) else reached_of(ledger, launch),
         messages=messages_of_launch(launch, parts),
         left_out=ledger.launches.suppressed_sizes(key),
         rejects_itself_at=rejects_itself_at(launch),

@@ -11,7 +11,7 @@ from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Variation
 from sendoff.dispatch.control import pause, pause_all, reject, stop
-from sendoff.launch.stages import STUCK_AFTER, Outlook, Standing, outlook_of, standings
+from sendoff.launch.stages import STUCK_AFTER, Outlook, Standing, has_begun, outlook_of, standings
 from sendoff.ledger import Decision, Ledger, Selection
 from sendoff.postbacks.reconcile import is_settled, reconcile_launch
 from sendoff.states import Accepted, InDoubt, Refused, Stage
@@ -165,3 +165,17 @@ def test_a_recurring_launch_is_reported_with_its_first_report(ledger: Ledger) ->
 def test_each_state_has_a_label_in_words() -> None:
     assert [each.label for each in Stage if "_" in each.label] == []
     assert Stage.WAITING_FOR_DECISION.label == "waiting for a decision"
+
+
+@pytest.mark.parametrize(
+    ("requests", "begun"),
+    [
+        ({"planned": 2}, False),
+        ({"planned": 1, "suppressed": 1}, False),  # no one has got it
+        ({"suppressed": 2}, True),  # it has ended
+        ({"planned": 1, "in_flight": 1}, True),
+        ({"accepted": 2}, True),
+    ],
+)
+def test_a_launch_has_begun_if_a_request_with_recipients_has(requests: dict[str, int], begun: bool) -> None:
+    assert has_begun(requests) is begun
