@@ -4,14 +4,17 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-PYTEST := $(BIN)/pytest -q -n auto
-TEST   := $(PYTEST) --dist worksteal -m "not proof"
-# The slower tests often wait, so they get one more worker than there are processors.
-WAITING = -n $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
-PROOF  = $(PYTEST) $(WAITING) --dist loadfile --no-loadscope-reorder -m "proof or hypothesis"
+# Tests often wait, so they get one more process than there are processors.
+WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
+PYTEST  = $(BIN)/pytest -q -n $(WORKERS)
+TEST    = $(PYTEST) --dist worksteal -m "not proof"
+PROOF   = $(PYTEST) --dist loadfile --no-loadscope-reorder -m "proof or hypothesis"
+
+# Without compiled modules, each of the many processes of the tests compiles everything again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof check lint types quick unit contract service airflow acceptance repository docs reference conformance audit chaos bench soak simulate clean
+.PHONY: help setup demo test proof check lint types quick unit contract demos others service airflow acceptance repository docs reference conformance audit chaos bench soak simulate simulate-looks clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,7 +24,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV) || { echo "Python could not create a virtual environment. On Debian, run: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Installing into $(VENV) (once, a few minutes; it downloads Airflow)"
 	@$(BIN)/python -m pip uninstall -qq --yes sendoff  # the name in older clones; Airflow refuses duplicate providers
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[airflow,celery,lineage,postgres,service,statistics,telemetry,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[airflow,celery,lineage,postgres,service,telemetry,dev]'
 	@touch $@
 
 setup: $(READY) ## Create the virtual environment with the pinned versions
@@ -31,10 +34,7 @@ demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end;
 
 test: $(READY) ## Required before a change lands: style, types, the tests except those of `make proof`, one demo
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types
-	@echo "== tests/demo tests/unit tests/contract tests/service"
-	@$(TEST) tests/demo tests/unit tests/contract tests/service
-	@echo "== tests/airflow"
-	@$(TEST) tests/airflow
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line unit others
 
 proof: export HYPOTHESIS_PROFILE = proof
 proof: $(READY) ## The slower tests: crashes, cluster, browser, repository, pages, more property examples, audit
@@ -51,11 +51,21 @@ lint: $(READY) ## Style, prose, and the direction of imports
 types: $(READY) ## Check types strictly
 	@$(BIN)/mypy
 
-unit contract service airflow: $(READY)
+# `make test` runs these beside tests/unit. On two processors, one process for each folder imports Airflow only once.
+others: WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() // 4 * 2)')
+others: airflow demos contract
+
+unit: WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
+
+unit contract airflow: $(READY)
 	@echo "== tests/$@"
 	@$(TEST) tests/$@
 
-acceptance repository: $(READY)
+demos: $(READY)
+	@echo "== tests/demo"
+	@$(TEST) tests/demo
+
+service acceptance repository: $(READY)
 	@echo "== tests/$@"
 	@$(PROOF) --ignore tests/repository/docs tests/$@
 
@@ -67,6 +77,7 @@ unit:       ## Run the tests that need no other process
 contract:   ## Run the tests of Sendoff against the local service
 service:    ## Run the tests of the local service alone
 airflow:    ## Run the tests that need Airflow
+demos:      ## Run the demo's tests
 acceptance: ## Run the tests with real processes
 repository: ## Run the tests of the repository itself: pages, compose file, tools
 
@@ -74,7 +85,7 @@ docs: $(READY) ## Check spelling, build the documentation site (build/site), and
 	@$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md dags docs examples include plugins tools
 	@$(BIN)/python -m zensical build --clean --strict
 	@echo "== tests/repository/docs"
-	@$(PYTEST) $(WAITING) tests/repository/docs
+	@$(PYTEST) tests/repository/docs
 
 reference: $(READY) ## Generate docs/reference and the diagrams from the code
 	@$(BIN)/python -m tools.reference
@@ -88,7 +99,7 @@ audit: $(READY) ## Check the pinned versions for known vulnerabilities
 chaos: $(READY) ## Run the crash tests for a quarter of an hour: count duplicate and lost messages
 	@$(BIN)/python -m tools.chaos $(CHAOS_OPTIONS)
 
-bench: bench-audience bench-rules bench-dispatch bench-suppression bench-receiver bench-reconcile bench-parse ## Run the benchmarks, each with a comparison (make bench-audience runs one)
+bench: bench-audience bench-rules bench-dispatch bench-suppression bench-receiver bench-reconcile bench-parse bench-growth ## Run the benchmarks, each with a comparison (make bench-audience runs one)
 
 bench-%: $(READY)
 	@$(BIN)/python tools/benchmarks/bench_$*.py
@@ -98,6 +109,9 @@ soak: $(READY) ## Load the receiver fully for three minutes, and compare all ans
 
 simulate: $(READY) ## Measure each step and simulate a launch to a billion people (SIMULATE_OPTIONS="--devices 100000000")
 	@$(BIN)/python tools/benchmarks/simulate.py $(SIMULATE_OPTIONS)
+
+simulate-looks: $(READY) ## Simulate launches whose report is read every ten minutes: false and found differences
+	@$(BIN)/python tools/benchmarks/simulate_looks.py
 
 clean: ## Remove everything that the other targets created
 	rm -rf $(VENV) .demo .airflow .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache build dist

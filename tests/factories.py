@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from sendoff.audience.build import Audience
@@ -12,7 +13,9 @@ from sendoff.audience.identifiers import Identifiers, integers, union
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign
 from sendoff.ledger import Ledger, NewLaunch
+from sendoff.ledger.blocks import StoredPostBack
 from sendoff.ledger.launches import Launch
+from sendoff.ledger.post_backs import parts_of, stored_runs
 from sendoff.period import Period, launch_key
 from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, Outcome
@@ -131,6 +134,17 @@ def post_back(
     person = {"device": {"id": who}} if isinstance(who, int) else {"profile": {"user_id": who}}
     body = {"time": int(at.timestamp()), "campaign": {"id": campaign}, **person}
     return PostBack.received(kind, key, at, json.dumps(body).encode())
+
+
+def stored_post_backs(ledger: Ledger) -> list[StoredPostBack]:
+    """Return the stored post-backs of all receivers, in the order of their numbers."""
+    found = [
+        post_back
+        for run in stored_runs(ledger._database)
+        for part in parts_of(ledger._database, run)
+        for post_back in part.post_backs()
+    ]
+    return sorted(found, key=attrgetter("receiver", "number"))
 
 
 def store(ledger: Ledger, *post_backs: PostBack, at: datetime = NOW) -> None:

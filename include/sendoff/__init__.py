@@ -15,7 +15,7 @@ import lazy_loader
 
 if TYPE_CHECKING:
     from sendoff.app import App, Launch, connect
-    from sendoff.campaign import Campaign
+    from sendoff.campaign import Campaign, VerdictsOf
     from sendoff.errors import (
         AudienceError,
         CampaignError,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         SettingsError,
     )
     from sendoff.period import Period
-    from sendoff.report import VerdictsOf
 
 __version__ = "0.1.0"
 
@@ -53,7 +52,7 @@ _HOMES = {
     "Campaign": "campaign",
     "Launch": "app",
     "Period": "period",
-    "VerdictsOf": "report",
+    "VerdictsOf": "campaign",
     "connect": "app",
 }
 _NAMES: dict[str, list[str]] = {}

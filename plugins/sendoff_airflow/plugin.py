@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 
 from sendoff_airflow.run_notes import RunNotes
@@ -21,6 +23,16 @@ def _view(destination: str, route: str, href: str, **more: Any) -> dict[str, Any
     return {"name": "Sendoff", "destination": destination, "url_route": route, "href": href, **_ICONS, **more}
 
 
+class ParsingImports:
+    """Imports the DAG factory before the DAG processor forks a process for each parsing of a DAG file."""
+
+    @hookimpl
+    def on_starting(self, component: Any) -> None:  # noqa: ARG002
+        """Import it if the component that starts is a DAG processor."""
+        if "airflow.jobs.dag_processor_job_runner" in sys.modules:
+            import sendoff_airflow.dags  # noqa: F401
+
+
 class SendoffPlugin(AirflowPlugin):
     """Register Sendoff with Airflow. Airflow finds it by its entry point, not in the plugins folder."""
 
@@ -33,5 +45,5 @@ class SendoffPlugin(AirflowPlugin):
         _view("task_instance", "sendoff-launch-of-task", _RUN),
     ]
     operator_extra_links = [LaunchLink(), CampaignLink()]  # noqa: RUF012
-    listeners = [RunNotes()]  # noqa: RUF012
+    listeners = [RunNotes(), ParsingImports()]  # noqa: RUF012
     macros = MACROS

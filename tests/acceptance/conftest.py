@@ -22,9 +22,9 @@ import sqlalchemy as sa
 
 from sendoff.demo.processes import Process, Supervisor
 from sendoff.ledger import Ledger
-from sendoff.ledger.schema import post_backs
 from sendoff.service.postbacks import PostBackSigner
 
+from ..factories import stored_post_backs
 from ..ports import is_free
 from .browser import browser  # noqa: F401  # a fixture of every module here
 
@@ -174,20 +174,14 @@ def everything(client: socket.socket) -> bytes:
 
 
 def stored_in(url: str) -> list[tuple[int, int, int]]:
-    """Return the rows of a ledger: receiver, number, device."""
-    columns = (post_backs.c.receiver, post_backs.c.number, post_backs.c.device_id)
-    engine = sa.create_engine(url)
-    try:
-        with engine.connect() as db:
-            rows = db.execute(sa.select(*columns).order_by(*columns[:2])).all()
-            return [(receiver, number, device) for receiver, number, device in rows]
-    finally:
-        engine.dispose()
+    """Return the stored post-backs of a ledger: receiver, number, device."""
+    with closing(Ledger(url)) as ledger:
+        return [(each.receiver, each.number, each.device_id or 0) for each in stored_post_backs(ledger)]
 
 
 @pytest.fixture
 def stored() -> Callable[[str], list[tuple[int, int, int]]]:
-    """Return the rows of the ledger at this URL: receiver, number, device."""
+    """Return the stored post-backs of the ledger at this URL: receiver, number, device."""
     return stored_in
 
 

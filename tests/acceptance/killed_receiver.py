@@ -26,7 +26,6 @@ from typing import Any
 
 import granian._loops
 import granian._signals  # noqa: F401
-from starlette.applications import Starlette
 
 import sendoff.ledger.database
 import sendoff.ledger.post_backs
@@ -38,7 +37,7 @@ from sendoff.errors import SettingsError
 from sendoff.ledger import Ledger
 from sendoff.postbacks.endpoint import PostBackEndpoint
 from sendoff.postbacks.group_commit import Limits
-from sendoff.postbacks.receiver import app_of
+from sendoff.postbacks.receiver import ReceiverApp, app_of
 from sendoff.postbacks.server import serve
 from sendoff.service.postbacks import PostBack
 from sendoff.settings import Settings, load_settings
@@ -95,7 +94,7 @@ def receive(port: int, last: int) -> None:
             time.sleep(0.01)
 
 
-def traced_app(last: int, settings: Settings) -> Starlette:
+def traced_app(last: int, settings: Settings) -> ReceiverApp:
     tracer = partial(enter, partial(step, last))
     threading.settrace(tracer)
     sys.settrace(tracer)

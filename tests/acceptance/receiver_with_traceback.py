@@ -15,11 +15,11 @@ from functools import partial
 from typing import Any
 
 from granian.log import LogLevels
-from starlette.applications import Starlette
 
 from sendoff import cli
 from sendoff.postbacks import receiver, server
 from sendoff.postbacks.group_commit import Limits, utc_now
+from sendoff.postbacks.receiver import ReceiverApp
 from sendoff.telemetry import logs
 
 
@@ -30,7 +30,7 @@ def broken_clock() -> datetime:
 make_app = receiver.create_app
 
 
-def create_app(*args: Any, **options: Any) -> Starlette:
+def create_app(*args: Any, **options: Any) -> ReceiverApp:
     """Make asyncio in debug mode log each call, as it logs the slow ones on a busy machine."""
     asyncio.get_event_loop_policy().get_event_loop().slow_callback_duration = 0
     return make_app(*args, **options)

@@ -63,6 +63,7 @@ def test_what_nobody_knows_is_in_doubt_and_post_backs_resolve_it() -> None:
         ("counted after the request", "above_limit"),
         ("suppression list asked only when the launch is frozen", "sent_after_opt_out"),
         ("queue of an erasure emptied too early", "kept"),
+        ("erasure that skips blocks", "kept"),
     ],
 )
 @pytest.mark.promise("twice/proof")

@@ -186,6 +186,24 @@ def test_airflows_graph_is_one_line_with_names_that_people_read(folder: Path) ->
     }
 
 
+def test_a_campaign_writes_tables_after_its_report_and_on_the_connection_that_it_names(folder: Path) -> None:
+    (folder / "campaigns/first/campaign.yaml").write_text(SOUND + "report: {tables: analytics}\n")
+    more = "report: {tables: analytics, tables_warehouse: writer}\n"
+    (folder / "campaigns/third/campaign.yaml").write_text(SOUND + more)
+    (folder / "campaigns/second/campaign.yaml").write_text(SOUND)
+    dags = campaign_dags(folder / "campaigns")
+    assert "write_tables" not in dags["second"].task_ids
+    for name, connection in (("first", "sendoff_warehouse"), ("third", "writer")):
+        task: Any = dags[name].get_task("write_tables")
+        assert task.upstream_task_ids == {"report"}
+        assert (task.schema, task.warehouse_conn_id) == ("analytics", connection)
+        assert f"in tables of the schema analytics, connection {connection}" in str(
+            dags[name].doc_md
+        ).replace("\\", "")
+    with pytest.raises(CampaignError, match=r"found 'writer'.*allowed: sendoff_warehouse"):
+        check_campaigns(folder / "campaigns", warehouses=["sendoff_warehouse"])
+
+
 def test_the_dags_and_tasks_for_all_campaigns_have_names_too(folder: Path) -> None:
     dags = [dag for dag_id, dag in read(folder).dags.items() if dag_id in HOUSEKEEPING_DAGS]
     assert all(dag.dag_display_name.startswith("Sendoff: ") for dag in dags)
@@ -441,6 +459,28 @@ def test_a_mistyped_connection_is_told_with_the_one_that_was_meant(folder: Path)
         check_campaigns(folder / "campaigns", connections=["sendoff_default", "other"])
     said = "connection: found 'sendof_default' (did you mean 'sendoff_default'?); allowed: other, sendoff_default"
     assert said in str(raised.value)
+
+
+def test_the_documentation_says_whose_recipients_a_campaign_has(folder: Path) -> None:
+    source = "{kind: verdicts, of: spring_sale, are: [delivered, missing], unknowable: include}"
+    (folder / "campaigns/first/campaign.yaml").write_text(
+        f"title: Last day\nmessage: {{title: A, text: B}}\nchannels: {{android_push: }}\n"
+        f"audience: {{source: {source}}}\n"
+    )
+    (folder / "campaigns/first/audience.sql").unlink(missing_ok=True)
+    text = campaign_dags(folder / "campaigns")["first"].doc_md or ""
+    assert "the people who are delivered, missing or unknowable in the newest report of spring" in text
+    assert "Who is left out" not in text
+    assert "Warehouse" not in text
+    assert "## Query" not in text
+
+
+def test_the_documentation_has_the_queries_of_comparisons(folder: Path) -> None:
+    (folder / "campaigns/first/outcome.sql").write_text("SELECT device_id, paid AS value FROM orders")
+    (folder / "campaigns/first/before.sql").write_text("SELECT device_id, paid AS value FROM earlier_orders")
+    text = campaign_dags(folder / "campaigns")["first"].doc_md or ""
+    assert text.index("paid AS value FROM orders") < text.index("## What people did before")
+    assert "paid AS value FROM earlier_orders" in text
 
 
 def test_the_documentation_says_what_the_folder_says(folder: Path) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow import settings
 from sendoff.period import Period, launch_key
+from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff_airflow.dags import reconcile_dag
 from sendoff_airflow.hooks.receiver import ReceiverHook
 from sendoff_airflow.hooks.service import SendoffHook
@@ -73,6 +75,92 @@ def test_a_campaign_reaches_everybody_once_and_its_report_is_true(
         assert secret not in printed.out + printed.err
     assert not re.search(r"7340000\d{3}", printed.out + printed.err + json.dumps(list(found.values())))
     _assert_absent_from_airflows_database([*house.secrets, token, "7340000"])
+
+
+def test_a_campaign_writes_its_results_into_the_warehouse_once_however_often_it_runs(
+    house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    dag = house.campaign("tables", house.few, more="report: {tables: main}\n")
+    for minutes in range(2):
+        run = run_dag(dag, logical_date=house.day + timedelta(minutes=minutes))
+        assert run.state == "success"
+        told = house.xcoms(run)["write_tables", "return_value", -1]
+        expected = {"sendoff_launches": 1, "sendoff_verdicts": 60, "sendoff_comparisons": 0}
+        assert told == {"launch_key": house.launch_key(run), "schema": "main", "rows": expected}
+    reported = house.xcoms(run)["report", "return_value", -1]
+    with closing(sqlite3.connect(house.folder / "shop.db")) as shop:
+        counted = dict(shop.execute("SELECT verdict, count(*) FROM sendoff_verdicts GROUP BY 1"))
+        launches = shop.execute(
+            "SELECT campaign, audience, engaged, delivered FROM sendoff_launches"
+        ).fetchall()
+    verdicts = reported["verdicts"]
+    assert counted == {verdict: count for verdict, count in verdicts.items() if count}
+    assert launches == [("tables", 60, verdicts["engaged"], verdicts["delivered"])]
+    assert "7340000" not in capfd.readouterr().out
+
+
+@pytest.mark.proof
+def test_results_in_the_warehouse_are_renewed_once_an_hour_if_the_report_changed(
+    house: Any, run_dag: Callable[..., DagRun]
+) -> None:
+    dag = house.campaign("renewed", house.few, more="report: {tables: main}\n")
+    key = house.launch_key(run_dag(dag, logical_date=house.day))
+
+    def rows() -> int:
+        with closing(sqlite3.connect(house.folder / "shop.db")) as shop, shop:
+            found = shop.execute(
+                "SELECT count(*) FROM sendoff_verdicts WHERE launch_key = ?", [key]
+            ).fetchone()[0]
+            shop.execute("DELETE FROM sendoff_verdicts WHERE launch_key = ?", [key])
+            return int(found)
+
+    def renewed(day: int) -> int:
+        run = run_dag(
+            reconcile_dag("0 0 * * *", dag_id="renewing"), logical_date=house.day + timedelta(days=day)
+        )
+        return int(house.xcoms(run)["renew_tables", "return_value", -1]["written"])
+
+    assert rows() == 60
+    with house.ledger() as ledger:
+        reconcile_launch(ledger, key)
+        assert (renewed(1), rows()) == (0, 0)  # written within the hour
+        ledger.verdicts.note_tables(key, ledger.verdicts.figures(key).as_of - timedelta(hours=2))
+    assert (renewed(2), rows()) == (1, 60)
+    assert (renewed(3), rows()) == (0, 0)
+
+
+@pytest.mark.proof
+def test_a_warehouse_that_fails_keeps_no_other_launch_from_being_renewed(
+    house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    keys = []
+    for name, schema in (("first_fails", "nosuch"), ("then_renewed", "main")):
+        dag = house.campaign(name, house.few, more=f"report: {{tables: {schema}}}\n")
+        keys.append(house.launch_key(run_dag(dag, logical_date=house.day)))
+    with house.ledger() as ledger:
+        for key in keys:
+            ledger.verdicts.note_tables(key, ledger.verdicts.figures(key).as_of - timedelta(hours=2))
+        run = run_dag(
+            reconcile_dag("0 0 * * *", dag_id="renewing"), logical_date=house.day + timedelta(days=9)
+        )
+        assert house.tasks(run)["renew_tables"] == ["failed"]
+        assert house.tasks(run)["reconcile"] == ["success"]
+        assert ledger.verdicts.with_old_tables(datetime.now(UTC)) == keys[:1]
+        ledger.verdicts.note_tables(keys[0], datetime.now(UTC))
+    assert "unknown database nosuch" in capfd.readouterr().out
+
+
+@pytest.mark.proof
+def test_results_that_cannot_be_written_fail_their_own_task_only(
+    house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    dag = house.campaign("no_tables", house.few, more="report: {tables: nosuch}\n")
+    run = run_dag(dag, logical_date=house.day)
+    assert run.state == "failed"
+    states = house.tasks(run)
+    assert states.pop("write_tables") == ["failed"]
+    assert {state for each in states.values() for state in each} == {"success"}
+    assert "unknown database nosuch" in capfd.readouterr().out
 
 
 @pytest.mark.proof

@@ -253,6 +253,30 @@ def test_the_list_says_went_out_for_the_past_and_goes_out_for_what_comes(
     assert "Goes out" in words_of(vera.get("?words=late").text.partition("<tbody>")[2])
 
 
+def test_today_has_the_launches_whose_window_opens_today_and_the_rest_of_those_that_have_begun(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    ledger: Ledger,  # noqa: F811
+) -> None:
+    zone = f"Etc/GMT{NOW.hour - 12:+d}"  # where it is about noon now
+    local = NOW.astimezone(ZoneInfo(zone))
+    opening = f"{local + timedelta(hours=2):%H}:00"
+
+    def waiting(campaign: str, earliest: str = opening, latest: str = "23:00") -> str:
+        gates = {"window": {"time_zone": zone, "earliest": earliest, "latest": latest}}
+        definition = {"title": campaign.replace("_", " ").capitalize(), "gates": gates} | MESSAGE
+        return freeze(ledger, campaign, made=NOW - timedelta(days=2), definition=definition)
+
+    waiting("early_sale")
+    send(ledger, waiting("late_sale"), Accepted(200, 1), at=NOW - timedelta(days=2))
+    waiting("other_sale", earliest="06:00", latest="07:00")  # opens tomorrow
+    text = server.get("/sendoff/", headers={"Cookie": f"{vera.login['Cookie']}; sendoff-zone={zone}"}).text
+    today = words_of(text.partition('id="today"')[2].partition("</section>")[0])
+    assert re.search("Goes out [^.]*scheduled Early sale early_sale to 12 devices", today), today
+    assert re.search("Goes on [^.]*scheduled Late sale late_sale to 12 devices", today), today
+    assert "Other sale" not in today
+
+
 MESSAGE = {
     "message": {"title": "Spring is here", "text": "Come"},
     "channels": {"android_push": {}},

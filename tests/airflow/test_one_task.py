@@ -169,6 +169,29 @@ def test_the_verdicts_of_a_launch_are_the_audience_of_another(
 
 
 @pytest.mark.proof
+def test_a_campaign_can_go_to_the_recipients_of_another_with_a_verdict(
+    house: Any, run_dag: Callable[..., DagRun]
+) -> None:
+    source = {"kind": "verdicts", "of": "offer", "are": ["delivered", "missing"], "unknowable": "include"}
+    with DAG("reminder", schedule=None, start_date=house.day) as dag:
+        first = CreateCampaignOperator(
+            task_id="first", campaign=make_campaign("offer"), audience=SOME, name="offer"
+        )
+        report = ReconcileOperator(task_id="report", launch_key=first.output["launch_key"])
+        remind = CreateCampaignOperator(
+            task_id="remind", campaign=make_campaign("last_day", audience={"source": source}), name="last_day"
+        )
+        report >> remind
+    run = run_dag(dag, logical_date=house.day)
+    assert run.state == "success"
+    verdicts = house.verdicts(house.xcoms(run)["first", "launch_key", -1])
+    assert targeted(house, "last_day") == sorted(
+        verdicts["delivered"] | verdicts["missing"] | verdicts["unknowable"]
+    )
+    assert targeted(house, "last_day")
+
+
+@pytest.mark.proof
 def test_a_verdict_that_does_not_exist_fails_the_task_at_once(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
@@ -84,6 +86,20 @@ def test_the_plugin_is_found_by_its_entry_point_and_only_there() -> None:
     plugins, errors = plugins_manager._get_plugins()
     assert errors == {}
     assert [plugin.name for plugin in plugins].count("sendoff") == 1
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("is_dag_processor", [True, False])
+def test_only_a_dag_processor_imports_the_dag_factory_when_it_starts(is_dag_processor: bool) -> None:
+    program = "import airflow.jobs.dag_processor_job_runner\n" * is_dag_processor + (
+        "import sys\n"
+        "from airflow.jobs.job import Job\n"
+        "Job()\n"
+        "assert 'sendoff_airflow.plugin' in sys.modules\n"
+        "print('sendoff_airflow.dags' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == str(is_dag_processor)
 
 
 def _form(name: str) -> Any:

@@ -26,17 +26,15 @@ FIRST = 7_340_000_001
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A ledger with a reconciled launch to a hundred people, a warehouse with some orders, and a campaign."""
     folder = write_campaign(tmp_path / "spring")
     open_shop(tmp_path / "shop.db", [*range(FIRST, FIRST + 30), FIRST + 50])
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", migrated_url)
     monkeypatch.setenv(
         "AIRFLOW_CONN_SHOP", json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "shop.db")})
     )
-    with closing(Ledger(url)) as ledger:
-        ledger.migrate()
+    with closing(Ledger(migrated_url)) as ledger:
         launch(ledger, folder, first=FIRST)
         reconcile_launch(ledger, KEY)
     return tmp_path

@@ -27,11 +27,9 @@ QUERY = "SELECT device_id FROM opted_out"
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
-    with closing(Ledger(url)) as ledger:
-        ledger.migrate()
+def ledger(migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", migrated_url)
+    with closing(Ledger(migrated_url)) as ledger:
         yield ledger
 
 

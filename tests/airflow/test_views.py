@@ -143,11 +143,9 @@ def server(airflow_database: None) -> Iterator[TestClient]:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
-    with closing(Ledger(url)) as ledger:
-        ledger.migrate()
+def ledger(migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", migrated_url)
+    with closing(Ledger(migrated_url)) as ledger:
         yield ledger
 
 

@@ -40,12 +40,10 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
+def ledger(migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
     """A ledger with one launch of one segment, which is planned."""
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
-    with closing(Ledger(url)) as ledger:
-        ledger.migrate()
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", migrated_url)
+    with closing(Ledger(migrated_url)) as ledger:
         period = Period(START, START + timedelta(days=1))
         at = {"launch_key": KEY, "created_at": START, "sends_at": START}
         make_launch(ledger, [1, 2, 3], name="waiting", campaign=PUSH, period=period, **at)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,9 +23,8 @@ from ..factories import KEY, NOW, PERIOD, make_campaign, make_launch
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with closing(Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")) as ledger:
-        ledger.migrate()
+def ledger(migrated_url: str) -> Iterator[Ledger]:
+    with closing(Ledger(migrated_url)) as ledger:
         yield ledger
 
 

@@ -52,9 +52,8 @@ def ledger_url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def ledger(ledger_url: str) -> Iterator[Ledger]:
-    with closing(Ledger(ledger_url)) as ledger:
-        ledger.migrate()
+def ledger(migrated_url: str) -> Iterator[Ledger]:
+    with closing(Ledger(migrated_url)) as ledger:
         yield ledger
 
 

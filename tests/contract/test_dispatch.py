@@ -13,7 +13,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.client import parse_headers
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -60,9 +59,8 @@ PUSH = make_campaign(post_backs={"kinds": []})
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    ledger.migrate()
+def ledger(migrated_url: str) -> Iterator[Ledger]:
+    ledger = Ledger(migrated_url)
     yield ledger
     ledger.close()
 

@@ -95,7 +95,7 @@ def test_a_launch_with_three_times_as_many_refusals_as_allowed_is_held(
 def test_a_launch_with_half_as_many_refusals_as_allowed_reaches_everybody(
     service: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
-    freeze(ledger, {"refused": 10}, people=200, waves=100)
+    freeze(ledger, {"refused": 10}, people=100, waves=50)
     refuse(service, 0.05)
     with pytest.raises(NotYetError):
         work_at(ledger, connection)
@@ -159,7 +159,7 @@ def deliver(ledger: Ledger, missing_of_ten: int) -> None:
 def test_a_launch_that_waits_for_its_next_wave_is_held_for_missing_recipients(
     ledger: Ledger, connection: ServiceConnection
 ) -> None:
-    freeze(ledger, MISSING, people=300, waves=150, **ASKED)
+    freeze(ledger, MISSING, people=120, waves=60, **ASKED)
     with pytest.raises(NotYetError):
         work_at(ledger, connection)
     deliver(ledger, missing_of_ten=3)
@@ -167,12 +167,12 @@ def test_a_launch_that_waits_for_its_next_wave_is_held_for_missing_recipients(
     assert hold_launches_above_limits(ledger, now=NOW + 2 * HOUR) == [KEY]
     assert hold_launches_above_limits(ledger, now=NOW + 3 * HOUR) == []
     (decision,) = ledger.audit_log.of_launch(KEY)
-    assert decision.why == "missing: 45 of 150 devices, more than 10 % (sequential test, 1 % false alarms)"
+    assert decision.why == "missing: 18 of 60 devices, more than 10 % (sequential test, 1 % false alarms)"
     with pytest.raises(GateError, match="is held: missing"):
         work_at(ledger, connection, NOW + 4 * HOUR)
     release(ledger, KEY, "ann", "a slow provider", now=NOW + 4 * HOUR)
     work_at(ledger, connection, NOW + 5 * HOUR)
-    assert ledger.dispatch_queries.states(KEY) == {"accepted": 300}
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 120}
 
 
 @pytest.mark.parametrize(("limit", "is_held"), [(10, True), (60, False)])
@@ -207,12 +207,12 @@ def test_the_rate_of_real_post_backs_decides(
 def test_half_as_many_missing_recipients_as_allowed_hold_nothing(
     ledger: Ledger, connection: ServiceConnection
 ) -> None:
-    freeze(ledger, {**MISSING, "missing": 20}, people=200, waves=100, **ASKED)
+    freeze(ledger, {**MISSING, "missing": 20}, people=100, waves=50, **ASKED)
     with pytest.raises(NotYetError):
         work_at(ledger, connection)
     deliver(ledger, missing_of_ten=1)
     work_at(ledger, connection, NOW + 4 * HOUR)
-    assert ledger.dispatch_queries.states(KEY) == {"accepted": 200}
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 100}
     assert decided(ledger) == ["wave"]
 
 
@@ -229,7 +229,7 @@ def test_silence_holds_nothing_if_no_delivery_is_reported(
 def test_a_launch_that_waits_is_held_if_too_many_recipients_opt_out(
     ledger: Ledger, connection: ServiceConnection
 ) -> None:
-    freeze(ledger, {"opt_outs": 5}, people=200, waves=100)
+    freeze(ledger, {"opt_outs": 5}, people=100, waves=50)
     with pytest.raises(NotYetError):
         work_at(ledger, connection)
     led_by_this = NewSuppression("account", "device_id", "opt-out", "a recipient", launch_key=KEY)
@@ -240,7 +240,7 @@ def test_a_launch_that_waits_is_held_if_too_many_recipients_opt_out(
     ledger.suppressions.add(led_by_this, range(4, 20), NOW + 2 * HOUR)
     assert hold_launches_above_limits(ledger, now=NOW + 2 * HOUR) == [KEY]
     (decision,) = ledger.audit_log.of_launch(KEY)
-    assert decision.why == "opt outs: 19 of 100 devices, more than 5 % (sequential test, 1 % false alarms)"
+    assert decision.why == "opt outs: 19 of 50 devices, more than 5 % (sequential test, 1 % false alarms)"
     release(ledger, KEY, "ann", "a joke that some did not like", now=NOW + 3 * HOUR)
     ledger.suppressions.add(led_by_this, range(20, 50), NOW + 4 * HOUR)  # recipients of the first wave
     work_at(ledger, connection, NOW + 5 * HOUR)
@@ -261,7 +261,7 @@ def test_a_worker_looks_at_opt_outs_while_it_sends(
 
 
 def test_a_decision_by_a_person_comes_first(ledger: Ledger, connection: ServiceConnection) -> None:
-    freeze(ledger, {"opt_outs": 5}, people=200, waves=100)
+    freeze(ledger, {"opt_outs": 5}, people=100, waves=50)
     with pytest.raises(NotYetError):
         work_at(ledger, connection)
     ledger.suppressions.add(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,9 +26,8 @@ LIST = "/api/external/list/campaign"
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    ledger.migrate()
+def ledger(migrated_url: str) -> Iterator[Ledger]:
+    ledger = Ledger(migrated_url)
     make_launch(ledger, [1, 2], size=1, campaign=make_campaign(post_backs={"kinds": []}))
     yield ledger
     ledger.close()

@@ -44,9 +44,8 @@ Send = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with closing(Ledger(f"sqlite:///{tmp_path}/ledger.db")) as ledger:
-        ledger.migrate()
+def ledger(migrated_url: str) -> Iterator[Ledger]:
+    with closing(Ledger(migrated_url)) as ledger:
         yield ledger
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,9 +29,8 @@ CAMPAIGN = make_campaign(channels={"ios_push": {}, "web_push": {"browsers": ["ch
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")
-    ledger.migrate()
+def ledger(migrated_url: str) -> Iterator[Ledger]:
+    ledger = Ledger(migrated_url)
     everybody = integers(range(1, 11))
     platforms = {PLATFORMS[odd]: integers(d for d in everybody if d % 2 == odd) for odd in (0, 1)}
     audience = make_audience(everybody, groups={"platform": platforms})

@@ -101,6 +101,46 @@ def test_a_receiver_needs_nothing_of_airflow(extra: str) -> None:
     assert [name for name in brought if "airflow" in name] == []
 
 
+BASE = {
+    "adbc-driver-manager": "import adbc_driver_manager",
+    "adbc-driver-sqlite": 'import_module(f"adbc_driver_{backend}',
+    "alembic": "from alembic import",
+    "croniter": "from croniter import",
+    "granian": "from granian.",
+    "holidays": "from holidays import",
+    "jinja2": "from jinja2 import",
+    "lazy-loader": "import lazy_loader",
+    "markupsafe": "from markupsafe import",
+    "numpy": "import numpy",
+    "opentelemetry-api": "from opentelemetry import",
+    "orjson": "import orjson",
+    "pyarrow": "import pyarrow",
+    "pydantic": "from pydantic import",
+    "pydantic-settings": "from pydantic_settings import",
+    "pyjwt": "import jwt",
+    "pyroaring": "from pyroaring import",
+    "pyyaml": "import yaml",
+    "requests": "import requests",
+    "rich": "from rich",
+    "sqlalchemy": "import sqlalchemy",
+    "structlog": "from structlog",
+    "tenacity": "from tenacity import",
+    "typer": "import typer",
+    "urllib3": "from urllib3",
+}
+"""The packages of the base install, and how the library imports each."""
+
+
+def test_the_base_install_has_only_what_the_library_imports() -> None:
+    """Everything else belongs in an extra. The time zones of tzdata are no module."""
+    wanted = [Requirement(each) for each in PROJECT["dependencies"]]
+    assert {each.name for each in wanted} == {*BASE, "tzdata"}
+    assert {extra for each in wanted for extra in each.extras} == {"crypto"}
+    files = (ROOT / "include/sendoff").rglob("*.py")
+    source = "\n".join(file.read_text(encoding="utf-8") for file in files)
+    assert [name for name, words in BASE.items() if words not in source] == []
+
+
 def test_the_extra_airflow_brings_the_provider_of_postgresql() -> None:
     named = {Requirement(each).name for each in PROJECT["optional-dependencies"]["airflow"]}
     assert "apache-airflow-providers-postgres" in named

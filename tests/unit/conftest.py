@@ -32,16 +32,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SQLite file with the tables of the ledger; copying it is faster than migrating."""
-    file = tmp_path_factory.mktemp("migrated") / "ledger.db"
-    ledger = Ledger(f"sqlite:///{file}")
-    ledger.migrate()
-    ledger.close()  # closing the last connection writes everything into the file
-    return file
-
-
-@pytest.fixture(scope="session")
 def migrated_postgres(new_postgres_database: str) -> str:
     """The URL of a PostgreSQL database with the tables of the ledger, which the tests use in turn."""
     with closing(Ledger(new_postgres_database)) as ledger:

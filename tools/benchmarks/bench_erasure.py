@@ -2,7 +2,9 @@
 
 Each launch has segments, verdicts and a report. The command ``sendoff forget`` runs in a process of its own. The
 receiver gets ``RATE`` post-backs per second on a few connections, first alone and then during the erasure. At the end,
-every stored set is decoded and compared with the people.
+every stored set is decoded and compared with the people. The bytes that the erasure changed are searched for in the
+database's files, before and after ``sendoff forget --reclaim``. On PostgreSQL, this program must be allowed to read
+the server's folder. A SQLite built with SECURE_DELETE, such as Debian's, overwrites old bytes at once.
 
 ``BENCH_SCALE`` is the number of recipients in units of ten million. ``BENCH_DATABASES`` is ``postgresql``, ``sqlite``
 or both, separated by a comma. ``SENDOFF_TEST_POSTGRES_URL`` is the server to use. The last line is one JSON object.
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import sqlalchemy as sa
 import uvloop
 from bench_receiver import (
     BODY,
@@ -43,6 +46,7 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign
 from sendoff.dispatch.worker import LEASE
 from sendoff.ledger import Ledger, NewLaunch
+from sendoff.ledger.erasure_steps import TABLES
 from sendoff.period import Period, launch_key
 from sendoff.postbacks import reconcile_launch
 from sendoff.service.postbacks import PostBackSigner
@@ -50,6 +54,9 @@ from sendoff.states import Accepted
 
 LAUNCHES, PEOPLE, SEGMENT = 13, 1_000, 10_000
 RECIPIENTS = int(10_000_000 * float(os.environ.get("BENCH_SCALE", "1")))
+DEVICES = np.cumsum(np.random.default_rng(3).integers(1, 4, RECIPIENTS))  # with gaps, as in real audiences
+PIECE, AHEAD = 32, 8  # bytes around a byte that changed, which are searched for
+READ = 16 * 1024 * 1024  # bytes of a file at a time
 DATABASES = os.environ.get("BENCH_DATABASES", "postgresql,sqlite").split(",")
 RATE, CONNECTIONS = 200, 4  # post-backs per second, on so many connections
 ALONE = 15.0  # seconds
@@ -65,7 +72,7 @@ CAMPAIGN = Campaign.model_validate(
 
 def fill(ledger: Ledger) -> str:
     """Freeze the launches, record each request as accepted, and make the reports. Return one dispatch key."""
-    people = integers(np.arange(1, RECIPIENTS + 1))
+    people = integers(DEVICES)
     for number in range(LAUNCHES):
         period = Period(NOW - timedelta(days=number + 1), NOW - timedelta(days=number))
         key = launch_key("service", "spring", period)
@@ -130,13 +137,11 @@ async def load(
     return took, peak
 
 
-def forget(url: str, folder: Path, people: list[int]) -> subprocess.Popen[bytes]:
+def forget(url: str, folder: Path, *options: str) -> subprocess.Popen[bytes]:
     """Start the erasure in a process of its own."""
-    names = folder / "people.txt"
-    names.write_text("".join(f"{each}\n" for each in people))
     secret = {"SENDOFF_ERASURE_SECRET": "e" * 32, "SENDOFF_ERASURE_LOG": str(folder / "erasures.jsonl")}
-    line = ["sendoff", "forget", "--file", str(names), "--identified-by", "device_id", "--reason", "bench"]
-    return subprocess.Popen([*line, "--ledger", url], env={**os.environ, **secret}, stdout=subprocess.DEVNULL)
+    line = ["sendoff", "forget", *options, "--ledger", url]
+    return subprocess.Popen(line, env={**os.environ, **secret}, stdout=subprocess.DEVNULL)
 
 
 def remaining(url: str, people: Identifiers) -> int:
@@ -151,6 +156,70 @@ def remaining(url: str, people: Identifiers) -> int:
             if (content := ledger.dispatch_queries.segment(key, dispatch.segment)).identifiers is not None
         ]
         return sum(len(each & people) for each in sets)
+
+
+def stored_sets(url: str) -> dict[tuple[Any, ...], bytes]:
+    """Return the bytes of every set and body in the ledger."""
+    found = {}
+    engine = sa.create_engine(url)
+    with engine.connect() as db:
+        for table in TABLES:
+            for column in (each for each in table.c if isinstance(each.type, sa.LargeBinary)):
+                for row in db.execute(sa.select(column, *table.primary_key).where(column.is_not(None))):
+                    found[table.name, column.name, *row[1:]] = row[0]
+    engine.dispose()
+    return found
+
+
+def removed_pieces(before: dict[tuple[Any, ...], bytes], after: dict[tuple[Any, ...], bytes]) -> list[bytes]:
+    """Return some bytes around differences of each value that changed, if no value has them any more."""
+    pieces = set()
+    for place, old in before.items():
+        new = after.get(place, b"")
+        short = min(len(old), len(new))
+        differs = np.flatnonzero(np.frombuffer(old, "u1", short) != np.frombuffer(new, "u1", short))
+        for at in (differs[0], differs[len(differs) // 2], differs[-1]) if len(differs) else ():
+            start = max(0, int(at) - AHEAD)
+            if len(piece := old[start : start + PIECE]) == PIECE:
+                pieces.add(piece)
+    return sorted(pieces - found_in(sorted(pieces), [b"".join(after.values())]))
+
+
+def found_in(pieces: list[bytes], contents: Iterable[bytes]) -> set[bytes]:
+    """Return the pieces that occur."""
+    found: set[bytes] = set()
+    starts = np.unique(np.frombuffer(b"".join(piece[:8] for piece in pieces), "<u8"))
+    for content in contents:
+        for shift in range(min(8, len(content))):
+            words = np.frombuffer(content, "<u8", max(0, len(content) - shift) // 8, shift)
+            for at in np.flatnonzero(np.isin(words, starts)) * 8 + shift:
+                found.add(content[at : at + PIECE])
+    return found.intersection(pieces)
+
+
+def files(url: str) -> list[Path]:
+    """Return the files of a database, written to disk."""
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    if engine.dialect.name == "sqlite":
+        return [path for path in Path(str(engine.url.database)).parent.iterdir() if path.is_file()]
+    with engine.connect() as db:
+        db.exec_driver_sql("CHECKPOINT")
+        root = db.exec_driver_sql("SHOW data_directory").scalar_one()
+        number = db.exec_driver_sql(
+            "SELECT oid FROM pg_database WHERE datname = current_database()"
+        ).scalar_one()
+    engine.dispose()
+    return sorted((Path(root) / "base" / str(number)).iterdir())
+
+
+def contents(paths: list[Path]) -> Iterator[bytes]:
+    """Read files in overlapping parts."""
+    for path in paths:
+        with path.open("rb") as file:
+            part = b""
+            while more := file.read(READ):
+                part = part[-PIECE:] + more
+                yield part
 
 
 def p99(took: list[float]) -> float:
@@ -168,15 +237,24 @@ def measure(database: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, ledger_of(database) as url:
         with closing(Ledger(url)) as ledger:
             dispatch_key = fill(ledger)
-        people = np.random.default_rng(7).choice(RECIPIENTS, PEOPLE, replace=False) + 1
+        people = np.random.default_rng(7).choice(DEVICES, PEOPLE, replace=False)
+        names = Path(folder) / "people.txt"
+        names.write_text("".join(f"{each}\n" for each in people))
+        sets = stored_sets(url)
         with serving("receiver", url, 1):
             before, _ = uvloop.run(load(dispatch_key))
             start = time.perf_counter()
-            process = forget(url, Path(folder), people.tolist())
+            process = forget(
+                url, Path(folder), "--file", str(names), "--identified-by", "device_id", "--reason", "bench"
+            )
             during, peak = uvloop.run(load(dispatch_key, process))
             seconds = time.perf_counter() - start
         if process.returncode:
             sys.exit(f"the erasure ended with {process.returncode}")
+        pieces = removed_pieces(sets, stored_sets(url))
+        deleted = len(found_in(pieces, contents(files(url))))
+        if forget(url, Path(folder), "--reclaim").wait():
+            sys.exit("the old bytes could not be removed")
         return {
             "seconds": round(seconds, 1),
             "peak_mib": round(peak),
@@ -184,6 +262,9 @@ def measure(database: str) -> dict[str, Any]:
             "p99_ms_during": p99(during),
             "slowest_ms_during": round(1_000 * max(during)),
             "still_found": remaining(url, integers(people)),
+            "old_pieces": len(pieces),
+            "old_pieces_in_files": deleted,
+            "old_pieces_after_reclaim": len(found_in(pieces, contents(files(url)))),
         }
 
 

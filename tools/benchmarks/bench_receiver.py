@@ -34,15 +34,11 @@ import psutil
 import sqlalchemy as sa
 import uvloop
 from pydantic import SecretStr
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from sendoff.ledger import Ledger
+from sendoff.ledger.blocks import blocks_of
 from sendoff.ledger.schema import post_backs
-from sendoff.postbacks.endpoint import PostBackEndpoint, ReceiverCounts
-from sendoff.postbacks.group_commit import Limits
+from sendoff.postbacks.group_commit import CommitCounts
 from sendoff.postbacks.receiver import ReceiverApp, app_of
 from sendoff.postbacks.server import serve
 from sendoff.service.postbacks import PostBack, PostBackSigner
@@ -70,16 +66,29 @@ BODY = json.dumps(
 class Unstored:
     """Reports every post-back as stored at once."""
 
+    available = True
+    receiver = None
+
+    def __init__(self) -> None:
+        self.counts = CommitCounts()
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def release(self) -> None: ...
+
     def submit(self, _: PostBack) -> asyncio.Future[bool]:
         done = asyncio.get_running_loop().create_future()
         done.set_result(True)
         return done
 
 
-class OneByOne:
+class OneByOne(Unstored):
     """Inserts and commits each post-back separately, on several threads with a connection each."""
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         with closing(Ledger(url)) as ledger:
             self._receiver = ledger.post_backs.register_receiver("one by one", datetime.now(UTC))
         self._engine = sa.create_engine(url, pool_size=THREADS)
@@ -92,27 +101,9 @@ class OneByOne:
         return asyncio.get_running_loop().run_in_executor(self._threads, self._store, post_back)
 
     def _store(self, post_back: PostBack) -> bool:
-        body = post_back.fields
-        assert body is not None
+        (block,) = blocks_of(self._receiver, [(next(self._numbers), post_back)])
         with self._engine.begin() as db:
-            db.execute(
-                sa.insert(post_backs),
-                {
-                    "receiver": self._receiver,
-                    "number": next(self._numbers),
-                    "kind": post_back.kind,
-                    "dispatch_key": post_back.dispatch_key,
-                    "received_at": post_back.received_at,
-                    "occurred_at": body.time,
-                    "device_id": body.device_id,
-                    "profile_id": body.profile_id,
-                    "user_id": body.user_id,
-                    "send_id": body.send_id,
-                    "campaign_id": body.campaign_id,
-                    "readable": True,
-                    "body": post_back.body,
-                },
-            )
+            db.execute(sa.insert(post_backs), block._asdict())
         return True
 
 
@@ -121,29 +112,20 @@ def as_durable(connection: Any, _: Any) -> None:
         connection.execute(f"PRAGMA {pragma}")
 
 
-def app_around(commit: Unstored | OneByOne) -> ReceiverApp:
-    endpoint = PostBackEndpoint(
-        commit,  # type: ignore[arg-type]  # it has everything that the endpoint uses
-        PostBackSigner(PUBLIC_URL, [SECRET]),
-        ReceiverCounts(),
-        Limits(),
-    )
-
-    async def ready(_: Request) -> Response:
-        return Response()
-
-    return ReceiverApp(endpoint, [Route("/readyz", ready)])
-
-
-def unstored(_: Settings) -> ReceiverApp:
-    return app_around(Unstored())
+def unstored(settings: Settings) -> ReceiverApp:
+    return app_around(Unstored(), settings)
 
 
 def one_by_one(settings: Settings) -> ReceiverApp:
-    return app_around(OneByOne(settings.ledger()))
+    return app_around(OneByOne(settings.ledger()), settings)
 
 
-APPS: dict[str, Callable[[Settings], Starlette]] = {
+def app_around(commit: Unstored, settings: Settings) -> ReceiverApp:
+    signer = PostBackSigner.from_settings(settings)
+    return ReceiverApp(commit, Ledger(settings.ledger()), signer)  # type: ignore[arg-type]  # it has what is used
+
+
+APPS: dict[str, Callable[[Settings], ReceiverApp]] = {
     "receiver": app_of,
     "unstored": unstored,
     "one by one": one_by_one,

@@ -4,15 +4,16 @@ The launch is frozen through the ledger and then accepted. Of its recipients, 90
 of the post-backs are duplicates, and all arrive in random order over the dispatches.
 
 ``sendoff``: aggregate and reconcile in a copy of the ledger that is made before the clock starts. ``pandas``: read the
-recipients and the post-backs from the same server with ``read_sql``, and merge both. It reads only the columns that
-decide a verdict, and its counts must be the same. ``news``: reconcile again after 1 % more post-backs.
+recipients and the post-backs from tables of the same server with ``read_sql``, and merge both. It reads only the
+columns that decide a verdict, and its counts must be the same. ``news``: reconcile again after 1 % more post-backs.
 
 Each run has its own process, so that its peak memory is its own, including Python and imports. The time does not
 include imports.
 
 ``BENCH_SCALE`` is the size of the launch in millions of recipients; 1 takes about a minute on an idle machine. With
 10, it has ten million recipients and eleven and a half million post-backs. ``BENCH_SEGMENT`` is the size of a
-dispatch (10,000). ``BENCH_ROUNDS`` is the number of rounds. ``SENDOFF_TEST_POSTGRES_URL`` is the server to use.
+dispatch (10,000), and ``BENCH_COMMIT`` that of a receiver's commit (500). ``BENCH_ROUNDS`` is the number of rounds.
+``SENDOFF_TEST_POSTGRES_URL`` is the server to use.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ import sqlalchemy as sa
 
 PEOPLE = int(1_000_000 * float(os.environ.get("BENCH_SCALE", "1")))
 SEGMENT = int(os.environ.get("BENCH_SEGMENT", "10000"))
+COMMIT = int(os.environ.get("BENCH_COMMIT", "500"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres")
 
@@ -44,9 +46,9 @@ CAMPAIGN = 17
 # Recipient p has device ID p, and one in ten numbers has no recipient. Of two random numbers, the first decides whether
 # a post-back came, and the second its place. The recipients of a dispatch are one sorted segment of integers.
 EVENTS = """
-INSERT INTO post_backs (receiver, number, kind, dispatch_key, received_at, device_id, campaign_id, readable, body)
-SELECT 1, {after} + row_number() OVER (ORDER BY came), kind, dispatch_key,
-       timestamptz '2026-03-02 09:00:00Z' + interval '2 hours' * came, device_id, {campaign}, true, '\\x7b7d'
+INSERT INTO came (number, kind, dispatch_key, received_at, device_id)
+SELECT {after} + row_number() OVER (ORDER BY came), kind, dispatch_key,
+       timestamptz '2026-03-02 09:00:00Z' + interval '2 hours' * came, device_id
 FROM (
     SELECT kind, device_id, dispatch_key, random() AS came
     FROM sent, (VALUES ('delivery', {deliveries}), ('open', {opens})) AS kinds (kind, share),
@@ -57,6 +59,10 @@ FROM (
 """
 SENT = """
 CREATE UNLOGGED TABLE sent (dispatch_key varchar(32) NOT NULL, device_id bigint NOT NULL);
+CREATE UNLOGGED TABLE came (
+    number bigint NOT NULL, kind text NOT NULL, dispatch_key varchar(32) NOT NULL, received_at timestamptz NOT NULL,
+    device_id bigint NOT NULL
+);
 """
 
 
@@ -108,13 +114,35 @@ def make(url: str) -> None:
                 copy.write("".join(f"{dispatch.dispatch_key}\t{each}\n" for each in members))
         db.execute(sa.text("SELECT setseed(0.5)"))
         db.execute(_events(after=0, deliveries=0.9, opens=0.25))
+    store(url, after=0)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(sa.text("VACUUM ANALYZE"))
     engine.dispose()
 
 
 def _events(*, after: int, deliveries: float, opens: float) -> sa.TextClause:
-    return sa.text(EVENTS.format(after=after, deliveries=deliveries, opens=opens, campaign=CAMPAIGN))
+    return sa.text(EVENTS.format(after=after, deliveries=deliveries, opens=opens))
+
+
+def store(url: str, *, after: int) -> None:
+    """Store the post-backs of the table ``came`` like a receiver."""
+    from sendoff.ledger import Ledger
+    from sendoff.service.postbacks import PostBack
+    from sendoff.service.wire import PostBackBody
+
+    fast = sa.make_url(url).update_query_dict({"options": "-c synchronous_commit=off"})
+    ledger = Ledger(fast.render_as_string(hide_password=False))
+    engine = sa.create_engine(url)
+    query = sa.text(f"SELECT * FROM came WHERE number > {after} ORDER BY number")
+    with engine.connect().execution_options(stream_results=True, max_row_buffer=50_000) as db:
+        for rows in db.execute(query).partitions(COMMIT):
+            numbered = []
+            for number, kind, dispatch_key, received_at, device_id in rows:
+                body = PostBackBody(received_at.replace(microsecond=0), device_id, campaign_id=CAMPAIGN)
+                numbered.append((number, PostBack(kind, dispatch_key, received_at, b"", body)))
+            ledger.post_backs.store(1, numbered)
+    engine.dispose()
+    ledger.close()
 
 
 def reconcile_with_sendoff(url: str) -> dict[str, Any]:
@@ -147,9 +175,7 @@ def reconcile_with_pandas(url: str) -> dict[str, Any]:
     with engine.connect() as db:
         sent = pd.read_sql(sa.text("SELECT dispatch_key, device_id FROM sent"), db)
         came = pd.read_sql(
-            sa.text(
-                f"SELECT dispatch_key, device_id, kind FROM post_backs WHERE readable AND campaign_id = {CAMPAIGN}"
-            ),
+            sa.text("SELECT dispatch_key, device_id, kind FROM came"),
             db,
         )
     read = time.perf_counter()
@@ -215,8 +241,9 @@ def measure(server: sa.Engine, template: str) -> dict[str, dict[str, float]]:
 def _more(url: str) -> None:
     engine = sa.create_engine(url)
     with engine.begin() as db:
-        newest = db.scalar(sa.text("SELECT max(number) FROM post_backs"))
+        newest = db.scalar(sa.text("SELECT max(number) FROM came"))
         db.execute(_events(after=newest, deliveries=0.009, opens=0.0025))
+    store(url, after=newest)
     engine.dispose()
 
 

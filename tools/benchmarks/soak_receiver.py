@@ -34,7 +34,8 @@ from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign
-from sendoff.ledger import Ledger, NewLaunch
+from sendoff.ledger import Ledger, NewLaunch, values
+from sendoff.ledger.post_backs import stored_runs
 from sendoff.period import Period, launch_key
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.service.postbacks import PostBackSigner
@@ -194,12 +195,12 @@ def judge(url: str, load: Load) -> dict[str, Any]:
     """Compare the ledger with the answers."""
     engine = sa.create_engine(url)
     with engine.connect() as db:
-        devices = column(db, "SELECT device_id FROM post_backs")
         gaps = db.execute(sa.text(GAPS)).scalar_one()
         commits = column(db, COMMITS)
     engine.dispose()
     with closing(Ledger(url)) as ledger:
         (returned,) = ledger.aggregates.totals(KEY).values()
+        devices = stored_devices(ledger)
     kept = np.bincount(devices, minlength=load.sent + 1)
     answered = np.frombuffer(load.stored, np.int64)
     return {
@@ -219,10 +220,17 @@ def judge(url: str, load: Load) -> dict[str, Any]:
     }
 
 
-GAPS = "SELECT count(*) FROM (SELECT max(number) - count(*) AS gap FROM post_backs GROUP BY receiver) r WHERE gap <> 0"
-COMMITS = (
-    "SELECT count(*) FROM post_backs GROUP BY receiver, xmin::text"  # xmin: the transaction that wrote a row
+GAPS = (
+    "SELECT count(*) FROM (SELECT max(last) - sum(last - first + 1) AS gap FROM post_backs GROUP BY receiver) r "
+    "WHERE gap <> 0"
 )
+COMMITS = "SELECT last - first + 1 FROM post_backs"
+
+
+def stored_devices(ledger: Ledger) -> Any:
+    """Return the device ID of every stored post-back."""
+    with ledger.post_backs.read(stored_runs(ledger._database), named_by=["device_id"]) as batches:
+        return np.concatenate([values(batch["device_id"]) for batch in batches])
 
 
 def column(db: sa.Connection, query: str) -> Any:

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from sendoff.demo.processes import ProcessError, Supervisor, interruptible
@@ -81,7 +82,7 @@ class Run:
     def _open_backend(self, place: BackendName) -> Backend | None:
         own: Cluster | None = None
         url = f"sqlite:///{self._folder / place}.db"
-        if place == "postgresql":
+        if place.startswith("postgresql"):
             own = self._stack.enter_context(cluster(self._supervisor))
             if own is None:
                 return None
@@ -100,6 +101,8 @@ def main() -> int:
             f"no such scenario: {', '.join(sorted(unknown))}. Use one of: {', '.join(h.name for h in SCENARIOS)}"
         )
         return 2
+    if options.times:
+        chosen = [replace(scenario, short=options.times, long=options.times) for scenario in chosen]
     started = time.monotonic()
     size = SHORT if options.short else LONG
     with interruptible(), ExitStack() as stack:
@@ -127,6 +130,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--write", type=Path, metavar="FILE", help="also write the table into a document")
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="play only this scenario; repeatable"
+    )
+    parser.add_argument(
+        "--times", type=int, help="how often to play each scenario, instead of its own number"
     )
     parser.add_argument("--seed", default="1", help="seed of the random choices")
     parser.add_argument(

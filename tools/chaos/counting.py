@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from sendoff.campaign import Campaign
 from sendoff.ledger import DispatchTotals, Ledger
+from sendoff.ledger.post_backs import stored_runs
 from sendoff.ledger.schema import attempts, dispatches, outcomes, segments
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.states import DispatchState, OutcomeKind
@@ -100,6 +101,7 @@ def count(record: Record, result: Result) -> Count:
         _add_opt_outs(totals, record, result, key)
         totals.kept += _kept(ledger, key, result.erased)
     totals.duplicates = sum(times - 1 for devices in reached.values() for times in devices.values())
+    totals.kept += len(result.erased & _named_in_post_backs(ledger)) if result.erased else 0
     totals.resolved = _resolved(result.backend.url, result.launches)
     return totals
 
@@ -110,6 +112,15 @@ def _kept(ledger: Ledger, key: str, erased: Collection[int]) -> int:
     sets = [ledger.launches.audience(key), *ledger.verdicts.sets(key).values()]
     sets += [each for part in totals for each in (part.delivered, part.engaged)]
     return sum(any(device in each for each in sets) for device in erased)
+
+
+def _named_in_post_backs(ledger: Ledger) -> set[int]:
+    """Return the devices that the stored post-backs name."""
+    devices: set[int] = set()
+    with ledger.post_backs.read(stored_runs(ledger._database), named_by=["device_id"]) as batches:
+        for batch in batches:
+            devices.update(batch["device_id"].drop_null().to_pylist())
+    return devices
 
 
 def _add_launch(

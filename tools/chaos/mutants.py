@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +16,15 @@ from sendoff.audience.identifiers import Identifiers, empty
 from sendoff.dispatch.worker import LEASE
 from sendoff.launch import own_request, plan
 from sendoff.launch.own_request import NewRequest
-from sendoff.ledger import DailyLimit, Launch, Ledger, NewSuppression, daily_limits, suppressions
+from sendoff.ledger import (
+    DailyLimit,
+    Launch,
+    Ledger,
+    NewSuppression,
+    daily_limits,
+    erasure_steps,
+    suppressions,
+)
 from sendoff.ledger import dispatches as dispatches_module
 from sendoff.ledger.active_suppressions import ActiveSuppressions
 from sendoff.ledger.aggregates import AggregatedRun, Aggregates
@@ -24,7 +34,7 @@ from sendoff.ledger.dispatch_queries import DispatchQueries
 from sendoff.ledger.dispatches import Dispatches
 from sendoff.ledger.doubts import Doubts
 from sendoff.ledger.erasures import Erasures
-from sendoff.ledger.schema import attempts, dispatches, erasure_queue, receivers
+from sendoff.ledger.schema import attempts, dispatches, erasure_queue, launches, receivers
 from sendoff.period import Period, launch_key, request_launch_key
 from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome
 
@@ -148,19 +158,48 @@ def _expire_by_own_clock(self: Doubts, launch_key: str | None, now: datetime) ->
     return _expire_leases(self, launch_key, now)
 
 
+def claim_not_committed() -> None:
+    """Send the request of the next dispatch, but roll back the transaction that claimed it."""
+    Dispatches.record_and_claim = _record_and_roll_back  # type: ignore[method-assign]
+
+
+class _Uncommitted(Database):
+    """A ledger's database that commits nothing."""
+
+    def __init__(self, database: Database) -> None:
+        vars(self).update(vars(database))
+
+    @contextmanager
+    def write(self) -> Iterator[sa.Connection]:
+        with super().write() as db:
+            yield db
+            db.rollback()
+
+
+def _record_and_roll_back(
+    self: Dispatches, claim: Claim, outcome: Accepted, now: datetime, **how: Any
+) -> Any:
+    uncommitted = copy.copy(self)
+    uncommitted._database = _Uncommitted(self._database)
+    following = _record_and_claim(uncommitted, claim, outcome, now, **how)
+    _record(self, claim, outcome, now)
+    return following
+
+
 def mark_before_events() -> None:
     """Move a receiver's mark when post-backs are fetched, before their totals are stored."""
     Aggregates.store_run = _mark_first  # type: ignore[method-assign]
 
 
 def _mark_first(self: Aggregates, run: AggregatedRun) -> bool:
+    moved = []
     with self._database.write() as db:
-        moved = db.execute(
-            sa.update(receivers)
-            .where(receivers.c.receiver == run.receiver, receivers.c.aggregated_to == run.after)
-            .values(aggregated_to=run.up_to)
-        )
-    return bool(moved.rowcount) and _store_run(self, replace(run, after=run.up_to))
+        for receiver, after, up_to in run.runs:
+            mark = sa.update(receivers).where(
+                receivers.c.receiver == receiver, receivers.c.aggregated_to == after
+            )
+            moved.append(db.execute(mark.values(aggregated_to=up_to)).rowcount)
+    return all(moved) and _store_run(self, replace(run, runs=()))
 
 
 def key_of_a_notebook() -> None:
@@ -197,15 +236,17 @@ def counted_after_the_request() -> None:
 
 
 def _check_only(database: Database, db: sa.Connection, limit: DailyLimit, recipients: int) -> None:
-    _count_recipients(database, db, limit, recipients)
-    daily_limits.take_back(db, limit, recipients)
+    with db.begin_nested() as counted:
+        _count_recipients(database, db, limit, recipients)
+        counted.rollback()
 
 
 def _record_and_count(self: Dispatches, claim: Claim, outcome: Outcome, now: datetime) -> None:
-    _record(self, replace(claim, limit=None), outcome, now)
-    if claim.limit and not isinstance(outcome, NotProcessed):
-        wide = replace(claim.limit, most=10**9)
+    _record(self, replace(claim, is_limited=False), outcome, now)
+    if claim.is_limited and not isinstance(outcome, NotProcessed):
+        connection = sa.select(launches.c.connection).where(launches.c.launch_key == claim.launch_key)
         with self._database.write() as db:
+            wide = DailyLimit(db.scalar(connection) or "", claim.claimed_at.date(), most=10**9)
             _count_recipients(self._database, db, wide, len(claim.content))
 
 
@@ -240,11 +281,20 @@ def _advance_and_forget(self: Erasures, request: int, now: datetime) -> bool:
     return is_left
 
 
+def blocks_skipped() -> None:
+    """Erase people from sets and lists, and leave them in the blocks of post-backs."""
+    erasure_steps.scrub = _leave  # type: ignore[assignment,attr-defined]
+
+
+def _leave(_: sa.Connection, __: int, ___: Any) -> None: ...
+
+
 MUTANTS: Mapping[str, Callable[[], None]] = {
     "intent after request": intent_after_request,
     "doubt sent again": doubt_sent_again,
     "dead sent again": dead_sent_again,
     "lease by the worker's clock": lease_by_the_workers_clock,
+    "claim not committed": claim_not_committed,
     "mark before events": mark_before_events,
     "key of a notebook": key_of_a_notebook,
     "request key with the attempt": request_key_with_the_attempt,
@@ -252,6 +302,7 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
     "asked only when frozen": asked_only_when_frozen,
     "replaced whatever the source": replaced_whatever_the_source,
     "queue emptied early": queue_emptied_early,
+    "blocks skipped": blocks_skipped,
 }
 
 

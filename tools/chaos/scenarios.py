@@ -15,7 +15,7 @@ from typing import Any, Literal
 from tools.chaos import steps
 from tools.chaos.environment import Environment, Size
 
-BackendName = Literal["sqlite", "sqlite apart", "erasing", "erasing apart", "postgresql"]
+BackendName = Literal["sqlite", "sqlite apart", "erasing", "erasing apart", "postgresql", "postgresql apart"]
 """The ledger to use. Protocols that are wrong on purpose, and erasures, have separate ones, where they cannot affect
 other rows."""
 
@@ -289,6 +289,15 @@ SCENARIOS: tuple[Scenario, ...] = (
         expected="some",
     ),
     Scenario(
+        "claim not committed, PostgreSQL",
+        "the statement that records an outcome and claims the next dispatch is rolled back, and its request is sent",
+        partial(steps.killed_between_lines, long=8, mutant="claim not committed"),
+        short=0,
+        long=1,
+        on="postgresql apart",
+        expected="some",
+    ),
+    Scenario(
         "mark moved before the post-backs are stored",
         "the mark of aggregation is moved on fetching; the aggregating process is killed",
         partial(steps.aggregation_killed, short=12, long=40, mutant="mark before events"),
@@ -338,6 +347,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         "queue of an erasure emptied too early",
         "the identifiers are deleted before the last step; the erasing process is killed",
         partial(steps.erasure_killed, short=2, long=4, mutant="queue emptied early"),
+        long=1,
+        on="erasing apart",
+        expected="some",
+    ),
+    Scenario(
+        "erasure that skips blocks",
+        "people are erased from sets and lists, and the blocks of post-backs stay as they are",
+        partial(steps.erasure_killed, short=2, long=4, mutant="blocks skipped"),
         long=1,
         on="erasing apart",
         expected="some",

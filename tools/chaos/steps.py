@@ -226,7 +226,7 @@ def erasure_killed(env: Environment, short: int = 4, long: int = 60, mutant: str
         env.wait_until_quiet()
         env.aggregate(job)
         for point in some:
-            devices = env.recipients(job, 2)
+            devices = env.recipients(job, 10)  # half of them have post-backs
             env.erase(replace(job, dies_in="erase", dies_at=point), devices)
             env.erase(job, devices)
 

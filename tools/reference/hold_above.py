@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sendoff.rate_test import FALSE_ALARMS, Draws, evidence
+from sendoff.dispatch.rate_test import FALSE_ALARMS, Draws, evidence
 from tools.reference.markdown import table
 
 COMMAND = "python -m tools.reference.hold_above docs/reference/gates.md"

@@ -14,6 +14,7 @@ from tools.reference import (
     errors,
     ledger_tables,
     library,
+    result_tables,
     settings,
 )
 
@@ -28,6 +29,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/commands.md": commands.page,
     "docs/reference/service-commands.md": commands.page_of_service,
     "docs/reference/ledger.md": ledger_tables.page,
+    "docs/reference/result-tables.md": result_tables.page,
     "docs/reference/errors.md": errors.page,
     "docs/reference/campaign-fields.md": campaigns.page_of_fields,
     "docs/reference/campaign-examples.md": campaigns.page_of_examples,

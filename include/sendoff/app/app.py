@@ -286,10 +286,6 @@ class App:
         audience: Any,
         period: Given | None,
     ) -> _Order:
-        from sendoff.report import VerdictsOf
-
-        if isinstance(audience, VerdictsOf):
-            audience = audience.rows(self._connections.ledger)
         folder = _folder(campaign, name, audience, self._connections.settings.defaults)
         self._connections.check(folder.campaign.connection)
         fixed = folder.campaign.fixed_period

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from sendoff.audience.identifiers import (
     Identifiers,
     IdentifierSetBuilder,
+    IntegerIdentifiers,
     Kind,
     RowCounter,
     builder,
@@ -76,7 +77,7 @@ class Audience:
         """
         counts = {reason: self.dropped.get(reason, 0) + len(people) for reason, people in suppressed.items()}
         dropped = {**self.dropped, **counts}
-        gone = union(self.identifiers.kind, suppressed.values())
+        gone = _within(union(self.identifiers.kind, suppressed.values()), self.identifiers)
         if not len(gone):
             return replace(self, dropped=dropped)
         groups = {
@@ -95,7 +96,14 @@ def those_among(people: Identifiers, reason: str, named: Identifiers) -> Identif
         return empty(people.kind)
     if named.kind != people.kind:
         raise AudienceError(f"{reason} has {named.kind} identifiers, but the audience has {people.kind} ones")
-    return people & named
+    return _within(named, people)
+
+
+def _within(some: Identifiers, people: Identifiers) -> Identifiers:
+    """Return the members of ``some`` that are in ``people``, in their memory. Raise TypeError if the kinds differ."""
+    if isinstance(some, IntegerIdentifiers) and isinstance(people, IntegerIdentifiers):
+        return some.within(people)
+    return some & people
 
 
 def build_audience(
@@ -170,7 +178,9 @@ class _AudienceBuilder:
             self._rows,
             dropped={"null": null, "invalid": invalid, "duplicate": duplicate},
             groups={
-                name: {value: members[value].identifiers() & everybody for value in sorted(members)}
+                name: {
+                    value: _within(members.pop(value).identifiers(), everybody) for value in sorted(members)
+                }
                 for name, members in self._groups.items()
             },
             ignored_columns=tuple(name for name in self._names if name not in self._used),

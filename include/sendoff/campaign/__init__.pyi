@@ -6,6 +6,8 @@ from .audience_rules import (
     ListExclusion,
     Priority,
     QueryExclusion,
+    VerdictsOf,
+    VerdictSource,
     counted_as,
 )
 from .content import PUSH_LIKE, Channel, Channels, Email, Message, Translation, Webhook
@@ -99,6 +101,8 @@ __all__ = [
     "Translation",
     "Triggered",
     "Variation",
+    "VerdictSource",
+    "VerdictsOf",
     "WarmUp",
     "Webhook",
     "advice",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -14,13 +16,16 @@ from sendoff.campaign.field_types import (
     Text,
     between,
     describe,
+    did_you_mean,
     optional,
     problem,
 )
+from sendoff.errors import AudienceError
+from sendoff.states import Verdict
 
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _REASON = re.compile(r"[a-z0-9][a-z0-9_ .-]{0,99}", re.ASCII)
-OWN_REASONS = ("null", "invalid", "duplicate", "cap", "priority", "size_limit", "holdout")
+OWN_REASONS = ("null", "invalid", "duplicate", "unknowable", "cap", "priority", "size_limit", "holdout")
 """The built-in reasons for leaving out a recipient; an exclusion's own reason must differ from them."""
 
 
@@ -40,6 +45,7 @@ def _reason(text: str) -> str:
 
 FileName = Annotated[str, Field(strict=True), AfterValidator(_file_name)]
 Reason = Annotated[str, Field(strict=True), AfterValidator(_reason)]
+KnownVerdict = Literal["engaged", "delivered", "missing", "in_doubt", "not_sent"]
 Percent = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
 
@@ -121,11 +127,65 @@ class Holdout(FrozenModel):
     )
 
 
-class AudienceRules(FrozenModel):
-    """How the audience query is read, and which recipients are left out."""
+@dataclass(frozen=True, slots=True)
+class VerdictsOf:
+    """The recipients that the newest report of a launch has some verdicts for, such as ``("missing",)``.
 
+    As an audience, they have their identifiers and no other columns. The holdout of the launch is not among them.
+    ``is_without_unknowable``: count the recipients with the verdict *unknowable* as left out. Raise AudienceError for
+    an unknown verdict.
+    """
+
+    launch_key: str
+    verdicts: Collection[str]
+    is_without_unknowable: bool = False
+
+    @property
+    def origin(self) -> str:
+        """Where the recipients come from, for errors."""
+        return f"the verdicts of launch {self.launch_key}"
+
+    def __post_init__(self) -> None:
+        """Check the verdicts."""
+        known = [verdict.value for verdict in Verdict]
+        for each in self.verdicts:
+            if each not in known:
+                raise AudienceError(
+                    f"{each!r} is not a verdict{did_you_mean(each, known)}. Use {', '.join(known)}"
+                )
+
+
+class VerdictSource(FrozenModel):
+    """Send to the recipients of another campaign that have some verdicts, such as to remind those who did not open."""
+
+    kind: Literal["verdicts"] = "verdicts"
+    of: Text = Field(
+        description="Name of the other campaign, which is the name of its folder; its newest launch counts whose "
+        "period ends no later than this one's"
+    )
+    are: Annotated[tuple[KnownVerdict, ...], Field(min_length=1)] = Field(
+        description="Verdicts of the recipients to send to, as of the newest report"
+    )
+    unknowable: Literal["leave_out", "include"] = optional(
+        "What to do with recipients whose result cannot be known: leave_out counts them, include sends to "
+        "them too",
+        "leave_out",
+    )
+
+    def of_launch(self, launch_key: str) -> VerdictsOf:
+        """Return the verdicts of a launch of the other campaign."""
+        included = (Verdict.UNKNOWABLE,) if self.unknowable == "include" else ()
+        return VerdictsOf(launch_key, (*self.are, *included), is_without_unknowable=not included)
+
+
+class AudienceRules(FrozenModel):
+    """Where the recipients come from, how their query is read, and which recipients are left out."""
+
+    source: VerdictSource | None = optional(
+        "Where the recipients come from instead of audience.sql; kind: verdicts takes those of another campaign"
+    )
     partitions: Annotated[int, between(1, 32)] | None = optional(
-        "Number of parts of audience.sql to read at the same time; the query must select one part "
+        "Most parts of audience.sql to read at the same time; the query must select one part "
         "by :part (from 0) and :parts"
     )
     exclude: tuple[Exclusion, ...] = optional(

@@ -212,7 +212,7 @@ class Channels(FrozenModel):
 
     def used(self) -> tuple[Channel, ...]:
         """Return the channels that the campaign uses."""
-        return tuple(channel for channel in Channel if getattr(self, channel) is not None)
+        return tuple([channel for channel in Channel if getattr(self, channel) is not None])
 
     def items(self) -> list[tuple[str, Any]]:
         """Return the name and settings of each channel that the campaign uses."""
@@ -221,4 +221,5 @@ class Channels(FrozenModel):
     def own_words(self, channel: Channel) -> dict[str, Any]:
         """Return the fields of ``Message`` that a push-like channel overrides."""
         settings = getattr(self, channel) if channel in PUSH_LIKE else None
-        return {name: own for name in Message.model_fields if (own := getattr(settings, name, None))}
+        own = vars(settings) if settings else {}
+        return {name: own[name] for name in Message.model_fields if own.get(name)}

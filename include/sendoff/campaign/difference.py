@@ -31,7 +31,7 @@ class Part(StrEnum):
 _PARTS = {
     "audience.holdout": Part.SHARES,
     "audience.partitions": Part.NO_EFFECT,
-    "outcome.sql": Part.NO_EFFECT,
+    **dict.fromkeys(("outcome.sql", "before.sql"), Part.NO_EFFECT),
     **dict.fromkeys(("encryption", "template", "language"), Part.MESSAGES),
     **dict.fromkeys(("audience", "targeting", "warehouse", "rules.cap", "rules.exclude"), Part.AUDIENCE),
     **dict.fromkeys(
@@ -182,7 +182,7 @@ def _files(old: CampaignFolder | None, new: CampaignFolder | None) -> Iterator[C
     before, after = (_queries(each) if each else {} for each in (old, new))
     for name in dict.fromkeys([*before, *after]):
         if before.get(name) != after.get(name):
-            part = Part.NO_EFFECT if name == "outcome.sql" else Part.AUDIENCE
+            part = _PARTS.get(name, Part.AUDIENCE)
             yield Change(part, name, before.get(name), after.get(name), is_file=True)
     lists = [_lists(each) for each in (old, new) if each]
     for name in sorted(set().union(*lists)):
@@ -192,7 +192,8 @@ def _files(old: CampaignFolder | None, new: CampaignFolder | None) -> Iterator[C
 
 
 def _queries(folder: CampaignFolder) -> dict[str, str]:
-    queries = {"audience.sql": folder.audience_sql, **folder.exclusion_sql, "outcome.sql": folder.outcome_sql}
+    queries = {"audience.sql": folder.audience_sql, **folder.exclusion_sql}
+    queries |= {"outcome.sql": folder.outcome_sql, "before.sql": folder.before_sql}
     return {name: sql for name, sql in queries.items() if sql is not None}
 
 

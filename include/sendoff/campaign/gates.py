@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from sendoff.campaign.audience_rules import Percent
 from sendoff.campaign.field_types import (
     QUERY_ZONE,
+    ConnectionName,
     FrozenModel,
     HourMinute,
     Int32,
@@ -224,11 +225,17 @@ class Approval(FrozenModel):
 
 
 class ReportTiming(FrozenModel):
-    """When the report is made."""
+    """When the report is made, and where its results are written."""
 
     quiet_for: Duration = optional(
         "Make the report when no post-back has arrived for this long", Duration(length=15, unit="minutes")
     )
     at_latest: Duration = optional(
         "Make the report after this long in any case", Duration(length=1, unit="days")
+    )
+    tables: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")] | None = optional(
+        "Also write the results into tables of this schema in the warehouse, such as analytics"
+    )
+    tables_warehouse: ConnectionName | None = optional(
+        "Airflow connection that writes these tables; by default the campaign's warehouse"
     )

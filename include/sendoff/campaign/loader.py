@@ -1,4 +1,7 @@
-"""Read a campaign's folder: ``campaign.yaml``, the audience query if it has one, and the optional ``outcome.sql``."""
+"""Read a campaign's folder: ``campaign.yaml``, the audience query if it has one, and the queries for comparisons.
+
+``outcome.sql`` and ``before.sql`` are optional, and the second needs the first.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sendoff.campaign.audience_rules import Exclusion, FileExclusion, QueryExclusion
+from sendoff.campaign.audience_rules import Exclusion, FileExclusion, QueryExclusion, VerdictsOf
 from sendoff.campaign.defaults import (
     DEFAULTS,
     RULES,
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from sendoff.warehouse import Rows
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
-_CAMPAIGN, _AUDIENCE, _OUTCOME = "campaign.yaml", "audience.sql", "outcome.sql"
+_CAMPAIGN, _AUDIENCE, _OUTCOME, _BEFORE = "campaign.yaml", "audience.sql", "outcome.sql", "before.sql"
 _ALLOWED_NAMES = "Use at most 100 letters, digits, _, - and . in its name"
 _NO_JINJA = (
     "found Jinja, such as {{ ds }}, which is not rendered in queries. Use query parameters, such as :period_start and "
@@ -58,10 +61,12 @@ _MOST = 50  # mistakes of a file to report one by one
 class CampaignFolder:
     """A campaign with its name, its queries and its folder.
 
-    The name is the folder's. ``audience_sql``: the audience query. ``audience_rows``: the rows of the audience instead,
-    for a campaign from Python. Both are None if the service chooses the recipients. ``exclusion_sql``: the queries of
-    exclusions, by file name. ``outcome_sql``: the outcome query, if the folder has one. ``inherited``: the places with
-    a value from ``defaults.yaml``, and their lines there. ``rules``: the rules for all campaigns, with their file.
+    The name is the folder's. ``audience_sql``: the audience query. ``audience_rows``: the rows of the audience
+    instead, or verdicts, for a campaign from Python. Both are None if the service or ``audience.source`` chooses
+    the recipients. ``exclusion_sql``: the queries of exclusions, by file name. ``outcome_sql``: the outcome query,
+    if the folder has one. ``before_sql``: the query of what people did before the launch, if there is one.
+    ``inherited``: the places with a value from ``defaults.yaml``, and their lines there. ``rules``: the rules for all
+    campaigns, with their file.
     """
 
     name: str
@@ -70,7 +75,8 @@ class CampaignFolder:
     path: Path
     exclusion_sql: Mapping[str, str] = field(default_factory=dict, repr=False)
     outcome_sql: str | None = field(default=None, repr=False)
-    audience_rows: Rows | None = None
+    before_sql: str | None = field(default=None, repr=False)
+    audience_rows: Rows | VerdictsOf | None = None
     inherited: Mapping[Place, int] = field(default_factory=dict)
     rules: RulesOfFile | None = None
 
@@ -102,15 +108,14 @@ class CampaignFolder:
 
     def with_audience(self, audience: Any) -> CampaignFolder:
         """Return the campaign with another audience, as in :func:`campaign_from`. Raise the same errors."""
-        is_needed = self.campaign.targeting.kind == "query"
-        if is_needed and audience is None:
+        chosen_by = _chooser(self.campaign)
+        if not chosen_by and audience is None:
             raise CampaignError(
                 f"campaign {self.name}: it has no audience. Use SQL, a path, a DataFrame or an Arrow table"
             )
-        if not is_needed and audience is not None:
+        if chosen_by and audience is not None:
             raise CampaignError(
-                f"campaign {self.name}: found an audience with targeting.kind: {self.campaign.targeting.kind}. Leave "
-                "one of them out"
+                f"campaign {self.name}: found an audience with {chosen_by}. Leave one of them out"
             )
         source = None if audience is None else _source(audience)
         if not isinstance(source, str):
@@ -175,6 +180,14 @@ def campaign_from(
     return folder.with_audience(audience)
 
 
+def _chooser(campaign: Campaign) -> str | None:
+    """Return the field that says where the recipients come from, or None if a query returns them."""
+    if campaign.audience.source:
+        return f"audience.source.kind: {campaign.audience.source.kind}"
+    kind = campaign.targeting.kind
+    return None if kind == "query" else f"targeting.kind: {kind}"
+
+
 def _check_query(name: str, sql: str, partitions: int | None) -> None:
     problem = _partitions_problem(sql, partitions)
     if (at := jinja_at(sql)) is not None:
@@ -198,7 +211,9 @@ def _partitions_problem(sql: str, partitions: int | None) -> str | None:
     return None
 
 
-def _source(audience: Any) -> str | Rows:
+def _source(audience: Any) -> str | Rows | VerdictsOf:
+    if isinstance(audience, VerdictsOf):
+        return audience
     from sendoff.warehouse import audience_source  # it imports pyarrow, which takes long
 
     return audience_source(audience)
@@ -285,9 +300,8 @@ class _FolderReader:
         campaign, inherited = self._campaign(defaults, rules)
         audience_sql = self._audience_sql(campaign) if has_audience else None
         exclusion_sql = self._exclusion_sql(campaign.audience.exclude if campaign else ())
-        outcome = self._folder / _OUTCOME
-        has_outcome = outcome.exists() or outcome.is_symlink()
-        outcome_sql = self._sql(_OUTCOME, "the outcome query") if has_outcome else None
+        outcome_sql = self._sql(_OUTCOME, "the outcome query") if self._has(_OUTCOME) else None
+        before_sql = self._before_sql() if self._has(_BEFORE) else None
         name = self._folder.name
         if not is_campaign_name(name):
             self._refuse("", f"found a folder {name!r}. {_ALLOWED_NAMES}")
@@ -300,6 +314,7 @@ class _FolderReader:
             self._folder,
             exclusion_sql,
             outcome_sql,
+            before_sql,
             inherited=inherited,
             rules=rules,
         )
@@ -330,12 +345,9 @@ class _FolderReader:
 
     def _audience_sql(self, campaign: Campaign | None) -> str | None:
         """Read the audience query, or refuse one that targeting does not use."""
-        if campaign and campaign.targeting.kind != "query":
+        if campaign and (chosen_by := _chooser(campaign)):
             if (self._folder / _AUDIENCE).exists():
-                self._refuse(
-                    _AUDIENCE,
-                    f"found a query with targeting.kind: {campaign.targeting.kind}. Remove it, or use kind: query",
-                )
+                self._refuse(_AUDIENCE, f"found a query with {chosen_by}. Remove one of them")
             return None
         sql = self._sql(_AUDIENCE, "the query of the recipients")
         if campaign and sql and (problem := _partitions_problem(sql, campaign.audience.partitions)):
@@ -356,6 +368,18 @@ class _FolderReader:
                     exclusion.file, "the file does not exist. Add the recipients to leave out, as CSV"
                 )
         return queries
+
+    def _has(self, name: str) -> bool:
+        return (self._folder / name).exists() or (self._folder / name).is_symlink()
+
+    def _before_sql(self) -> str | None:
+        """Read the query of what people did before the launch, or refuse one without an outcome to adjust."""
+        if not self._has(_OUTCOME):
+            self._refuse(
+                _BEFORE,
+                f"found a query without {_OUTCOME}, which it adjusts. Add {_OUTCOME}, or remove this file",
+            )
+        return self._sql(_BEFORE, "the query of what people did before the launch")
 
     def _sql(self, name: str, meaning: str) -> str | None:
         if self._leads_out(name):

@@ -151,7 +151,9 @@ class Campaign(FrozenModel):
         "hold",
     )
     approval: Approval = optional("Whether a person must approve the launch before it sends", Approval())
-    report: ReportTiming = optional("When the report is made", ReportTiming())
+    report: ReportTiming = optional(
+        "When the report is made, and where its results are written", ReportTiming()
+    )
 
     connection: ConnectionName = optional("Airflow connection of the messaging service", "sendoff_default")
     warehouse: ConnectionName = optional(
@@ -411,6 +413,8 @@ def _check_end(path: tuple[str, ...], end: datetime | None, now: datetime, kind:
 
 def _with_parts(message: Message | None, parts: Mapping[str, Any]) -> Message:
     """Return the message with some fields replaced; a new title or text drops the shared translations."""
+    if message and not parts:
+        return message
     untranslated: dict[str, Any] = {"translations": {}} if "title" in parts or "text" in parts else {}
     return (message or Message()).replace(**untranslated | dict(parts))
 

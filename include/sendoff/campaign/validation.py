@@ -195,6 +195,7 @@ def _needs_no_query(campaign: Campaign) -> Iterator[BrokenRule]:
     """Yield the fields that need to know the recipients in advance, if the service chooses them."""
     audience, gates, channels = campaign.audience, campaign.gates, campaign.channels
     needing = {
+        "audience.source": audience.source,
         "audience.partitions": audience.partitions,
         "audience.exclude": audience.exclude,
         "audience.priority": audience.priority,

@@ -36,12 +36,13 @@ _HINTS = (
     ("expected <block end>, but found", "quote a text that begins with {, with [ or with a quote"),
 )
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates
-# What libyaml and PyYAML's own parser read differently.
-_UNUSUAL = re.compile(
-    "[\t\x85\u2028\u2029\ufeff]"  # rare white space
-    r"|(?<![^\s\[\]{},])[!%]"  # the start of a tag or a directive
-    r"|[|>][-+0-9]*#"  # a comment without a space before it
-    r"|\A[^\[{]*[\[{](?s:.*?)\?"  # a question mark that may be inside brackets
+# What libyaml and PyYAML's own parser read differently. Patterns of their own, because each is searched for by its
+# first character, which is four times as fast.
+_UNUSUAL = (
+    re.compile("[\t\x85\u2028\u2029\ufeff]").search,  # rare white space
+    re.compile(r"[!%](?<![^\s\[\]{},].)").search,  # the start of a tag or a directive
+    re.compile(r"[|>][-+0-9]*#").search,  # a comment without a space before it
+    re.compile(r"[^\[{]*[\[{](?s:.*?)\?").match,  # a question mark that may be inside brackets
 )
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _NUMBER = re.compile(_WHOLE.pattern + r"(\.[0-9]+)?([eE][-+]?[0-9]+)?")
@@ -111,7 +112,7 @@ def document_of(text: str) -> Document:
     libyaml reads the text if PyYAML has it, which is ten times as fast. PyYAML's own parser reads what libyaml may read
     differently, and what libyaml refuses: its errors say more.
     """
-    if yaml.__with_libyaml__ and not _UNUSUAL.search(text):
+    if yaml.__with_libyaml__ and not any(is_in(text) for is_in in _UNUSUAL):
         try:
             document = _Reader.read(yaml.parse(text, yaml.CSafeLoader))
         except yaml.YAMLError:

@@ -136,8 +136,20 @@ def schema(
     defaults: Annotated[
         bool, typer.Option("--defaults", help="Print the schema of defaults.yaml instead")
     ] = False,
+    dbt: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCHEMA",
+            help="Print the dbt source file of the result tables in this schema of a warehouse instead",
+        ),
+    ] = None,
 ) -> None:
     """Print the JSON Schema of campaign.yaml. Editors use it to complete and check the file."""
     from sendoff.campaign import campaign_schema, defaults_schema
 
+    if dbt:
+        from sendoff.report import dbt_sources
+
+        typer.echo(dbt_sources(dbt), nl=False)
+        return
     typer.echo(json.dumps(defaults_schema() if defaults else campaign_schema(), indent=2))

@@ -49,12 +49,14 @@ def report(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Also compare outcomes: SQLAlchemy URL of the warehouse that outcome.sql reads",
+            help="Also compare outcomes: SQLAlchemy URL of the warehouse that outcome.sql and before.sql read",
         ),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(help="The campaign's folder, with outcome.sql; default: dags/campaigns/NAME"),
+        typer.Option(
+            help="The campaign's folder, with outcome.sql and optionally before.sql; default: dags/campaigns/NAME"
+        ),
     ] = None,
 ) -> None:
     """Reconcile a launch with the post-backs so far and show its report. Compare its variants, if it has any.
@@ -100,7 +102,8 @@ def _comparisons(
     found = [of_engagement(ledger, figures)]
     if outcome:
         loaded = load_campaign(folder or _CAMPAIGNS / figures.campaign)
-        measured = measure_outcome(ledger, figures.launch_key, outcome, loaded.needed_outcome_sql())
+        sql, before = loaded.needed_outcome_sql(), loaded.before_sql
+        measured = measure_outcome(ledger, figures.launch_key, outcome, sql, before)
         store_outcome(ledger, figures.launch_key, measured)
         found.append(measured)
     return [each for each in found if each]
@@ -153,6 +156,30 @@ def verdicts(
         if to and table:
             with Steps().step(f"writing the table {table}", total, found.read.total):
                 rows = write_table(found, to, table, only=only)
+            typer.echo(f"{counted(rows, 'row')}: table {table}")
+
+
+@app.command()
+def tables(
+    launch: LaunchKey,
+    to: Annotated[str, typer.Option(metavar="URL", help="SQLAlchemy URL of the warehouse to write to")],
+    schema: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The schema of the tables; default: the connection's own"),
+    ] = None,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Reconcile a launch and write its results into three tables of a warehouse, as report.tables of a campaign does.
+
+    Only the rows of this launch are replaced. sendoff_verdicts identifies people, so protect it accordingly.
+    """
+    from sendoff.postbacks import reconcile_launch
+    from sendoff.report import write_results
+
+    with opened(ledger_url) as ledger:
+        key = only_launch(ledger, launch)
+        reconcile_launch(ledger, key)
+        for table, rows in write_results(ledger, key, to, schema).items():
             typer.echo(f"{counted(rows, 'row')}: table {table}")
 
 

@@ -1,6 +1,6 @@
 """The gate ``hold_above``: hold a launch if too many recipients are refused, missing, or opt out.
 
-A sequential test decides (:mod:`sendoff.rate_test`), so it may look as often as it likes. It counts as follows:
+A sequential test decides (:mod:`~sendoff.dispatch.rate_test`), so looks may be frequent. It counts as follows:
 
 .. code-block:: text
 
@@ -23,10 +23,10 @@ from functools import cached_property
 from sendoff.audience.identifiers import union
 from sendoff.campaign import Campaign, HoldAbove
 from sendoff.dispatch.decisions import hold, released_at
+from sendoff.dispatch.rate_test import FALSE_ALARMS, Draws, is_above
 from sendoff.figures import counted
 from sendoff.ledger import Launch, Ledger
 from sendoff.postbacks import count_silence
-from sendoff.rate_test import FALSE_ALARMS, Draws, is_above
 from sendoff.states import DispatchState, LaunchState
 
 _BETWEEN = 60.0  # seconds at least between two looks at post-backs and opt-outs while requests are made

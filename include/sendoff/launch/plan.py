@@ -6,12 +6,9 @@ Each launch key is planned once. A launch that is already in the ledger stays as
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-
-import pyarrow as pa
 
 from sendoff import warehouse
 from sendoff.audience import (
@@ -25,7 +22,7 @@ from sendoff.audience import (
 )
 from sendoff.audience.identifiers import Identifiers
 from sendoff.campaign import QUERY_ZONE, Campaign, CampaignFolder, Once, Variation, check_campaign
-from sendoff.errors import AudienceError, ConflictError, PermanentError, QueryError
+from sendoff.errors import AudienceError, ConflictError, NotFoundError, PermanentError, QueryError
 from sendoff.figures import counted
 from sendoff.launch.gates import (
     GateInputs,
@@ -37,6 +34,7 @@ from sendoff.launch.gates import (
 )
 from sendoff.launch.sample import sample_request
 from sendoff.launch.suppression import EligibleAudience, Rule, Warehouses, apply_rules, read_excluded
+from sendoff.launch.verdict_audience import read_verdicts
 from sendoff.ledger import Decision, Launch, Ledger, NewLaunch, NotLaunched
 from sendoff.period import Period, launch_key
 from sendoff.service import check_identifiers
@@ -118,7 +116,7 @@ def prepare_launch(
     try:
         if gates.lateness and not options.send_late:
             raise_if_closed(folder.name, [lateness(gates.lateness, options.due_at, moment)])
-        return _planned(ledger, key, _read(folder, period, warehouses, options, moment), decisions)
+        return _planned(ledger, key, _read(ledger, folder, period, warehouses, options, moment), decisions)
     except PermanentError as error:
         if why := error.not_launched:
             title = folder.campaign.title
@@ -159,7 +157,7 @@ def plan_launch(
     CampaignError if a request cannot be written or a date in the file has passed. Raise LateError if a date that
     follows from the period has passed.
     """
-    return _plan(ledger, _read(folder, period, warehouses, options, now))
+    return _plan(ledger, _read(ledger, folder, period, warehouses, options, now))
 
 
 def _resend_decisions(campaign: str, key: str, options: LaunchOptions, now: datetime) -> list[Decision]:
@@ -192,21 +190,22 @@ class _Inputs:
 
 
 def _read(
-    folder: CampaignFolder, period: Period, warehouses: Warehouses, options: LaunchOptions, now: datetime
+    ledger: Ledger | None,
+    folder: CampaignFolder,
+    period: Period,
+    warehouses: Warehouses,
+    options: LaunchOptions,
+    now: datetime,
 ) -> _Inputs:
     check_campaign(folder.campaign)  # it may not come from a file
     campaign = folder.campaign.resolved(period.end)
     folder.campaign.check_not_over(period.end, now)
-    rows = folder.audience_rows
-    if folder.audience_sql is None and rows is None:
+    if (origin := _origin(folder)) is None:
         return _Inputs(folder, period, options, now, campaign)
     parameters = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
     try:
-        with rows.open() if rows else _query(folder, parameters, warehouses) as batches:
-            wording = rows.wording if rows else warehouse.QUERY
-            audience = build_audience(batches, columns=template_columns(campaign), wording=wording)
-    except (AudienceError, QueryError) as error:
-        origin = rows.origin if rows else "audience.sql"
+        audience = read_verdicts(ledger, folder, period) or _read_rows(folder, parameters, warehouses)
+    except (AudienceError, NotFoundError, QueryError) as error:
         raise type(error)(f"campaign {folder.name}: {origin}: {error}") from None
     if not len(audience.identifiers):
         raise _nobody(folder, audience)
@@ -214,13 +213,29 @@ def _read(
     return _Inputs(folder, period, options, now, campaign, audience, excluded)
 
 
-def _query(
+def _origin(folder: CampaignFolder) -> str | None:
+    """Return where the recipients come from, for errors; None if the service chooses them."""
+    if folder.campaign.audience.source:
+        return "audience.source"
+    if rows := folder.audience_rows:
+        return rows.origin
+    return "audience.sql" if folder.audience_sql is not None else None
+
+
+def _read_rows(
     folder: CampaignFolder, parameters: Mapping[str, warehouse.Parameter], warehouses: Warehouses
-) -> AbstractContextManager[Iterator[pa.RecordBatch]]:
-    assert folder.audience_sql is not None
-    partitions = folder.campaign.audience.partitions
-    source = warehouses(folder.campaign.warehouse)
-    return warehouse.read(source, folder.audience_sql, parameters=parameters, partitions=partitions)
+) -> Audience:
+    """Read the audience from rows or from the query."""
+    rows, campaign = folder.audience_rows, folder.campaign
+    if isinstance(rows, warehouse.Rows):
+        opened, wording = rows.open(), rows.wording
+    else:
+        assert folder.audience_sql is not None
+        source, partitions = warehouses(campaign.warehouse), campaign.audience.partitions
+        opened = warehouse.read(source, folder.audience_sql, parameters=parameters, partitions=partitions)
+        wording = warehouse.QUERY
+    with opened as batches:
+        return build_audience(batches, columns=template_columns(campaign), wording=wording)
 
 
 def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:
@@ -358,11 +373,12 @@ def _nobody(folder: CampaignFolder, audience: Audience) -> AudienceError:
     if audience.rows:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in audience.dropped.items() if count)
         text = f"none of the {audience.rows} rows is left ({reasons})"
-        why = f"none of {counted(audience.rows, 'row')} of the query is left: {reasons}"
+        of_the_query = " of the query" if folder.audience_sql else ""
+        why = f"none of {counted(audience.rows, 'row')}{of_the_query} is left: {reasons}"
     else:
-        text = "the audience query returned no rows"
-        if folder.audience_rows:
-            text = f"{folder.audience_rows.origin} has no rows"
+        text = (
+            "the audience query returned no rows" if folder.audience_sql else f"{_origin(folder)} has no rows"
+        )
         why = "the audience is empty"
     error = AudienceError(f"campaign {folder.name}: {text}; nothing was sent")
     error.not_launched = why

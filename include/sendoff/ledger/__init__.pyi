@@ -1,5 +1,6 @@
 from .aggregates import AT_OPENS, ERASED, AggregatedRun, DispatchContext, DispatchTotals
 from .audit_log import ALL, Decision, GlobalPause, scope_of
+from .blocks import OPEN, READABLE, SCRUBBED
 from .bulk import column_of, marks, values
 from .claims import Claim
 from .daily_limits import DailyLimit
@@ -13,7 +14,7 @@ from .launches import Launch
 from .ledger import Ledger
 from .not_launched import NotLaunched
 from .overview import LaunchFacts, ListedLaunch, Selection
-from .post_backs import OPEN, READABLE, SCRUBBED, Parked
+from .post_backs import Parked, PendingRun
 from .private_files import make_private
 from .rate_limits import LOOKAHEAD, check_rate
 from .recipient import RecipientStatus
@@ -55,6 +56,7 @@ __all__ = [
     "NotLaunched",
     "Parked",
     "PendingResend",
+    "PendingRun",
     "RecipientStatus",
     "Remembered",
     "Replacement",

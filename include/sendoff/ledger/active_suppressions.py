@@ -21,6 +21,7 @@ from sendoff.audience.identifiers import (
     IntegerIdentifiers,
     Kind,
     as_member,
+    empty,
     strings,
     union,
 )
@@ -121,7 +122,9 @@ class ActiveSuppressions:
                 if members.found:
                     found.append(members.among(people))
         some = [each for each in found if len(each)]
-        return some[0] if len(some) == 1 else union(reader.kind, some)
+        if len(some) > 1:
+            return union(reader.kind, some)
+        return some[0] if some else empty(reader.kind)
 
     def _reader(self, db: sa.Connection, launch_key: str) -> _Reader:
         if launch_key not in self._readers:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from sendoff.audience.identifiers import Identifiers, Kind, from_bytes
 from sendoff.ledger.database import Database, LedgerTime
 from sendoff.ledger.erasure_state import is_current, scrub
 from sendoff.ledger.evidence import accept_by_evidence
-from sendoff.ledger.post_backs import Parked, chunked
+from sendoff.ledger.post_backs import Parked, PendingRun, chunked
 from sendoff.ledger.schema import (
     DOUBTFUL,
     audiences,
@@ -121,16 +121,16 @@ class Orphans:
 
 @dataclass(frozen=True, slots=True)
 class AggregatedRun:
-    """The totals of a run of one receiver's post-backs, to be stored in one transaction."""
+    """The totals of runs of post-backs, to be stored in one transaction."""
 
-    receiver: int
-    after: int
-    up_to: int
+    runs: Sequence[PendingRun]  # one per receiver; none if they were parked
     totals: Iterable[Mapping[str, DispatchTotals]]  # batches of: dispatch key -> totals to add
     launches: Collection[str]  # launches that the run adds to
     minutes: Mapping[tuple[str, datetime], tuple[int, int]]  # (launch key, minute) -> deliveries, opens
     parked: Sequence[Parked] = ()
-    erased: Sequence[int] = ()  # numbers of post-backs that name erased people
+    erased: Mapping[int, Collection[int]] = field(
+        default_factory=dict
+    )  # by receiver: numbers that name erased people
     erasures: int | None = None  # the version of the erasures when the run was read
 
 
@@ -192,22 +192,24 @@ class Aggregates:
         return Orphans(int(count), keys, newest_at)
 
     def store_run(self, run: AggregatedRun) -> bool:
-        """Add a run to the totals and move the receiver's mark, in one transaction.
+        """Add a run to the totals and move the marks of its receivers, in one transaction.
 
-        If another process aggregated the same run first, or people were erased since the run was read, change nothing
+        If another process aggregated a part of it first, or people were erased since the run was read, change nothing
         and return False.
         """
         with self._database.write() as db:
             lock_totals(db)
             if not is_current(db, run.erasures):
                 return False
-            moved = db.execute(
-                sa.update(receivers)
-                .where(receivers.c.receiver == run.receiver, receivers.c.aggregated_to == run.after)
-                .values(aggregated_to=run.up_to)
-            )
-            if not moved.rowcount:
-                return False
+            for receiver, after, up_to in run.runs:
+                moved = db.execute(
+                    sa.update(receivers)
+                    .where(receivers.c.receiver == receiver, receivers.c.aggregated_to == after)
+                    .values(aggregated_to=up_to)
+                )
+                if not moved.rowcount:
+                    db.rollback()
+                    return False
             self._add(db, run)
             if run.parked:
                 db.execute(sa.insert(parked_post_backs), [asdict(post_backs) for post_backs in run.parked])
@@ -237,7 +239,8 @@ class Aggregates:
         return True
 
     def _add(self, db: sa.Connection, run: AggregatedRun) -> None:
-        scrub(db, run.receiver, run.erased)
+        for receiver, numbers in sorted(run.erased.items()):
+            scrub(db, receiver, numbers)
         for batch in run.totals:
             stored = _stored_totals(db, batch)
             rows = [

@@ -29,8 +29,8 @@ from sendoff.ledger.schema import Moment
 Row = tuple[Any, ...]
 """One value per column of a table, in the table's order."""
 
-BATCH_ROWS = 1 << 16
-"""The approximate number of rows in a batch."""
+BATCH_ROWS = 256
+"""The number of rows in a batch that is not read by ADBC. A row may have a block of many post-backs."""
 
 _MOMENT = pa.timestamp("us", "UTC")
 _TYPES: tuple[tuple[type, pa.DataType], ...] = (
@@ -39,8 +39,9 @@ _TYPES: tuple[tuple[type, pa.DataType], ...] = (
     (sa.Integer, pa.int64()),  # also BigInteger
     (sa.String, pa.string()),  # also Text
     (Moment, _MOMENT),
+    (sa.LargeBinary, pa.binary()),
 )
-_BYTES_A_VALUE = 12  # of a COPY, including the framing of each value
+BATCH_BYTES = 2 << 20  # of a batch that is read by ADBC
 _AHEAD = 2  # batches that are read ahead
 
 
@@ -129,14 +130,13 @@ def _reader(driver: Any, address: str, query: sa.Select[Any]) -> Iterator[pa.Rec
     dialect = postgresql.dialect(paramstyle="named")  # type: ignore[no-untyped-call]
     # With bound parameters, the driver neither uses COPY nor streams.
     text = str(query.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
-    size = str(BATCH_ROWS * len(query.selected_columns) * _BYTES_A_VALUE)
     with (
         # The driver's DB-API would import pandas if it is installed.
         driver.connect(address) as database,
         adbc_driver_manager.AdbcConnection(database) as connection,
         adbc_driver_manager.AdbcStatement(connection) as statement,
     ):
-        statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": size})
+        statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(BATCH_BYTES)})
         statement.set_sql_query(text)
         handle, _ = statement.execute_query()
         with pa.RecordBatchReader._import_from_c(handle.address) as reader:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -19,7 +19,6 @@ from sendoff.audience.identifiers import from_bytes
 from sendoff.campaign import Variation
 from sendoff.ledger.active_suppressions import STATE, ActiveSuppressions
 from sendoff.ledger.audit_log import ALL, scope_of
-from sendoff.ledger.daily_limits import DailyLimit
 from sendoff.ledger.database import LedgerTime
 from sendoff.ledger.doubts import is_still_doubted
 from sendoff.ledger.evidence import HAS_EVIDENCE, accept_by_evidence, outcome_row
@@ -50,7 +49,7 @@ class Claim:
     content: Segment  # its recipients, without those suppressed now, and what they get
     claimed_at: datetime
     not_before: datetime | None = None  # the moment that the rate limit reserved for it
-    limit: DailyLimit | None = None  # the daily limit that its recipients count against
+    is_limited: bool = False  # its recipients count against a daily limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,39 +77,59 @@ class ClaimRequest:
         gets that claim again: it made the claim earlier and did not learn of it. A dispatch that already has evidence
         is accepted instead of claimed.
         """
-        values = {
+        values = self.values()
+        if self.alone:
+            row = db.execute(_CLAIM_UNLESS_HOLDING_ONE, values).first()
+            if row is None and (held := attempt_held_by(db, self.launch_key, self.worker)):
+                content = _read_content(db, self.launch_key, held.segment)
+                return self._fill(db, held, held.started_at, content, is_held=True)
+        else:
+            row = db.execute(_CLAIM, values).first()
+        return self._complete(db, values, row or _claim_in_any_zone(db, values))
+
+    def values(self) -> dict[str, Any]:
+        """Return the parameters of the statements that claim."""
+        return {
             "launch": self.launch_key,
             "name": self.worker,
             "lease": self.lease.total_seconds(),
             "closed": [zone or "" for zone in self.closed_zones],
             "ready_by": self.ready_by,
         }
-        if self.alone:
-            row = db.execute(_CLAIM_UNLESS_HOLDING_ONE, values).first()
-            if row is None and (held := attempt_held_by(db, self.launch_key, self.worker)):
-                return self._fill(db, held, held.started_at, is_held=True)
-        else:
-            row = db.execute(_CLAIM, values).first()
-        row = self._skip_proven(db, values, row or _claim_in_any_zone(db, values))
-        while row is not None:
-            if claim := self._fill(db, row, self.now):
+
+    def execute_with(self, db: sa.Connection, row: sa.Row[Any]) -> Claim | None:
+        """Return the claim that a statement made together with its intent and its content, as :meth:`execute` does."""
+        values = self.values()
+        if row.dispatch_key is None:
+            return self._complete(db, values, _claim_in_any_zone(db, values))
+        if row.has_evidence:
+            return self._complete(db, values, row)
+        if claim := self._fill(db, row, self.now, _content(row)):
+            return claim
+        db.execute(_NO_INTENT, {"of": row.dispatch_key, "by": row.attempt})
+        return self._complete(db, values, self._next(db, values))
+
+    def _complete(self, db: sa.Connection, values: dict[str, Any], row: sa.Row[Any] | None) -> Claim | None:
+        """Return the first claim with something to send, from a claimed dispatch on, and append its intent."""
+        while (row := self._skip_proven(db, values, row)) is not None:
+            if claim := self._fill(db, row, self.now, _read_content(db, self.launch_key, row.segment)):
                 intent = {"number": row.attempt, "worker": self.worker, "started_at": self.now}
                 db.execute(_INTENT, {"dispatch_key": row.dispatch_key, **intent})
                 return claim
-            row = self._skip_proven(db, values, self._next(db, values))
+            row = self._next(db, values)
         return None
 
     def _next(self, db: sa.Connection, values: dict[str, Any]) -> sa.Row[Any] | None:
         return db.execute(_CLAIM, values).first() or _claim_in_any_zone(db, values)
 
     def _fill(
-        self, db: sa.Connection, row: Any, claimed_at: datetime, *, is_held: bool = False
+        self, db: sa.Connection, row: Any, claimed_at: datetime, content: _Content, *, is_held: bool = False
     ) -> Claim | None:
         """Return the claim of a row, and record the recipients that it leaves out. If these are all, return None.
 
         ``is_held``: the worker made the claim earlier and did not learn of it.
         """
-        segment, state = _segment_and_state(db, self.launch_key, row.segment)
+        segment, state = content
         if is_held:
             db.execute(_LEAVE_NOBODY_OUT, {"of": row.dispatch_key, "by": row.attempt})
         if segment.identifiers is not None:
@@ -156,21 +175,30 @@ def attempt_held_by(db: sa.Connection, launch_key: str, worker: str) -> sa.Row[A
 
 def segment_of(db: sa.Connection, launch_key: str, number: int) -> Segment:
     """Return one segment of a launch, as it was frozen."""
-    return _segment_and_state(db, launch_key, number)[0]
+    return _read_content(db, launch_key, number).segment
 
 
-def _segment_and_state(db: sa.Connection, launch_key: str, number: int) -> tuple[Segment, tuple[int, str]]:
-    """Return one segment of a launch, and the version of the suppression list at the same moment."""
-    row = db.execute(_SEGMENT, {"launch": launch_key, "number_of_it": number}).one()
+class _Content(NamedTuple):
+    """One segment of a launch, and the version of the suppression list at the same moment."""
+
+    segment: Segment
+    state: tuple[int, str]
+
+
+def _read_content(db: sa.Connection, launch_key: str, number: int) -> _Content:
+    return _content(db.execute(_SEGMENT, {"launch": launch_key, "number_of_it": number}).one())
+
+
+def _content(row: sa.Row[Any]) -> _Content:
     identifiers = None if row.identifiers is None else from_bytes(row.kind, row.identifiers)
     variation = Variation(row.language, row.variant, row.time_zone)
     segment = Segment(identifiers, variation, row.wave, row.template_values, row.body)
-    return segment, (row.list_version, row.list_stamp)
+    return _Content(segment, (row.list_version, row.list_stamp))
 
 
 def _claim_in_any_zone(db: sa.Connection, values: dict[str, Any]) -> sa.Row[Any] | None:
     """Try one zone after the other: other workers may be claiming the last dispatches of the first zone right now."""
-    for zone in db.scalars(_OPEN_ZONES, values).all():
+    for zone in db.scalars(OPEN_ZONES, values).all():
         if row := db.execute(_CLAIM_IN_ZONE, {**values, "zone": zone}).first():
             return row
     return None
@@ -251,10 +279,13 @@ def _open_zones() -> Any:
     )
 
 
-def _claim_statement(zone: Any) -> Any:
+def claim_statement(zone: Any, *conditions: sa.ColumnElement[bool]) -> Any:
+    """Return the statement that claims the first planned dispatch of a zone in the open waves."""
     query, first = _first_of(zone, "next")
     # On PostgreSQL, this keeps two workers from choosing the same row. SQLite admits one writer at a time anyway.
-    locked = query.add_columns(first.c.dispatch_key).with_for_update(skip_locked=True, of=first)
+    locked = (
+        query.add_columns(first.c.dispatch_key).where(*conditions).with_for_update(skip_locked=True, of=first)
+    )
     return (
         sa.update(dispatches)
         .where(
@@ -273,9 +304,10 @@ def _claim_statement(zone: Any) -> Any:
     )
 
 
-_OPEN_ZONES = _open_zones()
-_CLAIM = _claim_statement(_OPEN_ZONES.limit(1).scalar_subquery())
-_CLAIM_IN_ZONE = _claim_statement(sa.bindparam("zone"))
+OPEN_ZONES = _open_zones()
+"""The time zones to claim from, the first one first."""
+_CLAIM = claim_statement(OPEN_ZONES.limit(1).scalar_subquery())
+_CLAIM_IN_ZONE = claim_statement(sa.bindparam("zone"))
 
 _in_hand = dispatches.alias("in_hand")
 _IS_IN_HAND = sa.and_(
@@ -298,6 +330,9 @@ _UNCLAIM = (
     .values(state=DispatchState.PLANNED, lease_until=None, attempt=dispatches.c.attempt - 1)
 )
 _INTENT = sa.insert(attempts)
+_NO_INTENT = sa.delete(attempts).where(
+    attempts.c.dispatch_key == sa.bindparam("of"), attempts.c.number == sa.bindparam("by")
+)
 _LEAVE_OUT = sa.insert(withheld)
 _LEAVE_NOBODY_OUT = sa.delete(withheld).where(
     withheld.c.dispatch_key == sa.bindparam("of"), withheld.c.attempt == sa.bindparam("by")

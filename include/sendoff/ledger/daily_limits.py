@@ -59,16 +59,11 @@ def count_recipients(database: Database, db: sa.Connection, limit: DailyLimit, r
         )
 
 
-def take_back(db: sa.Connection, limit: DailyLimit, recipients: int) -> None:
-    """Take back the count of a request that was certainly not processed."""
-    db.execute(_TAKE_BACK, {"of": limit.connection, "on": limit.day, "fewer": recipients})
-
-
-def take_back_attempt(db: sa.Connection, dispatch_key: str, attempt: int) -> None:
-    """Take back the count of an attempt whose worker never learned of its claim."""
+def take_back(db: sa.Connection, dispatch_key: str, attempt: int) -> None:
+    """Take back the count of an attempt that the service certainly did not process."""
     row = db.execute(_OF_ATTEMPT, {"of": dispatch_key, "by": attempt}).one()
-    day = row.started_at.date()
-    take_back(db, DailyLimit(row.connection, day, 0), row.size - (row.withheld or 0))
+    counted = row.size - (row.withheld or 0)
+    db.execute(_TAKE_BACK, {"of": row.connection, "on": row.started_at.date(), "fewer": counted})
 
 
 _OF_DAY = (

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 _BUSY_SECONDS = 30
+_IDLE_SECONDS = 1.0  # after which a connection is pinged before it is used
 _WRITABLE = {"target_session_attrs": "read-write"}
 """If the URL names several servers, libpq skips standbys and servers that are read-only at the moment."""
 _PATIENCE = (
@@ -60,10 +63,10 @@ class Database:
             ) from None
         if "@" in (parsed.host or ""):  # an error would show the end of the password as part of the host
             raise SettingsError("the ledger URL has more than one @; write an @ in its password as %40")
-        self._writing = self._engine.execution_options(writing=True)
         self._at_once = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         self.name = _shown(parsed)
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
+        self.can_combine = not self._is_sqlite  # one statement may change several tables
         self._can_copy = self._engine.dialect.driver == "psycopg"
         self._may_be_made = False
         self._is_compared = False
@@ -80,12 +83,16 @@ class Database:
     def read(self) -> Iterator[sa.Connection]:
         """Open a transaction for reading. On PostgreSQL, each statement sees everything committed before it starts."""
         with self._translated(), self._engine.begin() as db:
+            if self._is_sqlite:
+                db.exec_driver_sql("BEGIN")
             yield db
 
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
         """Open a transaction for writing and commit it at the end. SQLite waits for the write lock first."""
-        with self._translated(), self._turn, self._writing.begin() as db:
+        with self._translated(), self._turn, self._engine.begin() as db:
+            if self._is_sqlite:  # taking the lock after a read can fail at once
+                db.exec_driver_sql("BEGIN IMMEDIATE")
             yield db
 
     def append(self, table: sa.Table, rows: Sequence[Row]) -> None:
@@ -300,12 +307,13 @@ def _shown(url: sa.URL) -> str:
 def _engine(url: sa.URL) -> sa.Engine:
     if url.get_backend_name() == "postgresql":
         url = _within_limits(url.set(drivername="postgresql+psycopg"))  # the driver whose COPY bulk uses
-        engine = sa.create_engine(url, hide_parameters=True, pool_pre_ping=True)
+        engine = sa.create_engine(url, hide_parameters=True)
         event.listen(engine, "handle_error", _leave_read_only)
+        event.listen(engine, "checkin", _note_use)
+        event.listen(engine, "checkout", _ping_if_idle)
         return engine
     engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": _BUSY_SECONDS})
     event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
     return engine
 
 
@@ -321,16 +329,28 @@ def _leave_read_only(context: sa.ExceptionContext) -> None:
         context.is_disconnect = True
 
 
+def _note_use(_connection: Any, record: Any) -> None:
+    record.info["used_at"] = monotonic()
+
+
+def _ping_if_idle(connection: Any, record: Any, _fairy: Any) -> None:
+    """Replace all connections if the server has ended this one while it was idle.
+
+    A connection that was used just now is not pinged, because that takes as long as a statement. If the server has
+    ended it, its transaction fails like any that the server ends.
+    """
+    if monotonic() - record.info.get("used_at", math.inf) > _IDLE_SECONDS:
+        try:
+            connection.execute("SELECT 1").close()
+            connection.rollback()
+        except connection.Error:
+            raise exc.InvalidatePoolError from None
+
+
 def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # the driver must not begin transactions; _begin_sqlite does
+    connection.isolation_level = None  # the driver must not begin transactions; read and write do
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}").close()
-
-
-def _begin_sqlite(db: sa.Connection) -> None:
-    # A transaction that writes takes the lock at its start. Taking it after a read can fail at once.
-    writing = db.get_execution_options().get("writing")
-    db.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
 
 
 class LedgerTime(FunctionElement[datetime]):

@@ -17,11 +17,12 @@ import sqlalchemy as sa
 from sendoff.errors import RateLimitedLocallyError
 from sendoff.ledger.active_suppressions import ActiveSuppressions
 from sendoff.ledger.claims import Claim, ClaimRequest, attempt_held_by
-from sendoff.ledger.daily_limits import DailyLimit, count_recipients, take_back, take_back_attempt
+from sendoff.ledger.daily_limits import DailyLimit, count_recipients, take_back
 from sendoff.ledger.database import Database
-from sendoff.ledger.evidence import accept_by_earlier_outcome, outcome_row
+from sendoff.ledger.evidence import IS_REPORTED, accept_by_earlier_outcome, outcome_row
 from sendoff.ledger.rate_limits import LOOKAHEAD, reserve
-from sendoff.ledger.schema import dispatches, launches, outcomes, reports
+from sendoff.ledger.record_and_claim import RECORD_AND_CLAIM
+from sendoff.ledger.schema import dispatches, launches, outcomes
 from sendoff.ledger.verdicts import bump_revision_of_dispatch
 from sendoff.states import Accepted, DispatchState, NotProcessed, Outcome, OutcomeKind
 
@@ -75,7 +76,7 @@ class Dispatches:
             claim = request.execute(db)
             if claim is not None and limit is not None:  # the error rolls the claim back
                 count_recipients(self._database, db, limit, len(claim.content))
-                claim = replace(claim, limit=limit)
+                claim = replace(claim, is_limited=True)
             if claim is None or rate is None:
                 return claim
             return replace(claim, not_before=self._slot(db, launch_key, rate, now))
@@ -93,7 +94,7 @@ class Dispatches:
                 if may_bump_revision:
                     bump_revision_of_dispatch(db, claim.dispatch_key)
                 if is_limited:
-                    take_back_attempt(db, claim.dispatch_key, claim.attempt)
+                    take_back(db, claim.dispatch_key, claim.attempt)
 
     def _slot(self, db: sa.Connection, launch_key: str, rate: float, now: datetime) -> datetime:
         name = db.scalar(sa.select(launches.c.connection).where(launches.c.launch_key == launch_key))
@@ -118,8 +119,8 @@ class Dispatches:
             if may_bump_revision:
                 bump_revision_of_dispatch(db, claim.dispatch_key)
             # The daily limit comes last, as in a claim: two transactions that lock in another order would deadlock.
-            if claim.limit and is_its_attempt and isinstance(outcome, NotProcessed):
-                take_back(db, claim.limit, len(claim.content))
+            if claim.is_limited and is_its_attempt and isinstance(outcome, NotProcessed):
+                take_back(db, claim.dispatch_key, claim.attempt)
 
     def record_and_claim(
         self,
@@ -139,19 +140,20 @@ class Dispatches:
         the dispatch.
         """
         with self._database.write() as db:
-            # This update also waits for an earlier try of the same worker that the database is still committing.
-            is_its_attempt, may_bump_revision = _record(db, claim, outcome, now)
             request = ClaimRequest(
                 claim.launch_key, worker, now, lease, closed_zones, now, self._suppressions, alone=True
             )
-            following = request.execute(db) if is_its_attempt else None
+            if self._database.can_combine and (row := _record_and_claim(db, request, claim, outcome)):
+                following, may_bump_revision = request.execute_with(db, row), row.is_reported
+            else:
+                # This update also waits for an earlier try of the same worker that the database is still committing.
+                is_its_attempt, may_bump_revision = _record(db, claim, outcome, now)
+                following = request.execute(db) if is_its_attempt else None
             if may_bump_revision:
                 bump_revision_of_dispatch(db, claim.dispatch_key)
             return following
 
 
-# A literal, for the same reason as in HAS_EVIDENCE.
-_IS_REPORTED = sa.exists().where(reports.c.launch_key == sa.literal_column("dispatches.launch_key"))
 _MOVE = (
     sa.update(dispatches)
     .where(
@@ -160,7 +162,7 @@ _MOVE = (
         dispatches.c.state.in_((DispatchState.IN_FLIGHT, DispatchState.IN_DOUBT)),
     )
     .values(state=sa.bindparam("after"), lease_until=None)
-    .returning(dispatches.c.attempt, _IS_REPORTED.label("is_reported"))
+    .returning(dispatches.c.attempt, IS_REPORTED.label("is_reported"))
 )
 # *Accepted* also wins over evidence or a decision that came before the reply. A later attempt in flight goes on, and
 # finds this outcome when it ends.
@@ -177,9 +179,23 @@ _MOVE_ACCEPTED = (
             else_=sa.func.coalesce(dispatches.c.campaign_id, _NUMBER),
         ),
     )
-    .returning(dispatches.c.attempt, _IS_REPORTED.label("is_reported"))
+    .returning(dispatches.c.attempt, IS_REPORTED.label("is_reported"))
 )
 _OUTCOME = sa.insert(outcomes)
+
+
+def _record_and_claim(
+    db: sa.Connection, request: ClaimRequest, claim: Claim, outcome: Accepted
+) -> sa.Row[Any] | None:
+    """Execute the combined statement. Return None if it did nothing, since something has moved the dispatch."""
+    record = {
+        "of": claim.dispatch_key,
+        "by": claim.attempt,
+        "status": outcome.status,
+        "campaign": outcome.campaign_id,
+        "now": request.now,
+    }
+    return db.execute(RECORD_AND_CLAIM, {**request.values(), **record}).first()
 
 
 def _record(

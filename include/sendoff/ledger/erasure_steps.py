@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from sendoff.audience import KnownPeople, as_kinds, template_values_without
@@ -24,8 +26,11 @@ from sendoff.audience.identifiers import (
     from_bytes,
 )
 from sendoff.ledger.aggregates import ERASED, lock_totals
+from sendoff.ledger.blocks import READABLE, as_batch
+from sendoff.ledger.bulk import marks, values
 from sendoff.ledger.database import Database
 from sendoff.ledger.erasure_state import scrub
+from sendoff.ledger.post_backs import PendingRun, grouped, parts_of, stored_runs
 from sendoff.ledger.schema import (
     audience_groups,
     audiences,
@@ -125,17 +130,17 @@ def erase_post_backs(work: Work, position: str) -> str | None:
     """Erase the next post-backs, and return ``receiver:number`` of the last one; None after the last receiver."""
     receiver, last = (int(part) for part in (position or "0:0").split(":"))
     with work.database.read() as db:
-        own = sa.select(sa.func.min(post_backs.c.number)).where(
-            post_backs.c.receiver == receiver, post_backs.c.number > last
+        own = sa.select(sa.func.min(post_backs.c.last)).where(
+            post_backs.c.receiver == receiver, post_backs.c.last > last
         )
-        first = db.scalar(own)
-        if first is None:
+        following_last = db.scalar(own)
+        if following_last is None:
             following = db.scalar(
                 sa.select(sa.func.min(receivers.c.receiver)).where(receivers.c.receiver > receiver)
             )
             return None if following is None else f"{following}:0"
-        until = first + _POST_BACKS_READ - 1
-        found = _naming(db, work, receiver, first, until)
+    until = following_last + _POST_BACKS_READ
+    found = _naming(work, PendingRun(receiver, last, until))
     for start in range(0, len(found), _POST_BACKS_WRITTEN):
         with work.database.write() as db:
             scrub(db, receiver, found[start : start + _POST_BACKS_WRITTEN])
@@ -193,29 +198,41 @@ def every_set(database: Database, identified_by: str, kind: Kind) -> Iterator[Id
 
 def in_rows(database: Database, identified_by: str, kind: Kind, people: KnownPeople) -> set[str]:
     """Return the known people in tables with one identifier per row, as text."""
-    queries = [sa.select(suppressions.c.identifier).where(suppressions.c.identified_by == identified_by)]
-    if identified_by in ("device_id", "user_id"):
-        column = post_backs.c[identified_by]
-        queries.append(sa.select(column).where(column.is_not(None)).distinct())
+    query = sa.select(suppressions.c.identifier).where(suppressions.c.identified_by == identified_by)
     found: set[str] = set()
-    for query in queries:
-        with database.read() as db, db.scalars(_streamed(query, 5_000)) as values:
-            while some := [str(value) for value in islice(values, 50_000)]:
-                if kind in (sets := as_kinds(identified_by, some)):
-                    found.update(map(str, people.among(sets[kind])))
+    with database.read() as db, db.scalars(_streamed(query, 5_000)) as values:
+        while some := list(islice(values, 50_000)):
+            found.update(_known_among(identified_by, kind, people, some))
+    if identified_by in ("device_id", "user_id"):
+        for run in stored_runs(database):
+            for group in grouped(parts_of(database, run)):
+                column = as_batch(group, [identified_by])[identified_by].drop_null().unique()
+                some = [str(each) for each in column.to_pylist()]
+                found.update(_known_among(identified_by, kind, people, some))
     return found
+
+
+def _known_among(identified_by: str, kind: Kind, people: KnownPeople, texts: Sequence[str]) -> set[str]:
+    sets = as_kinds(identified_by, texts)
+    return set(map(str, people.among(sets[kind]))) if kind in sets else set()
 
 
 def in_bodies(database: Database, identified_by: str) -> Iterator[Identifiers]:
     """Yield what may be identifiers of a column in requests of your own and in unreadable post-backs."""
-    for query in (
-        sa.select(segments.c.body).where(segments.c.body.is_not(None)),
-        sa.select(post_backs.c.body).where(sa.not_(post_backs.c.readable)),
-    ):
-        with database.read() as db, db.scalars(_streamed(query, 1)) as bodies:
-            possible = (text for body in bodies for text in _possible_identifiers(body))
-            for texts in _some(possible, _COMPARED_AT_ONCE):
-                yield from as_kinds(identified_by, texts).values()
+    query = sa.select(segments.c.body).where(segments.c.body.is_not(None))
+    with database.read() as db, db.scalars(_streamed(query, 1)) as bodies:
+        yield from _possibly_in(bodies, identified_by)
+    for run in stored_runs(database):
+        parts = parts_of(database, run)
+        yield from _possibly_in(
+            (body for part in parts for _, body in part.unreadable_bodies()), identified_by
+        )
+
+
+def _possibly_in(bodies: Iterable[bytes], identified_by: str) -> Iterator[Identifiers]:
+    possible = (text for body in bodies for text in _possible_identifiers(body))
+    for texts in _some(possible, _COMPARED_AT_ONCE):
+        yield from as_kinds(identified_by, texts).values()
 
 
 def _next_launch(work: Work, position: str) -> tuple[str, Kind, bool] | None:
@@ -414,20 +431,20 @@ def _count(db: sa.Connection, launch_key: str, people: int) -> None:
         bump_revision(db, [launch_key])
 
 
-def _naming(db: sa.Connection, work: Work, receiver: int, first: int, last: int) -> list[int]:
-    """Return the numbers of the post-backs in a range that name one of the people."""
-    within = (post_backs.c.receiver == receiver, post_backs.c.number.between(first, last))
+def _naming(work: Work, run: PendingRun) -> list[int]:
+    """Return the numbers of the post-backs in a run that name one of the people."""
     numbers: set[int] = set()
-    queued = sa.select(erasure_queue).where(erasure_queue.c.request == work.request).subquery()
-    if work.identified_by in ("device_id", "user_id"):
-        column = post_backs.c[work.identified_by]
-        named = queued.c.number if work.identified_by == "device_id" else queued.c.identifier
-        query = sa.select(post_backs.c.number).where(*within, column.in_(sa.select(named)))
-        numbers.update(db.scalars(query))
-    unreadable = sa.select(post_backs.c.number, post_backs.c.body).where(
-        *within, sa.not_(post_backs.c.readable)
-    )
-    numbers.update(row.number for row in db.execute(_streamed(unreadable, 1_000)) if _names(row.body, work))
+    column = work.identified_by if work.identified_by in ("device_id", "user_id") else None
+    texts = pa.array(list(work.texts), pa.string())
+    people = pa.array(list(work.numbers), pa.int64()) if column == "device_id" else texts
+    for group in grouped(parts_of(work.database, run)):
+        batch = as_batch(group, [column] if column else [])
+        if column:
+            named = marks(pc.is_in(batch[column], value_set=people))
+            numbers.update(values(batch["number"])[named].tolist())
+        if not (values(batch["what"]) & READABLE).all():
+            unreadable = (each for part in group for each in part.unreadable_bodies())
+            numbers.update(number for number, body in unreadable if _names(body, work))
     return sorted(numbers)
 
 

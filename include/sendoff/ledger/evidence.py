@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sendoff.ledger.schema import DOUBTFUL, dispatch_totals, dispatches, outcomes
+from sendoff.ledger.schema import DOUBTFUL, dispatch_totals, dispatches, outcomes, reports
 from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome, OutcomeKind, Refused
 
 _EVIDENCE = "a post-back came from it"
@@ -22,6 +22,9 @@ HAS_EVIDENCE = sa.exists().where(
 It uses a literal column, because SQLAlchemy names no table for a column in RETURNING on SQLite. SQLite would then
 compare the column with itself.
 """
+
+IS_REPORTED = sa.exists().where(reports.c.launch_key == sa.literal_column("dispatches.launch_key"))
+"""The condition that the launch of a dispatch has a report. It uses a literal column for the same reason."""
 
 
 def outcome_row(key: str, attempt: int, outcome: Outcome, now: datetime) -> dict[str, Any]:

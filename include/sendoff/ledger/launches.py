@@ -92,9 +92,12 @@ class Launches:
             rows = db.execute(LAUNCH.where(is_one_of(launches.c.launch_key, launch_keys)))
             return [launch_of(row) for row in rows]
 
-    def previous(self, connection: str, campaign: str, period: Period) -> Launch | None:
+    def previous(
+        self, connection: str, campaign: str, period: Period, *, includes_same: bool = False
+    ) -> Launch | None:
         """Return the newest launch of a campaign for an earlier period, preferably of the same partition.
 
+        ``includes_same``: a period that ends at the same time counts too.
         Rejected launches, and launches stopped before any request was sent, are skipped: they are no basis for
         comparison.
         """
@@ -102,7 +105,7 @@ class Launches:
         query = LAUNCH.where(
             launches.c.connection == connection,
             launches.c.campaign == campaign,
-            launches.c.period_end < period.end,
+            launches.c.period_end <= period.end if includes_same else launches.c.period_end < period.end,
             launches.c.state != LaunchState.REJECTED,
             sa.or_(launches.c.state != LaunchState.STOPPED, is_sent.correlate(launches)),
         ).order_by(

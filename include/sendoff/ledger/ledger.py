@@ -8,9 +8,10 @@ one transaction. The modules, in the order of a launch's life:
     database ....... schema, migrations, database, bulk, stored_sets, private_files, grants, problems
     launches ....... not_launched, launches, freeze
     recipients ..... suppressions, active_suppressions, uploaded_lists, withheld, recipient
-    requests ....... claims, rate_limits, daily_limits, dispatches, doubts, evidence, dispatch_queries
+    requests ....... claims, record_and_claim, rate_limits, daily_limits, dispatches, doubts, evidence,
+                     dispatch_queries
     decisions ...... audit_log, launch_counts
-    post-backs ..... post_backs, aggregates, retention, feed_states
+    post-backs ..... post_backs, blocks, aggregates, retention, feed_states
     results ........ verdicts, comparisons, overview, stats
     erasure ........ erasures, erasure_steps, erasure_state, person
 """

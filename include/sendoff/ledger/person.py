@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import orjson
+import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from sendoff.audience import as_kinds, checked_texts, read_template_values
 from sendoff.audience.identifiers import Identifiers, IntegerIdentifiers, Kind, as_integer, from_bytes
 from sendoff.ledger.audit_log import Decision, append_decision
+from sendoff.ledger.blocks import StoredPostBack, as_batch
 from sendoff.ledger.database import Database
 from sendoff.ledger.launches import Launch, Launches
+from sendoff.ledger.post_backs import grouped, parts_of, stored_runs
 from sendoff.ledger.schema import (
     audience_groups,
     audiences,
-    post_backs,
     segments,
     suppressions,
     uploaded_lists,
@@ -127,11 +131,17 @@ class Persons:
         if identified_by not in ("device_id", "user_id"):
             return []
         value = as_integer(identifier) if identified_by == "device_id" else identifier
-        query = sa.select(post_backs).where(post_backs.c[identified_by] == value)
-        with self._database.read() as db:
-            order = post_backs.c.received_at, post_backs.c.receiver, post_backs.c.number
-            rows = db.execute(query.order_by(*order)).mappings()
-            return [{name: _plain(each) for name, each in row.items()} for row in rows]
+        found: list[StoredPostBack] = []
+        for run in stored_runs(self._database):
+            for group in grouped(parts_of(self._database, run)):
+                if pc.any(pc.equal(as_batch(group, [identified_by])[identified_by], value)).as_py():
+                    in_group = (each for part in group for each in part.post_backs())
+                    found += (each for each in in_group if getattr(each, identified_by) == value)
+        found.sort(key=attrgetter("received_at", "receiver", "number"))
+        return [
+            {name: _plain(each) for name, each in asdict(post_back).items() if name not in _ALIKE}
+            for post_back in found
+        ]
 
     def _lists(self, identified_by: str, kind: Kind, person: Identifiers) -> list[str]:
         query = (
@@ -152,6 +162,9 @@ class Persons:
         with self._database.read() as db:
             rows = db.execute(query.order_by(suppressions.c.added_at)).mappings()
             return [{name: _plain(each) for name, each in row.items() if name != "version"} for row in rows]
+
+
+_ALIKE = ("readable", "body")  # a post-back that names a person was readable, and its body is not kept
 
 
 def _plain(value: Any) -> Any:

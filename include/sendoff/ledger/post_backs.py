@@ -1,52 +1,35 @@
 """Post-backs in the ledger: stored as they arrive, in the order of each receiver's commits, and aggregated later.
 
+Each commit is a block, as :mod:`sendoff.ledger.blocks` describes. A commit whose reply was lost is repeated with the
+same numbers. So a number may be in two blocks. It is the same post-back in both, and reading returns it once.
+
 Only one receiver process writes under its number, and it commits in order. So the post-backs up to number n never
 change. Aggregation remembers n and moves it in the transaction that stores the totals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
+from pyroaring import BitMap64
 
-from sendoff.ledger.bulk import Row
+from sendoff.ledger.blocks import Part, as_batch, blocks_of
 from sendoff.ledger.database import Database
 from sendoff.ledger.schema import dispatch_totals, post_backs, receivers
 from sendoff.service import PostBack
-from sendoff.states import PostBackKind
-
-OPEN, READABLE, SCRUBBED = 1, 2, 4
-"""The bits of the column ``what`` that aggregation reads. One number costs less than a text and a flag.
-
-A post-back is scrubbed if it named a person who was erased since.
-"""
-
-_WHAT = sa.cast(
-    sa.case((post_backs.c.readable, READABLE), else_=0)
-    + sa.case((post_backs.c.kind == PostBackKind.OPEN, OPEN), else_=0)
-    + sa.case((sa.and_(post_backs.c.readable, sa.func.length(post_backs.c.body) == 0), SCRUBBED), else_=0),
-    sa.SmallInteger,
-)
-_COLUMNS = (
-    _WHAT.label("what"),
-    post_backs.c.number,
-    post_backs.c.dispatch_key,
-    post_backs.c.received_at,
-    post_backs.c.campaign_id,
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Post-backs of one dispatch, from a run of one receiver, that cannot be checked against the dispatch yet."""
+    """Post-backs of one dispatch and day, from a run of one receiver, that cannot be checked yet."""
 
     receiver: int
     first: int  # the range of their numbers; other dispatches' post-backs may lie between
@@ -54,6 +37,17 @@ class Parked:
     dispatch_key: str
     post_backs: int
     newest_at: datetime
+
+    def __or__(self, other: Parked) -> Parked:
+        """Join the parked post-backs of the same receiver, dispatch and day."""
+        return Parked(
+            self.receiver,
+            min(self.first, other.first),
+            max(self.last, other.last),
+            self.dispatch_key,
+            self.post_backs + other.post_backs,
+            max(self.newest_at, other.newest_at),
+        )
 
 
 class PendingRun(NamedTuple):
@@ -96,16 +90,14 @@ class PostBacks:
     def store(self, receiver: int, numbered: Sequence[tuple[int, PostBack]]) -> None:
         """Store post-backs in one transaction. They are durable when this returns.
 
-        Numbers that are already stored are skipped, so a commit whose reply was lost can be repeated.
+        A commit whose reply was lost can be repeated, also as a part of a larger one: each number is read once.
         """
-        self._database.append(
-            post_backs, [_row(receiver, number, post_back) for number, post_back in numbered]
-        )
+        self._database.append(post_backs, list(blocks_of(receiver, numbered)))
 
     def pending(self) -> list[PendingRun]:
         """Return the pending run of each receiver that has one."""
         newest = (
-            sa.select(sa.func.max(post_backs.c.number))
+            sa.select(sa.func.max(post_backs.c.last))
             .where(post_backs.c.receiver == receivers.c.receiver)
             .scalar_subquery()
         )
@@ -115,80 +107,40 @@ class PostBacks:
         with self._database.read() as db:
             return [PendingRun(*row) for row in db.execute(query)]
 
-    def aggregated_to(self, receiver: int) -> int:
-        """Return the number of a receiver's last aggregated post-back."""
-        query = sa.select(receivers.c.aggregated_to).where(receivers.c.receiver == receiver)
-        with self._database.read() as db:
-            return int(db.execute(query).scalar_one())
-
+    @contextmanager
     def read(
-        self, receiver: int, *, after: int, up_to: int, named_by: Collection[str]
-    ) -> AbstractContextManager[Iterator[pa.RecordBatch]]:
-        """Read one receiver's post-backs with numbers above ``after`` up to ``up_to``, as batches in any order.
+        self, runs: Iterable[PendingRun], *, named_by: Collection[str]
+    ) -> Iterator[Iterator[pa.RecordBatch]]:
+        """Read the post-backs of runs as batches.
 
         The columns are those that aggregation always reads, and the ones in ``named_by``.
         """
-        query = _read(named_by).where(
-            post_backs.c.receiver == receiver, post_backs.c.number > after, post_backs.c.number <= up_to
-        )
-        return self._database.arrow(query, is_large=up_to - after >= _LARGE)
+        with closing(_batches(self._database, runs, named_by)) as batches:
+            yield batches
 
     @contextmanager
     def read_parked(
         self, parked: Sequence[Parked], *, named_by: Collection[str]
     ) -> Iterator[Iterator[pa.RecordBatch]]:
         """Read one receiver's parked post-backs as :meth:`read` does; each dispatch may be parked only once."""
-        first, last = (
-            min(post_back.first for post_back in parked),
-            max(post_back.last for post_back in parked),
-        )
-        query = _read(named_by).where(
-            post_backs.c.receiver == parked[0].receiver, post_backs.c.number.between(first, last)
-        )
-        rows = last - first + 1
-        if len(parked) <= _KEYS_AT_ONCE:  # one query takes no more keys; otherwise read the whole range
-            query = query.where(
-                post_backs.c.dispatch_key.in_([post_back.dispatch_key for post_back in parked])
-            )
-            rows = sum(post_back.post_backs for post_back in parked)
-        with self._database.arrow(query, is_large=rows >= _LARGE) as batches:
+        first = min(post_back.first for post_back in parked)
+        last = max(post_back.last for post_back in parked)
+        run = PendingRun(parked[0].receiver, first - 1, last)
+        with self.read([run], named_by=named_by) as batches:
             yield _only(batches, parked)
-
-    def find_parked(
-        self, receiver: int, *, after: int, up_to: int, dispatch_keys: Collection[str]
-    ) -> list[Parked]:
-        """Return the post-backs of some dispatches, from the range that :meth:`read` takes, as parked."""
-        query = sa.select(
-            post_backs.c.receiver,
-            sa.func.min(post_backs.c.number),
-            sa.func.max(post_backs.c.number),
-            post_backs.c.dispatch_key,
-            sa.func.count(),
-            sa.func.max(post_backs.c.received_at),
-        ).where(post_backs.c.receiver == receiver, post_backs.c.number > after, post_backs.c.number <= up_to)
-        with self._database.read() as db:
-            return [
-                Parked(*row)
-                for keys in chunked(dispatch_keys)
-                for row in db.execute(
-                    query.where(post_backs.c.dispatch_key.in_(keys)).group_by(
-                        post_backs.c.receiver, post_backs.c.dispatch_key
-                    )
-                )
-            ]
 
     def reception(self) -> Reception:
         """Return how many receivers started, and when the newest post-back was received."""
         numbered = post_backs.alias("numbered")
         newest = (
-            sa.select(sa.func.max(numbered.c.number))
+            sa.select(sa.func.max(numbered.c.last))
             .where(numbered.c.receiver == receivers.c.receiver)
             .scalar_subquery()
         )
         query = sa.select(sa.func.count(), sa.func.max(post_backs.c.received_at)).select_from(
             receivers.outerjoin(
                 post_backs,
-                sa.and_(post_backs.c.receiver == receivers.c.receiver, post_backs.c.number == newest),
+                sa.and_(post_backs.c.receiver == receivers.c.receiver, post_backs.c.last == newest),
             )
         )
         with self._database.read() as db:
@@ -199,6 +151,8 @@ class PostBacks:
 
 
 _LARGE = 5_000  # post-backs that justify a separate connection
+_GROUP_BYTES = 1 << 20  # of blocks that are read together; about 60,000 post-backs
+_GROUP_BLOCKS = 2_000
 _KEYS_AT_ONCE = 5_000  # dispatch keys in one query
 
 
@@ -209,8 +163,60 @@ def chunked(dispatch_keys: Iterable[str], size: int = _KEYS_AT_ONCE) -> Iterator
         yield keys[start : start + size]
 
 
-def _read(named_by: Collection[str]) -> sa.Select[Any]:
-    return sa.select(*_COLUMNS, *(post_backs.c[name] for name in sorted(named_by)))
+def stored_runs(database: Database) -> list[PendingRun]:
+    """Return the range of the stored post-backs of each receiver that has some, whether aggregated or not."""
+    query = sa.select(
+        post_backs.c.receiver, sa.func.min(post_backs.c.first) - 1, sa.func.max(post_backs.c.last)
+    ).group_by(post_backs.c.receiver)
+    with database.read() as db:
+        return [PendingRun(*row) for row in db.execute(query.order_by(post_backs.c.receiver))]
+
+
+def parts_of(database: Database, run: PendingRun) -> Generator[Part]:
+    """Yield the blocks of a run, each with the places of the post-backs that are in the run and in no block before."""
+    receiver, after, up_to = run
+    query = (
+        sa.select(post_backs.c.first, post_backs.c.last, post_backs.c.block)
+        .where(post_backs.c.receiver == receiver, post_backs.c.last > after, post_backs.c.first <= up_to)
+        .order_by(post_backs.c.last, post_backs.c.first)
+    )
+    seen, highest = BitMap64(), after
+    with database.arrow(query, is_large=up_to - after >= _LARGE) as batches:
+        for batch in batches:
+            for first, last, block in zip(*(column.to_pylist() for column in batch), strict=True):
+                wanted = None
+                if first <= highest or last > up_to:
+                    wanted = frozenset(BitMap64(range(max(first, after + 1), min(last, up_to) + 1)) - seen)
+                if wanted is None or wanted:
+                    yield Part(receiver, first, block, wanted)
+                seen.add_range(first, last + 1)
+                highest = max(highest, last)
+
+
+def grouped(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Yield blocks in groups that fit into memory as one batch."""
+    group: list[Part] = []
+    size = 0
+    for part in parts:
+        group.append(part)
+        size += len(part.block)
+        if size >= _GROUP_BYTES or len(group) == _GROUP_BLOCKS:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _batches(
+    database: Database, runs: Iterable[PendingRun], named_by: Collection[str]
+) -> Generator[pa.RecordBatch]:
+    def parts() -> Generator[Part]:
+        for run in runs:
+            yield from parts_of(database, run)
+
+    with closing(parts()) as of_runs:
+        for group in grouped(of_runs):
+            yield as_batch(group, named_by)
 
 
 def _only(batches: Iterable[pa.RecordBatch], parked: Sequence[Parked]) -> Iterator[pa.RecordBatch]:
@@ -219,27 +225,10 @@ def _only(batches: Iterable[pa.RecordBatch], parked: Sequence[Parked]) -> Iterat
     firsts = np.array([post_back.first for post_back in parked])
     lasts = np.array([post_back.last for post_back in parked])
     for batch in batches:
-        indices = pc.index_in(batch["dispatch_key"], value_set=keys)
+        encoded = batch["dispatch_key"]
+        indices = pc.index_in(encoded.dictionary, value_set=keys).take(encoded.indices)
         of, numbers = pc.fill_null(indices, 0).to_numpy(), batch["number"].to_numpy()
         is_parked = indices.is_valid().to_numpy(zero_copy_only=False)
         is_parked &= (firsts[of] <= numbers) & (numbers <= lasts[of])
         if is_parked.any():
             yield batch.filter(pa.array(is_parked))
-
-
-def _row(receiver: int, number: int, post_back: PostBack) -> Row:
-    """Return the values of a post-back in the order of the table's columns."""
-    what = (receiver, number, post_back.kind, post_back.dispatch_key, post_back.received_at)
-    if (fields := post_back.fields) is None:
-        return (*what, None, None, None, None, None, None, False, post_back.body)
-    return (
-        *what,
-        fields.time,
-        fields.device_id,
-        fields.profile_id,
-        fields.user_id,
-        fields.send_id,
-        fields.campaign_id,
-        True,
-        post_back.body,
-    )

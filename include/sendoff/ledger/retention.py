@@ -2,7 +2,7 @@
 
 On PostgreSQL each day has a partition, which is dropped as a whole. Post-backs of days without a partition, and all
 post-backs on SQLite, are deleted in small batches. Post-backs that are parked or not aggregated yet stay, however old
-they are.
+they are. A parked post-back can also keep other blocks of its day.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Deleted:
     """The result of a deletion. It lists the days that stay because they are needed or in use."""
 
     days: tuple[date, ...]  # days whose partitions were dropped
-    post_backs: int  # rows that were deleted one by one
+    post_backs: int  # in blocks that were deleted one by one
     needed: tuple[date, ...]
     in_use: tuple[date, ...]
 
@@ -156,25 +156,28 @@ class Retention:
         deleted = 0
         for first, last in self._ranges(receiver, mark, before):
             with self._database.write() as db:
-                deleted += db.execute(
-                    sa.delete(post_backs).where(
+                blocks = db.execute(
+                    sa.delete(post_backs)
+                    .where(
                         post_backs.c.receiver == receiver,
-                        post_backs.c.number.between(first, last),
+                        post_backs.c.last.between(first, last),
                         post_backs.c.received_at < before,
                         sa.not_(_IS_PARKED),
                     )
-                ).rowcount
+                    .returning(post_backs.c.first, post_backs.c.last)
+                )
+                deleted += sum(block.last - block.first + 1 for block in blocks)
         return deleted
 
     def _ranges(self, receiver: int, mark: int, before: datetime) -> Iterator[tuple[int, int]]:
         own = (
             post_backs.c.receiver == receiver,
-            post_backs.c.number <= mark,
+            post_backs.c.last <= mark,
             post_backs.c.received_at < before,
         )
         with self._database.read() as db:
             first, last = db.execute(
-                sa.select(sa.func.min(post_backs.c.number), sa.func.max(post_backs.c.number)).where(*own)
+                sa.select(sa.func.min(post_backs.c.last), sa.func.max(post_backs.c.last)).where(*own)
             ).one()
         if first is not None:
             for start in range(first, last + 1, _AT_ONCE):
@@ -185,19 +188,17 @@ _IS_PARKED = (
     sa.exists()
     .where(
         parked_post_backs.c.receiver == post_backs.c.receiver,
-        post_backs.c.number.between(parked_post_backs.c.first, parked_post_backs.c.last),
-        parked_post_backs.c.dispatch_key == post_backs.c.dispatch_key,
+        post_backs.c.first <= parked_post_backs.c.last,
+        post_backs.c.last >= parked_post_backs.c.first,
     )
     .correlate(post_backs)
 )
 
 
 def _is_needed(db: sa.Connection, partition: str) -> bool:
-    partition_table = sa.table(
-        partition, *(sa.column(name) for name in ("receiver", "number", "dispatch_key"))
-    )
+    partition_table = sa.table(partition, *(sa.column(name) for name in ("receiver", "first", "last")))
     # The newest number of each receiver, which the primary key finds. A join would read the whole partition.
-    newest = sa.select(sa.func.max(partition_table.c.number)).where(
+    newest = sa.select(sa.func.max(partition_table.c.last)).where(
         partition_table.c.receiver == receivers.c.receiver
     )
     pending = sa.select(receivers.c.receiver).where(newest.scalar_subquery() > receivers.c.aggregated_to)
@@ -205,8 +206,8 @@ def _is_needed(db: sa.Connection, partition: str) -> bool:
         partition_table,
         sa.and_(
             partition_table.c.receiver == parked_post_backs.c.receiver,
-            partition_table.c.number.between(parked_post_backs.c.first, parked_post_backs.c.last),
-            partition_table.c.dispatch_key == parked_post_backs.c.dispatch_key,
+            partition_table.c.first <= parked_post_backs.c.last,
+            partition_table.c.last >= parked_post_backs.c.first,
         ),
     )
     return any(db.scalar(sa.select(sa.exists(query))) for query in (pending, parked))

@@ -133,6 +133,7 @@ launches = Table(
         server_default="0",
         comment="counts changes that a report may show: aggregated post-backs, resolved doubts",
     ),
+    Column("tables_as_of", Moment, comment="time of the report that its DAG last wrote into the warehouse"),
     CheckConstraint(_one_of("state", LaunchState), name="state"),
     Index(None, "campaign", "period_end"),
     Index(None, "sends_at"),
@@ -429,23 +430,18 @@ post_backs = Table(
     "post_backs",
     metadata,
     Column("receiver", Integer, primary_key=True, autoincrement=False),
-    Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("kind", String(8), nullable=False, comment="delivery or open"),
-    _key("dispatch_key"),
+    Column("last", BigInteger, primary_key=True, autoincrement=False, comment="number of the last post-back"),
+    Column(
+        "first", BigInteger, primary_key=True, autoincrement=False, comment="number of the first post-back"
+    ),
     Column(
         "received_at",
         Moment,
         primary_key=True,
-        comment="decides when it is deleted; on PostgreSQL, also its partition",
+        comment="when the newest was received; all came on one day in UTC, which on PostgreSQL has a partition",
     ),
-    Column("occurred_at", Moment, comment="the time in the body"),
-    Column("device_id", BigInteger),
-    Column("profile_id", BigInteger),
-    Column("user_id", Text),
-    Column("send_id", BigInteger),
-    Column("campaign_id", BigInteger),
-    Column("readable", Boolean, nullable=False, comment="false: the body could not be read"),
-    Column("body", LargeBinary, nullable=False),
+    Column("block", LargeBinary, nullable=False, comment="the post-backs of one commit, compressed"),
+    comment="one row per commit; the body of a post-back is kept only if it could not be read",
     postgresql_partition_by="RANGE (received_at)",
 )
 

@@ -145,8 +145,8 @@ _DOUBTS = (
 )
 _OLDEST_WAITING = sa.select(
     sa.select(post_backs.c.received_at)
-    .where(post_backs.c.receiver == receivers.c.receiver, post_backs.c.number > receivers.c.aggregated_to)
-    .order_by(post_backs.c.number)
+    .where(post_backs.c.receiver == receivers.c.receiver, post_backs.c.last > receivers.c.aggregated_to)
+    .order_by(post_backs.c.last)
     .limit(1)
     .correlate(receivers)
     .scalar_subquery()

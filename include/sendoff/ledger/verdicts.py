@@ -19,6 +19,7 @@ from sendoff.ledger.erasure_state import check_version
 from sendoff.ledger.schema import audiences, dispatches, launches, reports, verdicts
 from sendoff.ledger.stored_sets import LARGEST, VERDICTS
 
+_TRIES = 5
 _IS_REPORTED = sa.exists().where(reports.c.launch_key == launches.c.launch_key).correlate(launches)
 
 REVISION_AFTER_CHANGE = launches.c.revision + sa.case((_IS_REPORTED, 1), else_=0)
@@ -112,6 +113,17 @@ class Verdicts:
         with self._database.read() as db:
             return VERDICTS.sets(db, verdicts.c.launch_key == launch_key)
 
+    def snapshot(self, launch_key: str) -> tuple[LaunchStats, dict[str, Identifiers]]:
+        """Return the newest report of a launch and its identifiers by verdict, which belong together.
+
+        Raise NotFoundError if it was never reconciled, and ConflictError if others keep reconciling it meanwhile.
+        """
+        for _ in range(_TRIES):
+            figures, sets = self.figures(launch_key), self.sets(launch_key)
+            if self.figures(launch_key).as_of == figures.as_of:
+                return figures, sets
+        raise ConflictError(f"Launch {launch_key} is being reconciled by another process. Try again.")
+
     def figures(self, launch_key: str) -> LaunchStats:
         """Return the newest report of a launch, or raise NotFoundError."""
         query = (
@@ -152,6 +164,26 @@ class Verdicts:
             sa.select(launches.c.launch_key)
             .outerjoin(reports, reports.c.launch_key == launches.c.launch_key)
             .where(sa.or_(launches.c.revision != sa.func.coalesce(reports.c.revision, 0), sent))
+            .order_by(launches.c.created_at, launches.c.launch_key)
+        )
+        with self._database.read() as db:
+            return list(db.scalars(query))
+
+    def note_tables(self, launch_key: str, as_of: datetime) -> None:
+        """Store the time of the report that was written into the tables of a launch's warehouse."""
+        change = sa.update(launches).where(launches.c.launch_key == launch_key).values(tables_as_of=as_of)
+        with self._database.write() as db:
+            db.execute(change)
+
+    def with_old_tables(self, before: datetime) -> list[str]:
+        """Return the keys of the launches whose tables are older than ``before`` and than their report, oldest first.
+
+        Launches whose tables were never written are not among them.
+        """
+        query = (
+            sa.select(launches.c.launch_key)
+            .join(reports, reports.c.launch_key == launches.c.launch_key)
+            .where(launches.c.tables_as_of < reports.c.as_of, launches.c.tables_as_of < before)
             .order_by(launches.c.created_at, launches.c.launch_key)
         )
         with self._database.read() as db:

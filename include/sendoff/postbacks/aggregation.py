@@ -1,7 +1,8 @@
 """Aggregation: add new post-backs to the totals of their dispatches, each exactly once.
 
-A run of post-backs is read in batches, counted by a :class:`~sendoff.postbacks.batch_totals.BatchTotals`, and stored in
-one transaction together with its end mark. The sets do not depend on the receivers, order, or repetition of post-backs.
+A run has post-backs of all receivers. It is read in batches, counted by a
+:class:`~sendoff.postbacks.batch_totals.BatchTotals`, and stored in one transaction together with its end marks. The
+sets do not depend on the receivers, order, or repetition of post-backs.
 
 A post-back is parked and added later if it cannot be checked yet. There are two cases. The ledger may not have its
 dispatch, for example after a backup was restored. Or a request is in flight, and its reply will contain the campaign ID
@@ -14,14 +15,14 @@ They are then the only evidence, and only someone with a signed address could fo
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
 
 import pyarrow as pa
 
-from sendoff.ledger import Ledger, Parked
+from sendoff.ledger import Ledger, Parked, PendingRun
 from sendoff.postbacks.batch_totals import MATCHED_BY, BatchTotals
 from sendoff.postbacks.recipient_index import RecipientIndex
 from sendoff.telemetry import metrics
@@ -42,18 +43,15 @@ def aggregate(ledger: Ledger, *, run: int = _RUN, now: datetime | None = None) -
     """Add every new post-back to the totals of its dispatch, resolve doubts, and return how many were added.
 
     This may be stopped at any moment and run by several processes at once: each run is stored in one transaction
-    together with its end mark.
+    together with its end marks.
     """
     moment = now or datetime.now(UTC)
     runs, added = _Runs(ledger), 0
-    for receiver, start, newest in ledger.post_backs.pending():
-        after = start
-        while after < newest:
-            up_to = min(after + run, newest)
-            count = runs.add(receiver, after, up_to)
-            added += count or 0
-            # Another process may have been faster; continue with what it has not added.
-            after = up_to if count is not None else ledger.post_backs.aggregated_to(receiver)
+    pending = ledger.post_backs.pending()
+    newest = {each.receiver: each.newest for each in pending}
+    while some := list(_within(pending, newest, run)):
+        added += runs.add(some)
+        pending = ledger.post_backs.pending()  # another process may have added some of them
     for parked in _gathered(ledger.aggregates.parked()):
         added += runs.add_parked(parked)
     metrics.aggregated(added)
@@ -61,6 +59,15 @@ def aggregate(ledger: Ledger, *, run: int = _RUN, now: datetime | None = None) -
     if resolved := ledger.aggregates.resolve_doubts(moment):
         _log.info("%d dispatches in doubt are accepted: they have post-backs", resolved)
     return added
+
+
+def _within(pending: Iterable[PendingRun], newest: Mapping[int, int], most: int) -> Iterator[PendingRun]:
+    """Yield what to add in one transaction, and nothing that came after the start."""
+    for receiver, after, last in pending:
+        up_to = min(last, newest.get(receiver, after), after + most)
+        if up_to > after:
+            yield PendingRun(receiver, after, up_to)
+            most -= up_to - after
 
 
 class _Runs:
@@ -71,22 +78,19 @@ class _Runs:
         self._erased = ledger.erasures.people()
         self._index = RecipientIndex(ledger.aggregates.sent_to)
 
-    def add(self, receiver: int, after: int, up_to: int) -> int | None:
-        """Add a receiver's post-backs and return how many.
+    def add(self, runs: Sequence[PendingRun]) -> int:
+        """Add post-backs and return how many.
 
-        Return None if another process added some of them first, or if people were erased meanwhile.
+        Add none if another process added some of them first, or if people were erased meanwhile.
         """
         self._follow_erasures()
         named_by = self._named_by()
-        with self._ledger.post_backs.read(receiver, after=after, up_to=up_to, named_by=named_by) as batches:
+        with self._ledger.post_backs.read(runs, named_by=named_by) as batches:
             totals = self._total(batches, named_by)
-        parked = self._ledger.post_backs.find_parked(
-            receiver, after=after, up_to=up_to, dispatch_keys=totals.waiting()
-        )
+        parked = totals.parked()
         if orphans := sum(each.post_backs for each in parked if each.dispatch_key not in totals.contexts):
             _log.warning("%d post-backs are parked: the ledger does not have their dispatches", orphans)
-        run = totals.as_run(receiver, after, up_to, parked)
-        return totals.post_backs if self._ledger.aggregates.store_run(run) else None
+        return totals.post_backs if self._ledger.aggregates.store_run(totals.as_run(runs, parked)) else 0
 
     def add_parked(self, parked: Sequence[Parked]) -> int:
         """Add parked post-backs that can be checked by now, and return how many."""
@@ -98,8 +102,7 @@ class _Runs:
         ready = [each for each in parked if each.dispatch_key not in waiting]
         if not ready:
             return 0
-        run = totals.as_run(ready[0].receiver, ready[0].first - 1, max(each.last for each in ready))
-        return totals.post_backs if self._ledger.aggregates.store_parked(ready, run) else 0
+        return totals.post_backs if self._ledger.aggregates.store_parked(ready, totals.as_run()) else 0
 
     def _total(self, batches: Iterable[pa.RecordBatch], named_by: Collection[str]) -> BatchTotals:
         if self._index.is_full():  # too large to keep for the next run

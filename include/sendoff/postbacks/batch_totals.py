@@ -28,6 +28,7 @@ from sendoff.ledger import (
     DispatchTotals,
     ErasedPeople,
     Parked,
+    PendingRun,
     column_of,
     marks,
     values,
@@ -50,6 +51,7 @@ _KINDS: tuple[str, ...] = tuple(PostBackKind)
 _COUNTED = (*_KINDS, "expected", "forged", "late", "unreadable", ERASED, AT_OPENS)
 _NEVER = np.iinfo(np.int64).max  # as a time in microseconds
 _MINUTE = 60_000_000
+_DAY = 1_440 * _MINUTE
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AT_ONCE = 500  # dispatches whose sets are in memory
 _PLACES_AT_ONCE = 1 << 20  # places of these dispatches, unless a single one has more
@@ -65,7 +67,8 @@ class BatchTotals:
 
     def __init__(self, index: RecipientIndex, named_by: Collection[str], erased: ErasedPeople) -> None:
         self._index, self._named_by, self._erased = index, named_by, erased
-        self._numbers_of_erased: list[int] = []
+        self._erased_numbers: dict[int, list[int]] = {}
+        self._parked: dict[tuple[int, int, int], Parked] = {}
         self.contexts: dict[str, DispatchContext] = {}
         self._launches: dict[str, int] = {}
         self._is_known = np.zeros(0, np.bool_)  # whether the context of a code was looked up
@@ -118,7 +121,10 @@ class BatchTotals:
         """Count post-backs of loaded dispatches. Post-backs of waiting dispatches are left out."""
         names_erased = self._name_erased(batch)
         if self._is_waiting.any():
-            rows = np.flatnonzero(~self._is_waiting[codes])
+            is_waiting = self._is_waiting[codes]
+            waiting, rows = np.flatnonzero(is_waiting), np.flatnonzero(~is_waiting)
+            if len(waiting):
+                self._park(codes[waiting], batch.take(column_of(waiting)))
             if not len(rows):
                 return
             codes, batch, names_erased = codes[rows], batch.take(column_of(rows)), names_erased[rows]
@@ -149,8 +155,30 @@ class BatchTotals:
             if column in self._named_by and (kind == "integer") == (column == "device_id"):
                 named |= people.marked(batch[column])
         if named.any():
-            self._numbers_of_erased += values(batch["number"])[named].tolist()
+            of_receiver, numbers = (values(batch[name])[named] for name in ("receiver", "number"))
+            for receiver in np.unique(of_receiver).tolist():
+                some = numbers[of_receiver == receiver].tolist()
+                self._erased_numbers.setdefault(receiver, []).extend(some)
         return named
+
+    def _park(self, codes: Codes, batch: pa.RecordBatch) -> None:
+        """Note post-backs that cannot be counted yet, by receiver, dispatch, and day in UTC."""
+        of_receiver, numbers, at = (values(batch[name]) for name in ("receiver", "number", "received_at"))
+        groups = np.stack([of_receiver, codes, at // _DAY])
+        order = np.lexsort(groups)
+        begins = np.flatnonzero(np.diff(groups[:, order], axis=1, prepend=-1).any(axis=0))
+        for rows in np.split(order, begins[1:]):
+            receiver, code, day = groups[:, rows[0]].tolist()
+            new = Parked(
+                receiver,
+                int(numbers[rows].min()),
+                int(numbers[rows].max()),
+                self._index.keys[code],
+                len(rows),
+                _EPOCH + timedelta(microseconds=int(at[rows].max())),
+            )
+            known = self._parked.get((receiver, code, day))
+            self._parked[receiver, code, day] = new if known is None else known | new
 
     def _grow(self, size: int) -> None:
         arrays = (
@@ -208,7 +236,11 @@ class BatchTotals:
         """Return the keys of the dispatches whose post-backs were left out."""
         return [self._index.keys[code] for code in np.flatnonzero(self._is_waiting)]
 
-    def as_run(self, receiver: int, after: int, up_to: int, parked: Sequence[Parked] = ()) -> AggregatedRun:
+    def parked(self) -> list[Parked]:
+        """Return the post-backs that were left out."""
+        return list(self._parked.values())
+
+    def as_run(self, runs: Sequence[PendingRun] = (), parked: Sequence[Parked] = ()) -> AggregatedRun:
         """Return the counted run, to be stored in one transaction; totals are computed when read."""
         launches = list(self._launches)
         touched = np.unique(self._launch[self._touched()])
@@ -218,14 +250,12 @@ class BatchTotals:
             for at in sorted(deliveries.keys() | opens.keys())
         }
         return AggregatedRun(
-            receiver,
-            after,
-            up_to,
+            runs,
             self,
             [launches[number] for number in touched],
             minutes,
             parked,
-            self._numbers_of_erased,
+            self._erased_numbers,
             self._erased.version,
         )
 

@@ -6,15 +6,14 @@ for a post-back that is not stored, and never refuses one with an address that w
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from starlette.types import Receive, Scope, Send
+from granian.rsgi import HTTPProtocol, Scope
 
-from sendoff.postbacks.group_commit import GroupCommit, Limits, utc_now
-from sendoff.postbacks.reading import BrokenOffError, InPiecesError, TooLargeError, read_body
+from sendoff.postbacks.group_commit import GroupCommit, utc_now
+from sendoff.postbacks.reading import BodyError, BodyReader
 from sendoff.service import PostBack, PostBackSigner
 from sendoff.telemetry import metrics
 
@@ -45,48 +44,37 @@ class PostBackEndpoint:
         commit: GroupCommit,
         signer: PostBackSigner,
         counts: ReceiverCounts,
-        limits: Limits,
+        bodies: BodyReader,
+        max_body: int,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._commit = commit
         self._signer = signer
         self._counts = counts
-        self._limits = limits
+        self._bodies = bodies
+        self._max_body = max_body
         self._clock = clock
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, proto: HTTPProtocol) -> None:
         """Serve one HTTP request."""
-        if scope["type"] != "http":
-            return
-        status = await self._status(scope, receive)
+        status = await self._status(scope, proto)
         if status != 200:
             metrics.refused_post_back(status)
-        await send(_STARTS[status])
-        await send(_END)
+        proto.response_empty(status, _HEADERS[status])
 
-    async def _status(self, scope: Scope, receive: Receive) -> int:
-        if scope["method"] != "POST":
+    async def _status(self, scope: Scope, proto: HTTPProtocol) -> int:
+        if scope.method != "POST":
             self._counts.wrong_method += 1
             return 405
-        address = self._signer.read(scope["path"])
+        address = self._signer.read(scope.path)
         if address is None:
             self._counts.wrong_address += 1
             return 404
         try:
-            async with asyncio.timeout(self._limits.body_timeout):
-                body = await read_body(scope, receive, self._limits.max_body)
-        except TimeoutError:
-            self._counts.too_slow += 1
-            return 408
-        except TooLargeError:
-            self._counts.too_large += 1
-            return 413
-        except BrokenOffError:
-            self._counts.broken_off += 1
-            return 400
-        except InPiecesError:
-            self._counts.in_pieces += 1
-            return 400
+            body = await self._bodies.read(scope, proto, self._max_body)
+        except BodyError as error:
+            setattr(self._counts, error.count, getattr(self._counts, error.count) + 1)
+            return error.status
         return await self._store(PostBack.received(*address, self._clock(), body))
 
     async def _store(self, post_back: PostBack) -> int:
@@ -99,22 +87,13 @@ class PostBackEndpoint:
         return 200
 
 
-def _start(status: int, *headers: tuple[bytes, bytes]) -> dict[str, object]:
-    return {
-        "type": "http.response.start",
-        "status": status,
-        "headers": [(b"content-length", b"0"), *headers],
-    }
-
-
-_END = {"type": "http.response.body", "body": b""}
-_CLOSE = (b"connection", b"close")  # the rest of a body is not read
-_STARTS = {
-    200: _start(200),  # not 204, because a sender that knows only 200 would repeat forever
-    400: _start(400, _CLOSE),
-    404: _start(404, _CLOSE),
-    405: _start(405, (b"allow", b"POST"), _CLOSE),
-    408: _start(408, _CLOSE),
-    413: _start(413, _CLOSE),
-    503: _start(503, (b"retry-after", b"5")),
+_CLOSE = ("connection", "close")  # the rest of a body is not read
+_HEADERS = {
+    200: [],  # not 204, because a sender that knows only 200 would repeat forever
+    400: [_CLOSE],
+    404: [_CLOSE],
+    405: [("allow", "POST"), _CLOSE],
+    408: [_CLOSE],
+    413: [_CLOSE],
+    503: [("retry-after", "5")],
 }

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from time import monotonic
+from time import monotonic, sleep
 
 from sendoff.errors import LedgerUnavailableError, SendoffError, UnusableLedgerError
 from sendoff.ledger import Ledger
@@ -52,6 +52,8 @@ class Limits:
     """Post-backs that may wait for a transaction."""
     batch_limit: int = 1_000
     """Post-backs in one transaction."""
+    gather: float = 0.001
+    """Seconds from the first post-back to the start of a transaction, so that more share its cost."""
     pause: float = 1.0
     """Seconds between two tries while the ledger is unavailable."""
     idle: float = 10.0
@@ -144,6 +146,8 @@ class GroupCommit:
         """Wait for post-backs and take them. Return none after ``idle`` seconds without any, or once stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._stop.is_set(), self._limits.idle)
+        sleep(self._limits.gather)
+        with self._changed:
             self._in_flight = self._queue[: self._limits.batch_limit]
             del self._queue[: self._limits.batch_limit]
             return self._in_flight

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 
-from starlette.types import Receive, Scope, Send
+from granian.rsgi import HTTPProtocol, Scope
 
 from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedgerError
 from sendoff.ledger import Ledger, NewSuppression
-from sendoff.postbacks.group_commit import Limits
-from sendoff.postbacks.reading import BodyError, read_body
+from sendoff.postbacks.reading import BodyError, BodyReader
 from sendoff.service import OPT_OUT_PATH, OptOut, OptOutSigner
 from sendoff.telemetry import metrics
 
@@ -55,43 +54,40 @@ class OptOutEndpoint:
         ledger: Ledger,
         signer: OptOutSigner,
         counts: OptOutCounts,
-        limits: Limits,
+        bodies: BodyReader,
+        answer_timeout: float,
         clock: Callable[[], datetime],
     ) -> None:
         self._ledger = ledger
         self._signer = signer
         self._counts = counts
-        self._limits = limits
+        self._bodies = bodies
+        self._answer_timeout = answer_timeout
         self._clock = clock
         self._threads = ThreadPoolExecutor(_THREADS, "opt-out")
         self._waiting = 0
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, proto: HTTPProtocol) -> None:
         """Serve one HTTP request."""
-        status, page = await self._answer(scope, receive)
+        status, page = await self._answer(scope, proto)
         if status != 200:
             self._counts.opt_outs_refused += 1
             metrics.refused_post_back(status)
-        body = page.encode() if _wants_page(scope) else b""
-        headers = [*_HEADERS, *_MORE.get(status, ()), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        body = page if "text/html" in scope.headers.get("accept", "") else ""
+        proto.response_str(status, [*_HEADERS, *_MORE.get(status, ())], body)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> tuple[int, str]:
-        if scope["method"] not in ("GET", "POST"):
+    async def _answer(self, scope: Scope, proto: HTTPProtocol) -> tuple[int, str]:
+        if scope.method not in ("GET", "POST"):
             return 405, _page("This address cannot do that.", "Open the link from your message again.")
-        opt_out = self._signer.read(scope["path"])
+        opt_out = self._signer.read(scope.path)
         if opt_out is None:
             return 404, _page(
                 "This link does not work.", "Copy the whole link from your message, and try again."
             )
-        if scope["method"] == "GET":
+        if scope.method == "GET":
             return 200, _page("Stop these messages?", _out_of(opt_out), has_button=True)
         try:
-            async with asyncio.timeout(self._limits.body_timeout):
-                body = await read_body(scope, receive, _MAX_BODY)
-        except TimeoutError:
-            return 408, _page(_NOT_DONE, _AGAIN)
+            body = await self._bodies.read(scope, proto, _MAX_BODY)
         except BodyError as error:
             return error.status, _page(_NOT_DONE, _AGAIN)
         if not all(word in body for word in _WORDS):
@@ -111,7 +107,7 @@ class OptOutEndpoint:
         storing = asyncio.get_running_loop().run_in_executor(self._threads, self._add, opt_out)
         storing.add_done_callback(self._end)
         try:
-            return await asyncio.wait_for(asyncio.shield(storing), self._limits.answer_timeout)
+            return await asyncio.wait_for(asyncio.shield(storing), self._answer_timeout)
         except TimeoutError:
             return False
 
@@ -145,10 +141,6 @@ class OptOutEndpoint:
 def is_opt_out(path: str) -> bool:
     """Check whether a request's path is the address of an opt-out."""
     return OPT_OUT_PATH in path
-
-
-def _wants_page(scope: Scope) -> bool:
-    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
 
 
 def _out_of(opt_out: OptOut) -> str:
@@ -186,20 +178,20 @@ def _page(title: str, text: str, *, has_button: bool = False) -> str:
 
 
 _HEADERS = [
-    (b"content-type", b"text/html; charset=utf-8"),
-    (b"cache-control", b"no-store"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"x-content-type-options", b"nosniff"),
+    ("content-type", "text/html; charset=utf-8"),
+    ("cache-control", "no-store"),
+    ("referrer-policy", "no-referrer"),
+    ("x-content-type-options", "nosniff"),
     (
-        b"content-security-policy",
-        b"default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+        "content-security-policy",
+        "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     ),
 ]
-_CLOSE = (b"connection", b"close")  # the rest of a body is not read
+_CLOSE = ("connection", "close")  # the rest of a body is not read
 _MORE = {
     400: [_CLOSE],
-    405: [(b"allow", b"GET, POST"), _CLOSE],
+    405: [("allow", "GET, POST"), _CLOSE],
     408: [_CLOSE],
     413: [_CLOSE],
-    503: [(b"retry-after", b"30")],
+    503: [("retry-after", "30")],
 }

@@ -2,47 +2,96 @@
 
 from __future__ import annotations
 
-from starlette.types import Receive, Scope
+import asyncio
+from time import monotonic
+from typing import Any
 
-_MOST_PIECES = (
-    64  # each costs as much CPU time as a third of a request; a proxy passes a body on in one or two
-)
+from granian.rsgi import HTTPProtocol, ProtocolClosed, Scope
+
+_MOST_PIECES = 64  # of a chunked body, each costs as much as a third of a request; a proxy sends one or two
 
 
 class BodyError(Exception):
-    """A body that was not read to its end. ``status``: the HTTP status that says so."""
+    """A body that was not read to its end. ``status``: the HTTP status that says so; ``count``: the counter for it."""
 
     status = 400
+    count = ""
 
 
 class TooLargeError(BodyError):
     """The body is larger than the limit."""
 
     status = 413
+    count = "too_large"
+
+
+class TooSlowError(BodyError):
+    """The body did not arrive in time."""
+
+    status = 408
+    count = "too_slow"
 
 
 class BrokenOffError(BodyError):
     """The client went away."""
 
+    count = "broken_off"
+
 
 class InPiecesError(BodyError):
     """The body came in too many pieces."""
 
+    count = "in_pieces"
 
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """Return the body of a request. Raise BodyError if it is larger than ``limit`` bytes or does not end."""
-    for name, value in scope["headers"]:
-        if name == b"content-length" and int(value) > limit:
+
+class BodyReader:
+    """Reads the bodies of requests. Each may take ``patience`` seconds, if :meth:`give_up` is called every second.
+
+    One check a second for all bodies costs less than a timer for each.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._since: dict[asyncio.Task[Any], float] = {}  # the longest-waiting request first
+
+    async def read(self, scope: Scope, proto: HTTPProtocol, limit: int) -> bytes:
+        """Return the body of a request. Raise BodyError if it is larger than ``limit`` bytes or does not end."""
+        headers: Any = scope.headers  # each access copies all headers
+        is_chunked = "transfer-encoding" in headers  # which overrides a declared length
+        if not is_chunked and int(headers.get("content-length", "0")) > limit:
             raise TooLargeError
-    body = b""
-    for _ in range(_MOST_PIECES + 1):  # the last one may only mark the end of the body
-        message = await receive()
-        if message["type"] != "http.request":
+        task = asyncio.current_task()
+        assert task is not None
+        self._since[task] = monotonic()
+        try:
+            return await (_read_chunks(proto, limit) if is_chunked else proto())
+        except asyncio.CancelledError:
+            raise TooSlowError from None
+        except ProtocolClosed:
+            raise BrokenOffError from None
+        finally:
+            del self._since[task]
+
+    def give_up(self) -> None:
+        """Stop reading bodies that take too long. Call this in the event loop of the requests."""
+        latest = monotonic() - self._patience
+        for task, since in list(self._since.items()):
+            if since > latest:
+                break
+            task.cancel()
+
+
+async def _read_chunks(proto: HTTPProtocol, limit: int) -> bytes:
+    """Return a chunked body. The server marks its end by one empty piece, and a broken connection by two."""
+    body, pieces, has_ended = b"", 0, False
+    async for piece in proto:
+        if has_ended:
             raise BrokenOffError
-        piece: bytes = message.get("body", b"")
+        has_ended = not piece
+        pieces += not has_ended
         body += piece
         if len(body) > limit:
             raise TooLargeError
-        if not message.get("more_body", False):
-            return body
-    raise InPiecesError
+        if pieces > _MOST_PIECES:
+            raise InPiecesError
+    return body

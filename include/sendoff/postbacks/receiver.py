@@ -10,21 +10,17 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
+from granian.rsgi import HTTPProtocol, Scope
 
 from sendoff.ledger import Ledger
 from sendoff.postbacks.endpoint import PostBackEndpoint, ReceiverCounts
 from sendoff.postbacks.group_commit import GroupCommit, Limits, utc_now
 from sendoff.postbacks.opt_out import OptOutCounts, OptOutEndpoint, is_opt_out
+from sendoff.postbacks.reading import BodyReader
 from sendoff.service import OptOutSigner, PostBackSigner
 from sendoff.settings import Settings
 
@@ -33,31 +29,82 @@ log = logging.getLogger(__name__)
 _LIMITS = Limits()
 
 
-class ReceiverApp(Starlette):
-    """The application around two endpoints, for post-backs and for opt-outs. Requests to its routes go to Starlette.
+class ReceiverApp:
+    """The application of one receiver process. Granian calls it by its own interface, RSGI.
 
-    The endpoints are called directly, because Starlette's layers take longer than its own work.
+    RSGI costs half as much CPU time for each request as ASGI.
     """
 
     def __init__(
         self,
-        endpoint: ASGIApp,
-        opt_outs: ASGIApp,
-        routes: Sequence[Route],
-        lifespan: Lifespan[ReceiverApp] | None = None,
+        commit: GroupCommit,
+        ledger: Ledger,
+        signer: PostBackSigner,
+        limits: Limits = _LIMITS,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        super().__init__(routes=routes, lifespan=lifespan)
-        self._endpoint = endpoint
-        self._opt_outs = opt_outs
-        self._paths = frozenset(route.path for route in routes)
+        self._commit = commit
+        self._counts = ReceiverCounts()
+        self._opt_out_counts = OptOutCounts()
+        self._log_every = limits.log_every
+        self._bodies = BodyReader(limits.body_timeout)
+        self._post_backs = PostBackEndpoint(
+            commit, signer, self._counts, self._bodies, limits.max_body, clock
+        )
+        self._opt_outs = OptOutEndpoint(
+            ledger,
+            OptOutSigner.of(signer),
+            self._opt_out_counts,
+            self._bodies,
+            limits.answer_timeout,
+            clock,
+        )
+        self._background_tasks: list[asyncio.Task[None]] = []
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or the start and end of the process."""
-        if scope["type"] == "http" and scope["path"] not in self._paths:
-            endpoint = self._opt_outs if is_opt_out(scope["path"]) else self._endpoint
-            await endpoint(scope, receive, send)
+    def counts(self) -> dict[str, int]:
+        """Return all counters."""
+        return asdict(self._commit.counts) | asdict(self._counts) | asdict(self._opt_out_counts)
+
+    async def start(self) -> None:
+        """Start the committing thread."""
+        await asyncio.to_thread(self._commit.start)
+        self._background_tasks = [
+            asyncio.create_task(self._check_every_second()),
+            asyncio.create_task(_log_counts(self._commit, self.counts, self._log_every)),
+        ]
+
+    async def stop(self) -> None:
+        """Commit and answer what has arrived, and end the committing thread."""
+        for background_task in self._background_tasks:
+            background_task.cancel()
+        await asyncio.to_thread(self._commit.stop)
+        _log(self._commit, self.counts())
+
+    def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Prepare for the first request, before the event loop runs."""
+        loop.run_until_complete(self.start())
+
+    def __rsgi_del__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Finish after the last request, when the event loop no longer runs."""
+        loop.run_until_complete(self.stop())
+
+    async def __call__(self, scope: Scope, proto: HTTPProtocol) -> None:
+        """Serve one HTTP request."""
+        path = scope.path
+        if path == "/healthz":
+            proto.response_empty(200, [])
+        elif path == "/readyz":
+            proto.response_empty(200 if self._commit.available else 503, [])
+        elif is_opt_out(path):
+            await self._opt_outs(scope, proto)
         else:
-            await super().__call__(scope, receive, send)
+            await self._post_backs(scope, proto)
+
+    async def _check_every_second(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+            self._commit.release()
+            self._bodies.give_up()
 
 
 def create_app(
@@ -65,48 +112,10 @@ def create_app(
     signer: PostBackSigner,
     limits: Limits = _LIMITS,
     clock: Callable[[], datetime] = utc_now,
-) -> Starlette:
-    """Create the ASGI application of one receiver process. Its lifespan starts and ends the committing thread.
-
-    ``app.state.counts()`` returns all counters.
-    """
-    counts = ReceiverCounts()
+) -> ReceiverApp:
+    """Create the application of one receiver process."""
     commit = GroupCommit(ledger, f"{socket.gethostname()}:{os.getpid()}", limits)
-    endpoint = PostBackEndpoint(commit, signer, counts, limits, clock)
-    opt_out_counts = OptOutCounts()
-    opt_outs = OptOutEndpoint(ledger, OptOutSigner.of(signer), opt_out_counts, limits, clock)
-
-    def all_counts() -> dict[str, int]:
-        return asdict(commit.counts) | asdict(counts) | asdict(opt_out_counts)
-
-    async def alive(_: Request) -> Response:
-        return Response()
-
-    async def ready(_: Request) -> Response:
-        return Response(status_code=200 if commit.available else 503)
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        await asyncio.to_thread(commit.start)
-        background_tasks = [
-            asyncio.create_task(_release(commit)),
-            asyncio.create_task(_log_counts(commit, all_counts, limits.log_every)),
-        ]
-        yield
-        for background_task in background_tasks:
-            background_task.cancel()
-        await asyncio.to_thread(commit.stop)
-        _log(commit, all_counts())
-
-    app = ReceiverApp(endpoint, opt_outs, [Route("/healthz", alive), Route("/readyz", ready)], lifespan)
-    app.state.counts = all_counts
-    return app
-
-
-async def _release(commit: GroupCommit) -> None:
-    while True:
-        await asyncio.sleep(1)
-        commit.release()
+    return ReceiverApp(commit, ledger, signer, limits, clock)
 
 
 async def _log_counts(commit: GroupCommit, counts: Callable[[], dict[str, int]], every: float) -> None:
@@ -123,6 +132,6 @@ def _log(commit: GroupCommit, counts: dict[str, int]) -> None:
     log.info("Receiver %s since its start: %s", commit.receiver, told or "nothing received")
 
 
-def app_of(settings: Settings) -> Starlette:
+def app_of(settings: Settings) -> ReceiverApp:
     """Create the application from the settings of a deployment."""
     return create_app(Ledger(settings.ledger()), PostBackSigner.from_settings(settings))

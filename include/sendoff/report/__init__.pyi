@@ -1,6 +1,7 @@
 from .campaign_difference import describe_difference, difference_as_json
 from .comparison import of_engagement
 from .counts import as_csv
+from .dbt import dbt_sources
 from .export import VerdictRows, write_file
 from .export_table import write_table
 from .html import as_fragment, as_html, blocks_as_html, css, sections_as_html, write_html
@@ -23,11 +24,12 @@ from .model import (
 )
 from .outcomes import measure_outcome, store_outcome, stored_outcomes
 from .preview_report import describe_preview, recipients_of
+from .result_tables import RESULT_TABLES, write_results
 from .statistics import Comparison
 from .terminal import as_terminal, as_text
-from .verdict_audience import VerdictsOf
 
 __all__ = [
+    "RESULT_TABLES",
     "Block",
     "Bullets",
     "Code",
@@ -42,7 +44,6 @@ __all__ = [
     "Sum",
     "Table",
     "VerdictRows",
-    "VerdictsOf",
     "Words",
     "as_csv",
     "as_fragment",
@@ -54,6 +55,7 @@ __all__ = [
     "as_text",
     "blocks_as_html",
     "css",
+    "dbt_sources",
     "describe_comparison",
     "describe_difference",
     "describe_launch",
@@ -67,5 +69,6 @@ __all__ = [
     "stored_outcomes",
     "write_file",
     "write_html",
+    "write_results",
     "write_table",
 ]

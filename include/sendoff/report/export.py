@@ -28,7 +28,6 @@ from sendoff.states import Verdict
 
 SUFFIXES = (".parquet", ".csv")
 _ROWS_AT_ONCE = 131_072
-_TRIES = 5
 _SHARED = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -64,12 +63,8 @@ class VerdictRows:
         Raise NotFoundError if it was never reconciled, ConflictError if others keep reconciling it meanwhile.
         """
         launch = ledger.launches.get(launch_key)
-        for _ in range(_TRIES):
-            figures = ledger.verdicts.figures(launch_key)
-            sets = ledger.verdicts.sets(launch_key)
-            if ledger.verdicts.figures(launch_key).as_of == figures.as_of:
-                return cls(figures, launch, _schema(launch), sets, ledger)
-        raise ConflictError(f"Launch {launch_key} is being reconciled by another process. Try again.")
+        figures, sets = ledger.verdicts.snapshot(launch_key)
+        return cls(figures, launch, _schema(launch), sets, ledger)
 
     def batches(self, only: str | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows segment by segment, then the holdout. ``only``: yield the rows of this verdict alone.

@@ -211,6 +211,7 @@ def verdict_lines(figures: LaunchStats) -> list[Line]:
 
 def describe_comparison(compared: Comparison, number: int = 1) -> Section:
     """Return a comparison as a section: its sides, its differences, and remarks on how to read them."""
+    lead = (conclusion(compared), compared.outlook)
     rows = [(side.name, *_cells(side, compared)) for side in compared.sides]
     columns = ("", *_columns(compared))
     sides = Table(columns, rows, frozenset(range(1, 5)), (), "Results by side; ? means not measurable")
@@ -229,7 +230,7 @@ def describe_comparison(compared: Comparison, number: int = 1) -> Section:
         f"compared-{number}",
         f"Compared: {compared.what}",
         [
-            *sentences(filter(None, [conclusion(compared)])),
+            *(Sentence(each, is_alarm=bool(compared.mismatch)) for each in lead if each),
             sides,
             *([Ranges(known)] if known else []),
             *sentences(f"{side.name}: {side.note}." for side in compared.sides if side.note),

@@ -3,6 +3,9 @@
 ``outcome.sql`` in the campaign's folder returns the same identifier column as the audience query. Without another
 column, everyone listed counts as converted. With a column ``value``, each person counts with their number, and people
 who are not listed count with 0. The parameters are ``:period_start``, ``:period_end``, ``:partition`` and ``:sent_at``.
+
+``before.sql`` beside it is optional, and adjusts the means of ``value``. It returns what the people did before the
+launch: the identifier column and a column ``value``. People who are not listed count with 0 there too.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ import pyarrow.compute as pc
 
 from sendoff import warehouse
 from sendoff.audience.identifiers import Identifiers, Kind, RowCounter, StringIdentifiers, builder, union
+from sendoff.campaign import Campaign
 from sendoff.errors import AudienceError, QueryError
 from sendoff.ledger import Launch, Ledger
-from sendoff.report.comparison import CONTROL_GROUP
+from sendoff.report.adjustment import Outcome, compared_adjusted
+from sendoff.report.balance import CONTROL_GROUP, mismatch_of_assigned, without_mismatch
 from sendoff.report.statistics import Comparison, Values, compared_means, compared_shares
 from sendoff.states import DecisionKind, Verdict
 from sendoff.warehouse import checked_text, is_text, sql_type_name, value_type
@@ -29,19 +34,28 @@ SENT_TO = "sent to"
 """The name of the side that gets the message, for launches without variants."""
 
 VALUE = "value"
-FILE = "outcome.sql"
+FILE, BEFORE = "outcome.sql", "before.sql"
 _OUTCOME = "converted"  # its name in comparisons
+_MEAN = f"{VALUE} of {_OUTCOME}"
 
 _ROWS_AT_ONCE = 1_000_000
+_PEOPLE_AT_ONCE = 1 << 20
 _AGREED = (DecisionKind.APPROVED, DecisionKind.RELEASED)
 
 
-def measure_outcome(ledger: Ledger, launch_key: str, source: warehouse.Source, sql: str) -> Comparison:
+_Numbers = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+def measure_outcome(
+    ledger: Ledger, launch_key: str, source: warehouse.Source, sql: str, before_sql: str | None = None
+) -> Comparison:
     """Run the outcome query and compare the variants and the holdout of a launch by its result.
 
-    Each person counts in the side that chance assigned them to, whether they were sent to or not. Raise QueryError
-    if the query fails or returns other columns, AudienceError if its identifiers are of another type than the launch's,
-    NotFoundError for an unknown launch.
+    Each person counts in the side that chance assigned them to, whether they were sent to or not. ``before_sql``: the
+    query of what they did before the launch, which adjusts means; people without a row in it count with 0.
+
+    Raise QueryError if a query fails or returns other columns, AudienceError if its identifiers are of another type
+    than the launch's, NotFoundError for an unknown launch.
     """
     launch = ledger.launches.get(launch_key)
     sides = sides_of(ledger, launch)
@@ -59,15 +73,26 @@ def measure_outcome(ledger: Ledger, launch_key: str, source: warehouse.Source, s
         "partition": launch.period.partition,
         "sent_at": sent_at(ledger, launch),
     }
-    intake = _OutcomeReader(launch.identified_by, launch.kind, sides)
-    try:
-        with warehouse.read(source, sql, parameters=parameters, batch_rows=_ROWS_AT_ONCE) as batches:
-            for batch in batches:
-                intake.add(batch)
-    except (AudienceError, QueryError) as error:
-        where = f"campaign {launch.campaign}: " + ("" if str(error).startswith(FILE) else f"{FILE}: ")
-        raise type(error)(f"{where}{error}") from None
-    return _compared(sides, intake, _remarks(ledger, launch_key, sides), launch.noun)
+    outcome = _Rows(FILE, launch, sides, kept=None if before_sql is None else {})
+    outcome.read(source, sql, parameters)
+    if before_sql is None:
+        found = _compared(outcome)
+    elif outcome.values is None:
+        text = (
+            f"{BEFORE} is not used, because it adjusts means, and {FILE} returns no column {VALUE}. Return 1 AS "
+            f"{VALUE} to compare adjusted means instead of shares."
+        )
+        found = _remarked(_compared(outcome), text)
+    else:
+        before = _Rows(BEFORE, launch, sides, outcome=outcome)
+        before.read(source, before_sql, parameters)
+        found = _remarked(_adjusted(outcome, before), before.seen())
+    found = _remarked(found, outcome.seen())
+    people = {name: len(side) for name, side in sides.items()}
+    campaign = Campaign.frozen(launch.definition)
+    mismatch = mismatch_of_assigned(campaign, people, launch.dropped, launch.noun[1])
+    found = replace(found, remarks=(*found.remarks, *_remarks(ledger, launch_key, sides)))
+    return without_mismatch(found, mismatch)
 
 
 def store_outcome(ledger: Ledger, launch_key: str, compared: Comparison, now: datetime | None = None) -> None:
@@ -107,27 +132,44 @@ def sides_of(ledger: Ledger, launch: Launch) -> dict[str, Identifiers]:
 
 
 @dataclass(slots=True)
-class _OutcomeReader:
-    """The rows read so far: the people they list, and their values by side."""
+class _Rows:
+    """The rows of a query read so far: the people they list, and their values by side.
 
-    identified_by: str
-    kind: Kind
+    ``kept``: the value of each person of a side, in the order of their identifiers; None unless another query needs
+    them. ``outcome``: for what people did before, the rows of what they did afterwards. ``products``: by side, the
+    sum of both values of each person, multiplied, the later one less the mean of its side.
+    """
+
+    file: str
+    launch: Launch
     sides: Mapping[str, Identifiers]
+    kept: dict[str, _Numbers] | None = None
+    outcome: _Rows | None = None
+    products: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     counter: RowCounter = field(init=False)
     values: dict[str, Values] | None = None
 
     def __post_init__(self) -> None:
-        self.counter = RowCounter(self.kind)
+        self.counter = RowCounter(self.launch.kind)
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        names = [name.lower() for name in batch.schema.names]
-        if sorted(names) not in ([self.identified_by], sorted([self.identified_by, VALUE])):
+    def read(self, source: warehouse.Source, sql: str, parameters: Mapping[str, warehouse.Parameter]) -> None:
+        """Read all rows of the query. Errors name the campaign and the file."""
+        try:
+            with warehouse.read(source, sql, parameters=parameters, batch_rows=_ROWS_AT_ONCE) as batches:
+                for batch in batches:
+                    self._add(batch)
+        except (AudienceError, QueryError) as error:
+            raise type(error)(f"campaign {self.launch.campaign}: {self.file}: {error}") from None
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        names, key = [name.lower() for name in batch.schema.names], self.launch.identified_by
+        is_optional = self.outcome is None
+        if sorted(names) != sorted([key, VALUE]) and not (is_optional and names == [key]):
             raise QueryError(
-                f"{FILE}: the query returns the columns {', '.join(names)}. Return "
-                f"{self.identified_by}, as in audience.sql, and optionally {VALUE}."
+                f"the query returns the columns {', '.join(names)}. Return {key}, as in audience.sql, and "
+                f"{'optionally ' if is_optional else ''}{VALUE}."
             )
-        column = batch.column(names.index(self.identified_by))
-        people = _typed(column, self.kind, self.identified_by)
+        people = _typed(batch.column(names.index(key)), self.launch.kind, key)
         if VALUE not in names:
             self.counter.add(people)
             return
@@ -142,39 +184,65 @@ class _OutcomeReader:
             people, numbers = people.filter(usable), numbers.filter(usable)
         if self.counter.duplicate:
             raise QueryError(
-                f"{FILE}: the query returns several rows for one person. Return one row per person, "
-                f"for example with GROUP BY {self.identified_by}."
+                "the query returns several rows for one person. Return one row per person, "
+                f"for example with GROUP BY {self.launch.identified_by}."
             )
-        some = builder(self.kind)
+        some = builder(self.launch.kind)
         some.add(people)
         for name, side in self.sides.items():
             inside = some.identifiers() & side
             if len(inside):
                 places = pc.index_in(_column(inside), value_set=people)
-                self.values[name] = self.values[name].and_(_values(numbers.take(places).to_numpy()))
+                found = numbers.take(places).to_numpy()
+                self.values[name] = self.values[name].and_(_values(found))
+                if self.kept is not None:
+                    self.kept.setdefault(name, np.zeros(len(side)))[_places(inside, side)] = found
+                if self.outcome:
+                    self.products[name] += self.outcome.product(name, inside, found)
+
+    def product(self, name: str, people: Identifiers, numbers: _Numbers) -> float:
+        """Return the sum of numbers of some people of a side, each multiplied by the value less the side's mean."""
+        if self.kept is None or self.values is None or name not in self.kept:
+            return 0.0
+        side = self.sides[name]
+        mean = self.values[name].with_zeros(len(side)).mean
+        return float(np.dot(numbers, self.kept[name][_places(people, side)] - mean))
+
+    def seen(self) -> str:
+        """Return a sentence on how many rows the query returned, and how many people of the launch are in them."""
+        listed = self.counter.identifiers()
+        inside = sum(len(people & listed) for people in self.sides.values())
+        return (
+            f"{self.file} returned {self.counter.rows:,} rows: {inside:,} {self.launch.noun[1]} of this launch"
+            f" and {len(listed) - inside:,} others, which are ignored."
+        )
 
 
-def _compared(
-    sides: Mapping[str, Identifiers],
-    intake: _OutcomeReader,
-    remarks: tuple[str, ...],
-    noun: tuple[str, str],
-) -> Comparison:
-    control = CONTROL_GROUP if CONTROL_GROUP in sides else ""
-    if intake.values is None:
-        listed = intake.counter.identifiers()
-        counts = [(name, len(people & listed), len(people)) for name, people in sides.items()]
-        found = compared_shares(_OUTCOME, counts, control=control, noun=noun)
-    else:
-        values = [(name, intake.values[name], len(people)) for name, people in sides.items()]
-        found = compared_means(f"{VALUE} of {_OUTCOME}", values, control=control, noun=noun)
-    inside = sum(side.count or 0 for side in found.sides)
-    rows = intake.counter.rows
-    seen = (
-        f"{FILE} returned {rows:,} rows: {inside:,} {noun[1]} of this launch"
-        f" and {len(intake.counter.identifiers()) - inside:,} others, which are ignored."
-    )
-    return replace(found, remarks=(seen, *found.remarks, *remarks))
+def _compared(rows: _Rows) -> Comparison:
+    control, noun = _control(rows), rows.launch.noun
+    if rows.values is None:
+        listed = rows.counter.identifiers()
+        counts = [(name, len(people & listed), len(people)) for name, people in rows.sides.items()]
+        return compared_shares(_OUTCOME, counts, control=control, noun=noun)
+    values = [(name, rows.values[name], len(people)) for name, people in rows.sides.items()]
+    return compared_means(_MEAN, values, control=control, noun=noun)
+
+
+def _adjusted(outcome: _Rows, before: _Rows) -> Comparison:
+    values, numbers = outcome.values or {}, before.values or {}
+    sides = [
+        Outcome(name, len(people), values[name], numbers[name], before.products[name])
+        for name, people in outcome.sides.items()
+    ]
+    return compared_adjusted(_MEAN, sides, control=_control(outcome), noun=outcome.launch.noun, file=BEFORE)
+
+
+def _control(rows: _Rows) -> str:
+    return CONTROL_GROUP if CONTROL_GROUP in rows.sides else ""
+
+
+def _remarked(found: Comparison, text: str) -> Comparison:
+    return replace(found, remarks=(text, *found.remarks))
 
 
 def _remarks(ledger: Ledger, launch_key: str, sides: Mapping[str, Identifiers]) -> tuple[str, ...]:
@@ -207,7 +275,7 @@ def _typed(column: pa.Array, kind: Kind, name: str) -> pa.Array:
         return checked_text(column.cast(pa.large_string()), name)
     wanted = "whole numbers" if kind == "integer" else "text"
     raise AudienceError(
-        f"{FILE}: column {name} holds {sql_type_name(type_)}, but the launch has {wanted}. Return {wanted}."
+        f"column {name} holds {sql_type_name(type_)}, but the launch has {wanted}. Return {wanted}."
     )
 
 
@@ -217,12 +285,10 @@ def _numbers(column: pa.Array) -> pa.DoubleArray:
         is_one(type_) for is_one in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
     )  # fmt: skip
     if not is_number:
-        raise QueryError(f"{FILE}: column {VALUE} holds {sql_type_name(type_)}. Return numbers.")
+        raise QueryError(f"column {VALUE} holds {sql_type_name(type_)}. Return numbers.")
     numbers = column.cast(pa.float64(), safe=False)
     if not pc.all(pc.is_finite(numbers), skip_nulls=True, min_count=0).as_py():
-        raise QueryError(
-            f"{FILE}: column {VALUE} holds a number that is not finite. Return finite numbers or null."
-        )
+        raise QueryError(f"column {VALUE} holds a number that is not finite. Return finite numbers or null.")
     return numbers
 
 
@@ -230,6 +296,20 @@ def _column(people: Identifiers) -> pa.Array:
     return people.column() if isinstance(people, StringIdentifiers) else pa.array(people.values())
 
 
-def _values(numbers: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Values:
+def _places(people: Identifiers, side: Identifiers) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """Return the places of some people of a side in the order of its identifiers."""
+    if isinstance(people, StringIdentifiers) or isinstance(side, StringIdentifiers):
+        is_one = pc.is_in(_column(side), value_set=_column(people))
+        return np.flatnonzero(is_one.to_numpy(zero_copy_only=False))
+    numbers, found, start = people.values(), np.empty(len(people), np.intp), 0
+    for part in side.slices(_PEOPLE_AT_ONCE):
+        members = part.values()
+        low, high = np.searchsorted(numbers, members[0]), np.searchsorted(numbers, members[-1], "right")
+        found[low:high] = start + np.searchsorted(members, numbers[low:high])
+        start += len(members)
+    return found
+
+
+def _values(numbers: _Numbers) -> Values:
     mean = float(numbers.mean())
     return Values(len(numbers), mean, float(np.square(numbers - mean).sum()))

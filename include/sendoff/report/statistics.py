@@ -1,40 +1,43 @@
-"""Compare shares or means of several sides, with intervals for each side and each difference.
-
-The intervals come from statsmodels and scipy, in the extra ``statistics``:
+"""Compare shares or means of several sides, with intervals that hold however often a report is looked at.
 
 .. code-block:: text
 
-    a share .................... Wilson's score interval
-    two shares, difference ..... Newcombe's hybrid score interval
-    a mean ..................... Student's t
-    two means, difference ...... Welch's t, for sides of different variance
+    two shares ................. an exact test at every look, and its confidence sequence
+    a share, a mean ............ asymptotic confidence sequence
+    two means, difference ...... the same, for sides of different variance
     several differences ........ Bonferroni's correction: all of a comparison hold together with 95 %
+    sides with too few people .. a test of the shares of the sides, and an exact test of the losses
 
-An unknown value is None and comes with a sentence that says why. It is never 0.
+docs/reference/comparisons.md has the reasons and the papers. An unknown value is None and comes with a sentence that
+says why. It is never 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import sqrt
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from sendoff.figures import counted
+from sendoff.report.sequential import FEW_ANSWERS, UNIT, Answers, end_of_interval, reach
 
 LEVEL = 0.95
 FEWEST = 20
-"""The fewest people on each side for a difference. For means, also the fewest people with a value."""
+"""The fewest people on each side for a difference, and the fewest answers on both together.
+
+For means, also the fewest people with a value on each side.
+"""
 
 FEW_VALUES = 300
 """With fewer people with a value on a side, the interval of a mean holds less often than its level."""
 
+NOTICEABLE = 0.1
+"""The relative difference for which a report says how many answers it takes."""
+
 PEOPLE = ("person", "people")
 
-_MISSING = (
-    "Intervals need the statistics library, which is not installed. "
-    "Run: pip install 'airflow-provider-sendoff[statistics]'"
-)
+_STEPS = 50  # of a bisection
+_HOPELESS = 1e-12  # squared, in standard deviations of one answer: no number of answers shows it
 _LARGE = 999.95  # means from here on are shown without decimals
 
 
@@ -78,8 +81,9 @@ class Comparison:
     """The sides of a launch by one measure, their differences, and remarks on how to read them.
 
     ``measure``: whether the estimates are shares between 0 and 1, or means. ``level``: the confidence level of each
-    difference. It is above 0.95 if there are several, so that all of them hold together. ``is_final``: False while
-    results still arrive. ``noun``: for the recipients, singular and plural.
+    difference at all looks together. It is above 0.95 if there are several, so that all of them hold together.
+    ``is_final``: False while results still arrive. ``noun``: for the recipients, singular and plural. ``outlook``: how
+    much longer it takes to see a difference. ``mismatch``: why the sides must not be compared, if they must not.
     """
 
     what: str
@@ -90,6 +94,8 @@ class Comparison:
     level: float = LEVEL
     is_final: bool = True
     noun: tuple[str, str] = PEOPLE
+    outlook: str = ""
+    mismatch: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as JSON values, which ``from_json`` reads."""
@@ -131,70 +137,104 @@ class Values:
             self.squares + other.squares + apart**2 * self.count * other.count / count,
         )
 
+    def with_zeros(self, people: int) -> Values:
+        """Return the summary of so many people, if those without a number count with 0."""
+        return self.and_(Values(people - self.count))
+
     @property
     def error(self) -> float:
         """The squared standard error of the mean. It needs at least two values."""
         return self.squares / (self.count - 1) / self.count
 
 
+class Counted(NamedTuple):
+    """The answers of one side, such as opens, and its people.
+
+    ``unknown``: further people without an answer, who may belong to the side or not. ``hidden``: further answers that
+    may be of this side or not.
+    """
+
+    name: str
+    answers: int
+    people: int
+    unknown: int = 0
+    hidden: int = 0
+
+    @property
+    def fewest(self) -> Answers:
+        """The smallest share that is possible."""
+        return Answers(self.answers, self.people + self.unknown)
+
+    @property
+    def most(self) -> Answers:
+        """The largest share that is possible."""
+        return Answers(min(self.answers + self.hidden, self.people), self.people)
+
+
 def compared_shares(
     what: str,
-    counts: Sequence[tuple[str, int, int]],
+    counts: Sequence[Counted | tuple[str, int, int]],
     *,
     control: str = "",
     noun: tuple[str, str] = PEOPLE,
 ) -> Comparison:
-    """Compare shares. ``counts`` holds for each side its name, how many of its people count, and all its people.
+    """Compare shares. ``counts`` holds a :class:`Counted` for each side, or its name, answers and people.
 
     Each side is compared with ``control`` and with the first of the other sides.
     """
-    pairs = _pairs([name for name, _, _ in counts], control)
+    of = {each[0]: Counted(*each) for each in counts}
+    sides = {name: _share(each, noun) for name, each in of.items()}
+    pairs = _pairs(list(of), control)
     level = _level(len(pairs))
-    try:
-        from statsmodels.stats.proportion import (  # type: ignore[import-untyped]
-            confint_proportions_2indep,
-            proportion_confint,
-        )
-    except ImportError:
-        return _without_intervals(what, counts, noun)
-
-    sides = {
-        name: _share(
-            name, count, people, Interval(*map(float, proportion_confint(count, people, 1 - LEVEL, "wilson")))
-        )
-        if people
-        else Side(name, 0, note=f"no {noun[1]}")
-        for name, count, people in counts
-    }
-    of = {name: (count, people) for name, count, people in counts}
-    differences = []
+    differences, needed = [], []
     for name, against in pairs:
-        (count, people), (other, others) = of[name], of[against]
-        few = _too_few(noun, sides[name], sides[against])
-        estimate = count / people - other / others if people and others else 0.0
+        one, other = of[name], of[against]
+        few = _too_few(noun, sides[name], sides[against]) or _too_few_answers(what, one, other)
         interval = None
         if not few:
-            ends = confint_proportions_2indep(
-                count, people, other, others, method="newcomb", compare="diff", alpha=1 - level
-            )
-            interval = Interval(*map(float, ends))
+            low = end_of_interval(one.fewest, other.most, 1 - level, is_low=True)
+            interval = Interval(low, end_of_interval(one.most, other.fewest, 1 - level, is_low=False))
+        estimate = one.answers / one.people - other.answers / other.people if interval else 0.0
         differences.append(_difference("share", name, against, estimate, interval, few))
-    remarks = _methods("Wilson's score", "Newcombe's hybrid score", pairs)
-    return Comparison(what, "share", tuple(sides.values()), tuple(differences), remarks, level, noun=noun)
-
-
-def _share(name: str, count: int, people: int, interval: Interval | None) -> Side:
-    return Side(name, people, count, count / people, interval)
-
-
-def _without_intervals(
-    what: str, counts: Sequence[tuple[str, int, int]], noun: tuple[str, str]
-) -> Comparison:
-    sides = (
-        _share(name, count, people, None) if people else Side(name, 0, note=f"no {noun[1]}")
-        for name, count, people in counts
+        people, answers = one.people + other.people, one.answers + other.answers
+        if interval and not _is_clear(interval) and answers < people:
+            share = answers / people
+            error = share * (1 - share) * (1 / one.people + 1 / other.people)
+            needed.append(
+                _Needed(
+                    f"{name} and {against}",
+                    answers,
+                    one.people,
+                    other.people,
+                    share,
+                    min(share, 1 - share),
+                    error,
+                )
+            )
+    return Comparison(
+        what,
+        "share",
+        tuple(sides.values()),
+        tuple(differences),
+        _methods(pairs),
+        level,
+        noun=noun,
+        outlook=_outlook("share", f"have {what}", needed, level, noun),
     )
-    return Comparison(what, "share", tuple(sides), remarks=(_MISSING,), noun=noun)
+
+
+def _share(counts: Counted, noun: tuple[str, str]) -> Side:
+    if not counts.people:
+        return Side(counts.name, 0, note=f"no {noun[1]}")
+    (low, _), (_, high) = (_around_share(each) for each in (counts.fewest, counts.most))
+    estimate = counts.answers / counts.people
+    return Side(counts.name, counts.people, counts.answers, estimate, Interval(low, high))
+
+
+def _around_share(counts: Answers) -> tuple[float, float]:
+    share = counts.answers / counts.people
+    half = reach(share * (1 - share) / counts.people, FEW_ANSWERS / counts.people**2, 1 - LEVEL)
+    return max(0.0, share - half), min(1.0, share + half)
 
 
 def compared_means(
@@ -203,44 +243,112 @@ def compared_means(
     *,
     control: str = "",
     noun: tuple[str, str] = PEOPLE,
+    adjusted: Mapping[str, Values] | None = None,
 ) -> Comparison:
     """Compare means. ``values`` holds for each side its name, the values of its people, and all its people.
 
     People without a value count with 0. Each side is compared with ``control`` and with the first of the other sides.
+    ``adjusted``: the summary of each side to compare instead, with everyone in it.
     """
-    everybody = {name: held.and_(Values(people - held.count)) for name, held, people in values}
-    pairs = _pairs([name for name, _, _ in values], control)
+    everybody = adjusted or {name: held.with_zeros(people) for name, held, people in values}
+    sides = {name: _mean(name, held.count, everybody[name], noun) for name, held, _ in values}
+    pairs = _pairs(list(sides), control)
     level = _level(len(pairs))
-    try:
-        from scipy import stats  # type: ignore[import-untyped]
-    except ImportError:
-        sides = tuple(_mean(name, held.count, everybody[name], None, noun) for name, held, _ in values)
-        return Comparison(what, "mean", sides, remarks=(_MISSING,), noun=noun)
-
-    def around(estimate: float, error: float, freedom: float, sure: float) -> Interval:
-        reach = float(stats.t.ppf((1 + sure) / 2, freedom)) * sqrt(error)
-        return Interval(estimate - reach, estimate + reach)
-
-    sides_of = {}
-    for name, held, people in values:
-        whole = everybody[name]
-        tells = held.count >= FEWEST and people > 1 and whole.squares
-        own = around(whole.mean, whole.error, people - 1, LEVEL) if tells else None
-        sides_of[name] = _mean(name, held.count, whole, own, noun)
-    differences = []
+    differences, needed = [], []
     for name, against in pairs:
         one, other = everybody[name], everybody[against]
-        few = _too_few(noun, sides_of[name], sides_of[against]) or _too_few_values(
-            sides_of[name], sides_of[against]
-        )
+        pair = sides[name], sides[against]
+        few = _too_few(noun, *pair) or _too_few_values(*pair)
         interval = None
         if not few:
-            errors = one.error + other.error
-            freedom = errors**2 / (one.error**2 / (one.count - 1) + other.error**2 / (other.count - 1))
-            interval = around(one.mean - other.mean, errors, freedom, level)
+            error, answers = one.error + other.error, sum(side.count or 0 for side in pair)
+            half = reach(error, error * _unit(one.count, other.count) / answers, 1 - level)
+            interval = Interval(one.mean - other.mean - half, one.mean - other.mean + half)
+            if not _is_clear(interval):
+                mean = (one.mean * one.count + other.mean * other.count) / (one.count + other.count)
+                needed.append(
+                    _Needed(f"{name} and {against}", answers, one.count, other.count, mean, mean, error)
+                )
         differences.append(_difference("mean", name, against, one.mean - other.mean, interval, few))
-    remarks = (*_few_values(differences, sides_of, noun[1]), *_methods("Student's t", "Welch's t", pairs))
-    return Comparison(what, "mean", tuple(sides_of.values()), tuple(differences), remarks, level, noun=noun)
+    return Comparison(
+        what,
+        "mean",
+        tuple(sides.values()),
+        tuple(differences),
+        (*_few_values(differences, sides, noun[1]), *_methods(pairs)),
+        level,
+        noun=noun,
+        outlook=_outlook("mean", "have a value", needed, level, noun),
+    )
+
+
+def _unit(people: int, others: int) -> float:
+    """Return how many answers an interval of the difference is tuned by: fewer if the sides are of one size."""
+    share = people / (people + others)
+    return UNIT / (share * (1 - share))
+
+
+class _Needed(NamedTuple):
+    """Two sides without a clear difference: what is known of them so far."""
+
+    pair: str
+    answers: int
+    people: int
+    others: int
+    estimate: float  # of both sides together
+    largest: float  # the value that a noticeable difference is a part of
+    error: float  # squared standard error of the difference
+
+    def answers_for(self, difference: float, alpha: float) -> float:
+        """Return at how many answers a difference of this size is usually clear."""
+        unit, each = _unit(self.people, self.others), difference**2 / (self.error * self.answers)
+        low = high = 1.0
+        while not self._is_enough(high * each, high / unit, alpha):
+            low, high = high, 2 * high
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            low, high = (
+                (low, middle) if self._is_enough(middle * each, middle / unit, alpha) else (middle, high)
+            )
+        return high
+
+    @staticmethod
+    def _is_enough(squared: float, ratio: float, alpha: float) -> bool:
+        return squared >= reach(1.0, 1 / ratio, alpha) ** 2
+
+
+def _outlook(
+    measure: Literal["share", "mean"],
+    have: str,
+    pairs: Sequence[_Needed],
+    level: float,
+    noun: tuple[str, str],
+) -> str:
+    """Return a sentence on how much longer it takes to see a noticeable difference between the sides without one."""
+    sentences = {}
+    for each in pairs:
+        difference = NOTICEABLE * abs(each.largest)
+        if difference**2 < _HOPELESS * each.error * each.answers:
+            continue
+        needed = each.answers_for(difference, 1 - level)
+        low, high = (amount(end, measure) for end in (each.estimate, each.estimate + difference))
+        more = needed - each.answers
+        people = (each.people + each.others) * more / each.answers
+        sentences[needed / each.answers] = (
+            f"Between {each.pair}, a difference such as {low} against {high} usually shows"
+            + (
+                f" once about {_rounded(needed)} {noun[1]} {have}. So far {each.answers:,} have: it takes "
+                f"about {_rounded(more)} more, or a launch to about {_rounded(people)} more {noun[1]}."
+                if more > 0
+                else f" before {each.answers:,} {noun[1]} {have}, as is the case now."
+            )
+        )
+    return sentences[max(sentences)] if sentences else ""
+
+
+def _rounded(number: float) -> str:
+    """Return a number with two significant digits."""
+    return f"{int(float(f'{number:.2g}')):,}" if number >= 1 else "1"
 
 
 def _few_values(differences: Sequence[Difference], sides: Mapping[str, Side], people: str) -> Iterator[str]:
@@ -258,10 +366,13 @@ def _has_few(side: Side) -> bool:
     return (side.count or 0) < FEW_VALUES
 
 
-def _mean(name: str, count: int, whole: Values, interval: Interval | None, noun: tuple[str, str]) -> Side:
+def _mean(name: str, count: int, whole: Values, noun: tuple[str, str]) -> Side:
     if not whole.count:
         return Side(name, 0, note=f"no {noun[1]}")
-    return Side(name, whole.count, count, whole.mean, interval)
+    if count < FEWEST or whole.count < 2 or not whole.squares:
+        return Side(name, whole.count, count, whole.mean)
+    half = reach(whole.error, whole.error * UNIT / count, 1 - LEVEL)
+    return Side(name, whole.count, count, whole.mean, Interval(whole.mean - half, whole.mean + half))
 
 
 def _pairs(names: Sequence[str], control: str) -> list[tuple[str, str]]:
@@ -275,18 +386,17 @@ def _level(differences: int) -> float:
     return 1 - (1 - LEVEL) / max(1, differences)
 
 
-def _methods(of_side: str, of_difference: str, pairs: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Return sentences on how the intervals are computed and corrected."""
+def _methods(pairs: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Return sentences on what the intervals promise."""
     level = percent(LEVEL)
-    if not pairs:
-        return (f"Interval: {of_side}, {level}.",)
-    if len(pairs) == 1:
-        return (f"Intervals: {of_side} for each side, {of_difference} for the difference, {level} each.",)
+    looks = f"The intervals hold with {level} at all looks together, so you may read this report as often as you like."
+    if len(pairs) < 2:
+        return (looks,)
     corrected = (
         f"There are {len(pairs)} differences, so each of their intervals has a level of "
         f"{percent(_level(len(pairs)), 2)} (Bonferroni's correction). All of them hold together with {level}."
     )
-    return f"Intervals: {of_side} for each side, {level}; {of_difference} for each difference.", corrected
+    return looks, corrected
 
 
 def percent(share: float, digits: int = 0) -> str:
@@ -302,6 +412,13 @@ def _too_few(noun: tuple[str, str], *sides: Side) -> str:
     return ""
 
 
+def _too_few_answers(what: str, *sides: Counted) -> str:
+    found = sum(side.answers for side in sides)
+    if found >= FEWEST:
+        return ""
+    return f"{found:,} {what} on both sides, and a difference needs {FEWEST} or more"
+
+
 def _too_few_values(*sides: Side) -> str:
     for side in sides:
         if (side.count or 0) < FEWEST:
@@ -312,6 +429,10 @@ def _too_few_values(*sides: Side) -> str:
     if not any(side.interval for side in sides):
         return "everyone has the same value, so its random variation is not known"
     return ""
+
+
+def _is_clear(interval: Interval) -> bool:
+    return interval.low > 0 or interval.high < 0
 
 
 def _difference(
@@ -327,7 +448,7 @@ def _difference(
         return Difference(side, against, None, None, f"{pair}: too few to tell ({few}).")
     ends = (interval.low, interval.high)
     low, high, seen = (spoken(each, measure) for each in (*ends, estimate))
-    if interval.low > 0 or interval.high < 0:
+    if _is_clear(interval):
         least, most, by = (
             spoken(each, measure).lstrip("+") for each in (*sorted(map(abs, ends)), abs(estimate))
         )
@@ -342,12 +463,13 @@ def _difference(
 def conclusion(compared: Comparison) -> str:
     """Return the result of a comparison in a sentence, or an empty text if there are no differences.
 
-    A side is only called ahead of another if the interval of their difference excludes 0.
+    A side is only called ahead of another if the interval of their difference excludes 0, and never if the sides must
+    not be compared.
     """
-    if not compared.differences:
-        return ""
+    if compared.mismatch or not compared.differences:
+        return compared.mismatch
     known = [(each, each.interval) for each in compared.differences if each.interval]
-    clear = [each for each, interval in known if interval.low > 0 or interval.high < 0]
+    clear = [each for each, interval in known if _is_clear(interval)]
     if not known:
         begin = "There" if compared.is_final else "So far, there"
         return f"{begin} are too few {compared.noun[1]} to tell which side is ahead."
@@ -365,7 +487,7 @@ def conclusion(compared: Comparison) -> str:
     ]
     rest = "" if len(clear) == len(compared.differences) else " The other differences may be chance."
     begin = "" if compared.is_final else "So far, "
-    return f"{begin}{', and '.join(ahead)}. Chance alone seldom makes such a difference.{rest}"
+    return f"{begin}{', and '.join(ahead)}. Chance alone seldom makes such a difference, however often you look.{rest}"
 
 
 def amount(estimate: float, measure: Literal["share", "mean"]) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import lru_cache
+from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,21 +26,22 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self.is_over = False
+        self.ends_at = math.inf
+        self._seconds = seconds
         self._sock: socket.socket | None = None
         self._changing = threading.Lock()
-        self._timer = threading.Timer(seconds, self._cut)
-        self._timer.daemon = True
 
     def __enter__(self) -> Self:
         self._before = _deadline.set(self)
-        self._timer.start()
+        self.ends_at = monotonic() + self._seconds
+        _watchdog.watch(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _deadline.reset(self._before)
-        self._timer.cancel()
+        _watchdog.forget(self)
         with self._changing:
             self._detach()
 
@@ -50,7 +53,8 @@ class Deadline:
             self._sock = socket.socket(fileno=os.dup(sock.fileno()))
             return not self.is_over
 
-    def _cut(self) -> None:
+    def cut(self) -> None:
+        """End the deadline now."""
         with self._changing:
             self.is_over = True
             if self._sock is not None:
@@ -62,6 +66,52 @@ class Deadline:
             self._sock.close()
             self._sock = None
 
+
+class _Watchdog:
+    """One thread that ends the deadlines of all exchanges of this process."""
+
+    def __init__(self) -> None:
+        self.watched: set[Deadline] = set()
+        self._changed = threading.Condition()
+        self._wakes_at: float | None = None  # None: the thread was not started yet
+
+    def watch(self, deadline: Deadline) -> None:
+        with self._changed:
+            self.watched.add(deadline)
+            if self._wakes_at is None:
+                threading.Thread(target=self._run, name="deadlines", daemon=True).start()
+                self._wakes_at = deadline.ends_at
+            elif deadline.ends_at < self._wakes_at:
+                self._changed.notify()
+
+    def forget(self, deadline: Deadline) -> None:
+        with self._changed:  # the thread may wake in vain later, which costs less than waking it now
+            self.watched.discard(deadline)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                now = monotonic()
+                over = [deadline for deadline in self.watched if deadline.ends_at <= now]
+                self.watched.difference_update(over)
+                if not over:
+                    self._wakes_at = min((deadline.ends_at for deadline in self.watched), default=math.inf)
+                    self._changed.wait(None if self._wakes_at == math.inf else self._wakes_at - now)
+            for deadline in over:
+                deadline.cut()
+
+
+_watchdog = _Watchdog()
+
+
+def _start_anew() -> None:
+    """Drop the watchdog that a forked process inherits: its thread is in the parent only."""
+    global _watchdog  # noqa: PLW0603 - a lock held at the time of the fork stays locked forever
+    _watchdog = _Watchdog()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew)
 
 _deadline: ContextVar[Deadline | None] = ContextVar("_deadline", default=None)
 

@@ -22,6 +22,7 @@ from sendoff.states import PostBackKind
 
 _ADDRESS = re.compile(r"/v1/(delivery|open)/([0-9a-f]{32})/([^/]{1,100})", re.ASCII)
 _SHORTEST_SECRET = 32
+_MOST_REMEMBERED = 20_000  # paths; a dispatch has two, and each takes about 500 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class PostBackSigner:
 
     public_url: str
     secrets: Sequence[str] = field(repr=False)
+    _valid: dict[str, tuple[str, str]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check_public_url(self.public_url)
@@ -84,11 +86,19 @@ class PostBackSigner:
         """Return the kind and the dispatch key of a request's path, or None if its signature is not valid.
 
         The path of ``public_url`` may come before ``/v1`` or be missing, because a proxy may pass it on or strip it.
+
+        Valid paths are remembered as a whole, because each dispatch gets thousands of post-backs. All are forgotten
+        once there are too many. Other paths are never remembered.
         """
+        if known := self._valid.get(path):
+            return known
         match = _ADDRESS.fullmatch(path.removeprefix(urlsplit(self.public_url).path.rstrip("/")))
-        if match and self.verify(*match.groups()):
-            return match[1], match[2]
-        return None
+        if not match or not self.verify(*match.groups()):
+            return None
+        if len(self._valid) >= _MOST_REMEMBERED:
+            self._valid.clear()
+        self._valid[path] = match[1], match[2]
+        return match[1], match[2]
 
 
 def _check_public_url(url: str) -> None:
@@ -109,7 +119,7 @@ def _signature(secret: str, path: str) -> bytes:
     return urlsafe_b64encode(digest).rstrip(b"=")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PostBack:
     """One post-back: the contents of its address, the time it arrived, and its body, parsed if possible."""
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
@@ -121,7 +122,8 @@ class Transport:
     """Sends POST requests to one base URL, each once.
 
     ``timeout``: seconds for connecting, and for each part of an answer. ``deadline``: seconds after which the
-    connection is cut, however much was received. Raise SettingsError if the base URL must not be used.
+    connection is cut, however much was received. The session's proxies and certificates, and those of the environment,
+    are read once, not for each request. Raise SettingsError if the base URL must not be used.
     """
 
     base_url: str
@@ -130,10 +132,15 @@ class Transport:
     deadline: float
     clock: Clock = utc_now
     allow_http: bool = False
+    _network: Mapping[str, Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base_url", checked_base_url(self.base_url, allow_http=self.allow_http))
         enforce_deadline(self.session, self.base_url)
+        network = self.session.merge_environment_settings(
+            self.base_url, {}, stream=True, verify=None, cert=None
+        )
+        object.__setattr__(self, "_network", network)
 
     def post(
         self,
@@ -148,16 +155,14 @@ class Transport:
         """
         url = self.base_url + path
         own = {"Accept": "application/json", "User-Agent": f"sendoff/{__version__}", **(headers or {})}
+        request = requests.Request("POST", url, own, data=body, auth=auth)
         with Deadline(self.deadline) as end:
             try:
-                with self.session.post(
-                    url,
-                    data=body,
-                    headers=own,
-                    auth=auth,
+                with self.session.send(
+                    self.session.prepare_request(request),
                     timeout=self.timeout,
                     allow_redirects=False,
-                    stream=True,
+                    **self._network,
                 ) as response:
                     return _answer(response, self.clock, end)
             except Exception as error:  # also if the libraries fail on an answer: the request was sent

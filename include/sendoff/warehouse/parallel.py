@@ -1,4 +1,4 @@
-"""Merge several readers, each in its own thread, into one stream of batches."""
+"""Merge readers, each in its own thread, into one stream of batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def together(
     cancels: Sequence[Callable[[], None]],
     stack: ExitStack,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of several readers as they arrive. If a reader raises an error, raise it and end all readers.
+    """Yield the batches of readers as they arrive. If a reader raises an error, raise it and end all readers.
 
     At most two batches per reader are waiting. ``cancels`` interrupt each reader from another thread. Closing the stack
     ends and closes all readers.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, closing
+import logging
+import os
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,8 @@ from sendoff.warehouse.query import Query
 
 _BYTES_A_ROW = 16  # an identifier with COPY's framing
 _ONE_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+# Through a socket file, both addresses are null.
+_SHARED_MOMENT = "SELECT pg_export_snapshot(), inet_server_addr() IS NOT DISTINCT FROM inet_client_addr()"
 # Without this setting, the query of a killed task would run on until it has a first row to send. Servers before
 # version 14 do not have the setting, and some systems cannot check whether a client is connected.
 _END_WITH_US = """
@@ -23,30 +27,42 @@ EXCEPTION WHEN undefined_object OR invalid_parameter_value THEN
 END $$"""
 
 
+_log = logging.getLogger(__name__)
+
+
 def read_postgresql(query: Query, driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Read a query in a read-only transaction, in UTC."""
+    """Read a query in a read-only transaction, in UTC, in a thread of its own: the caller works meanwhile."""
     cursor = _cursor(query, driver, stack)
-    return stack.enter_context(closing(_batches(cursor, query)))
+    return together([_batches(cursor, query)], [cursor.adbc_cancel], stack)
 
 
-def read_partitions(queries: Sequence[Query], driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Read several queries at once, each in its own transaction, and all in the snapshot of the first one.
+def read_partitions(query: Query, parts: int, driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
+    """Read a query in several parts at once, each in its own transaction, and all in the snapshot of the first one.
 
-    The first transaction exports its snapshot, and stays open until all queries are read.
+    The first transaction exports its snapshot, and stays open until all parts are read. On the server's own machine, a
+    part needs a core for the server and one to read it, so there may be fewer parts than ``parts``.
     """
-    cursors = [_cursor(query, driver, stack) for query in queries]
+    first = _cursor(query, driver, stack)
+    snapshot, is_same_machine = attempt(lambda: _shared_moment(first), query)
+    if is_same_machine and parts > (most := max(1, (os.cpu_count() or 1) // 2)):
+        _log.info("Read in %d parts, not %d: the warehouse uses the cores of this machine", most, parts)
+        parts = most
+    cursors = [first, *(_cursor(query, driver, stack) for _ in range(1, parts))]
 
-    def share_one_snapshot() -> None:
-        for cursor in cursors:
-            cursor.execute(_ONE_MOMENT)
-        cursors[0].execute("SELECT pg_export_snapshot()")
-        snapshot = cursors[0].fetchone()[0]
+    def join() -> None:
         for cursor in cursors[1:]:
+            cursor.execute(_ONE_MOMENT)
             cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
 
-    attempt(share_one_snapshot, queries[0])
-    readers = [_batches(cursor, query) for cursor, query in zip(cursors, queries, strict=True)]
+    attempt(join, query)
+    readers = [_batches(cursor, query.part(number, parts)) for number, cursor in enumerate(cursors)]
     return together(readers, [cursor.adbc_cancel for cursor in cursors], stack)
+
+
+def _shared_moment(cursor: Any) -> Any:
+    cursor.execute(_ONE_MOMENT)
+    cursor.execute(_SHARED_MOMENT)
+    return cursor.fetchone()
 
 
 def _cursor(query: Query, driver: Any, stack: ExitStack) -> Any:

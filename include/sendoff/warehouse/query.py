@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any, Literal
@@ -59,6 +59,10 @@ class Query:
     parameters: Mapping[str, Parameter] = field(repr=False)
     batch_rows: int
     url: sa.URL
+
+    def part(self, number: int, parts: int) -> Query:
+        """Return the query for one of the parts of its rows, counted from 0."""
+        return replace(self, parameters={**self.parameters, "part": number, "parts": parts})
 
     def with_literals(self) -> str:
         """Return the query with its parameters as SQL literals. Raise QueryError for an unknown parameter."""

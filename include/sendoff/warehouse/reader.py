@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -63,9 +62,10 @@ def read(
     The query refers to ``parameters`` as ``:name``; any other colon before a word is written ``\:``. Datetimes must be
     aware. SQLite gets them as the text ``YYYY-MM-DD HH:MM:SS`` in UTC, other databases with their time zone.
 
-    ``partitions``: the query returns one of this many disjoint parts of its rows, by ``:part`` (from 0) and ``:parts``.
-    Each row is read once, and all parts belong to one snapshot. A PostgreSQL URL allows several connections to share a
-    snapshot, so its parts are read at the same time. Other warehouses read part 0 of 1. Batches come in any order.
+    ``partitions``: the query returns one of at most this many disjoint parts of its rows, by ``:part`` (from 0) and
+    ``:parts``. Each row is read once, and all parts belong to one snapshot. A PostgreSQL URL allows several connections
+    to share a snapshot, so its parts are read at the same time. On the server's own machine, there is at most one part
+    for two cores. Other warehouses read part 0 of 1. Batches come in any order.
 
     Raise QueryError with the database's message, without words that may be data. Raise WarehouseUnavailableError if the
     warehouse cannot be reached. Raise AudienceError with the column and the row if a column contains values of two
@@ -76,13 +76,12 @@ def read(
     driver = adbc_driver("postgresql") if is_postgresql else None
     with ExitStack() as stack:
         if partitions and partitions > 1 and driver:
-            queries = [_part(query, number, partitions) for number in range(partitions)]
-            yield read_partitions(queries, driver, stack)
+            yield read_partitions(query, partitions, driver, stack)
             return
         if partitions:
             if partitions > 1:
                 _log.info("Read in 1 part, not %d: the warehouse cannot share a snapshot", partitions)
-            query = _part(query, 0, 1)
+            query = query.part(0, 1)
         yield read_postgresql(query, driver, stack) if driver else _batches(source, query, stack)
 
 
@@ -98,7 +97,3 @@ def _batches(source: Source, query: Query, stack: ExitStack) -> Iterator[pa.Reco
     if query.url.get_backend_name() == "snowflake" and (driver := adbc_driver("snowflake")):
         return read_snowflake(query, driver, stack)
     return read_engine(query, engine_of(query.url, stack), stack)
-
-
-def _part(query: Query, number: int, parts: int) -> Query:
-    return replace(query, parameters={**query.parameters, "part": number, "parts": parts})

@@ -41,24 +41,31 @@ _TASKS: tuple[tuple[Words, Words], ...] = (
 )
 """The tasks of a campaign's DAG, with descriptions."""
 
+_WRITE_TABLES: tuple[Words, Words] = (Code("write_tables"), "writes the results into tables of the warehouse")
+
 
 def documentation(folder: CampaignFolder) -> str:
-    """Return the documentation of a campaign as Markdown: facts, suppressions, gates, links, tasks, and the query."""
+    """Return the documentation of a campaign as Markdown: facts, suppressions, gates, links, tasks, queries."""
     campaign = folder.campaign
     lists: list[tuple[str, list[Words]]] = [
-        ("Who is left out", list(_fields(campaign.audience))),
+        ("Who is left out", list(_fields(campaign.audience.replace(source=None)))),
         ("Gates: conditions for sending", list(_fields(campaign.gates))),
         ("Set in defaults.yaml", list(_defaults(folder))),
         ("Advice", list(advice(campaign))),
         ("Where to look", list(_where_to_look(folder))),
     ]
     blocks: list[tuple[str, Block]] = [(title, Bullets(items)) for title, items in lists if items]
-    blocks.append(("What each task does", Table(("Task", "Does"), _TASKS)))
-    if folder.audience_sql:
-        blocks.append(("Query", Listing(folder.audience_sql.strip(), "sql")))
+    tasks = (*_TASKS, _WRITE_TABLES) if campaign.report.tables else _TASKS
+    blocks.append(("What each task does", Table(("Task", "Does"), tasks)))
+    queries = [
+        ("Query", folder.audience_sql),
+        ("Outcome query: what people do afterwards", folder.outcome_sql),
+        ("What people did before, which adjusts the outcomes", folder.before_sql),
+    ]
+    blocks += [(title, Listing(sql.strip(), "sql")) for title, sql in queries if sql]
     document = Document(
         title=campaign.title,
-        lead=[Sentence(_lead(folder)), Facts(list(_facts(campaign)))],
+        lead=[Sentence(_lead(folder)), Facts(list(_facts(folder)))],
         sections=[Section(title, title, [block]) for title, block in blocks],
     )
     return as_markdown(document, level=1)
@@ -76,16 +83,19 @@ def _lead(folder: CampaignFolder) -> Words:
 
 
 def _people(campaign: Campaign) -> str:
-    target = campaign.targeting
+    if source := campaign.audience.source:
+        unknown = " or unknowable" if source.unknowable == "include" else ""
+        return f"the people who are {', '.join(source.are)}{unknown} in the newest report of {source.of}"
     return {
         "query": "the people that the query below returns",
         "broadcast": "the service's whole user base",
         "saved_segments": "the people in saved segments of the service",
         "conditions": "the people who meet its conditions according to the service",
-    }[target.kind]
+    }[campaign.targeting.kind]
 
 
-def _facts(campaign: Campaign) -> Iterator[tuple[str, str]]:
+def _facts(folder: CampaignFolder) -> Iterator[tuple[str, str]]:
+    campaign = folder.campaign
     yield "Owner", campaign.owner
     yield "Channels", ", ".join(channel.value for channel in campaign.channels_used())
     if campaign.template:
@@ -99,11 +109,15 @@ def _facts(campaign: Campaign) -> Iterator[tuple[str, str]]:
     yield "Approval", _approval(campaign)
     quiet, at_latest = campaign.report.quiet_for.words, campaign.report.at_latest.words
     yield "Report", f"when no post-back has come for {quiet}, after {at_latest} at the latest"
+    if campaign.report.tables:
+        writer = campaign.report.tables_warehouse or campaign.warehouse
+        yield "Results", f"in tables of the schema {campaign.report.tables}, connection {writer}"
     if campaign.alert_after:
         yield "Alert", f"if a run takes longer than {campaign.alert_after.words}"
     yield "Service", f"connection {campaign.connection}"
-    if campaign.targeting.kind == "query":
+    if folder.audience_sql:
         yield "Warehouse", f"connection {campaign.warehouse}"
+    if campaign.targeting.kind == "query":
         yield "People in one request", f"{campaign.segment_size:,} at most"
     yield "Tasks that send", f"{campaign.parallelism}" + (f", pool {campaign.pool}" if campaign.pool else "")
     yield (

@@ -120,6 +120,8 @@ class _Allowed:
             (("connection",), campaign.connection, self.connections),
             (("warehouse",), campaign.warehouse, self.warehouses),
         ]
+        if writes_to := campaign.report.tables_warehouse:
+            named.append((("report", "tables_warehouse"), writes_to, self.warehouses))
         for number, exclusion in enumerate(campaign.audience.exclude):
             if isinstance(exclusion, QueryExclusion) and exclusion.warehouse:
                 own = ("audience", "exclude", number, "warehouse")
@@ -156,9 +158,16 @@ def _checked_dag(path: Path, allowed: _Allowed, choices: Mapping[str, Any]) -> D
 def _compute_first_run(campaign: Campaign) -> None:
     """Compute the first run, as Airflow does when it stores the DAG. Raise what Airflow raises."""
     if campaign.schedule:
-        clock = interval.CronDataIntervalTimetable(campaign.schedule, campaign.schedule_time_zone)
+        clock = _Clock(campaign.schedule, campaign.schedule_time_zone)
         bounds = TimeRestriction(earliest=coerce_datetime(start_of(campaign)), latest=None, catchup=False)
         clock.next_dagrun_info(last_automated_data_interval=None, restriction=bounds)
+
+
+class _Clock(interval.CronDataIntervalTimetable):
+    """Airflow's timetable without the words for its schedule, which take longer than the first run."""
+
+    def _describe_with_dom_dow_fix(self, expression: str) -> str:  # noqa: ARG002
+        return ""
 
 
 def _is_airflows(error: Exception) -> bool:

@@ -14,6 +14,7 @@ from sendoff_airflow.operators import CheckFeedsOperator, ReconcileChangedOperat
 from sendoff_airflow.operators.assets import POST_BACKS
 from sendoff_airflow.operators.doubts import LaunchesInDoubtOperator, ResolveDoubtsOperator
 from sendoff_airflow.operators.maintenance import MaintainOperator
+from sendoff_airflow.operators.report import RenewTablesOperator
 from sendoff_airflow.operators.suppression import SuppressOperator
 
 _DEFAULTS = {"default_args": RETRY_DEFAULTS, "tags": ["sendoff"]}
@@ -22,6 +23,7 @@ _DEFAULTS = {"default_args": RETRY_DEFAULTS, "tags": ["sendoff"]}
 def reconcile_dag(schedule: str, *, dag_id: str = "sendoff_reconcile", **dag_options: Any) -> DAG:
     """Return the DAG that counts post-backs after a launch's report, and fails if expected post-backs do not arrive.
 
+    It also renews the results in warehouses, at most once an hour for each launch that changed.
     It runs on ``schedule``, a cron expression in UTC, and after an event of the asset POST_BACKS. ``dag_options`` are
     further arguments of Airflow's DAG.
     """
@@ -35,8 +37,12 @@ def reconcile_dag(schedule: str, *, dag_id: str = "sendoff_reconcile", **dag_opt
         max_active_runs=1,
         **{**_DEFAULTS, "dag_display_name": "Sendoff: count late post-backs", **dag_options},
     ) as dag:
-        ReconcileChangedOperator(
+        reconcile = ReconcileChangedOperator(
             task_id="reconcile", task_display_name="Count late post-backs", inlets=[POST_BACKS]
+        )
+        # Without retries, because they would keep the next run from counting post-backs. It tries again anyway.
+        reconcile >> RenewTablesOperator(
+            task_id="renew_tables", task_display_name="Renew the results in warehouses", retries=0
         )
         CheckFeedsOperator(task_id="check_feeds", task_display_name="Check that post-backs arrive")
     return dag

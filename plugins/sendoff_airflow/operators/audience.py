@@ -133,7 +133,7 @@ class BuildAudienceOperator(PreparingOperator):
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
         preview = preview_campaign(
-            self._with_audience(folder, ledger),
+            self._with_audience(folder),
             period=period_of(context, folder.campaign),
             warehouses=warehouse_source,
             ledger=ledger,

@@ -12,7 +12,6 @@ from sendoff_airflow.operators.audience import BuildAudienceOperator
 
 if TYPE_CHECKING:
     from sendoff.campaign import CampaignFolder
-    from sendoff.ledger import Ledger
 
 
 class _AudienceDecoratedOperator(DecoratedOperator, BuildAudienceOperator):
@@ -51,12 +50,12 @@ class _AudienceDecoratedOperator(DecoratedOperator, BuildAudienceOperator):
         context["ti"].xcom_push("launch_key", key)
         return key
 
-    def _with_audience(self, folder: CampaignFolder, ledger: Ledger) -> CampaignFolder:
+    def _with_audience(self, folder: CampaignFolder) -> CampaignFolder:
         """Return a campaign with the audience that the function returns."""
         assert self._context is not None
         arguments = self.determine_kwargs({**self._context, **self.op_kwargs})
         self.audience = self.python_callable(*self.op_args, **arguments)
-        return super()._with_audience(folder, ledger)
+        return super()._with_audience(folder)
 
 
 def audience_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:

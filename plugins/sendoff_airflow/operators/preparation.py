@@ -138,23 +138,22 @@ class PreparingOperator(LaunchEventOperator):
         """Return the fields of the campaign that this operator's arguments change."""
         return {"warehouse": self.warehouse}
 
-    def _with_audience(self, folder: CampaignFolder, ledger: Ledger) -> CampaignFolder:
+    def _with_audience(self, folder: CampaignFolder) -> CampaignFolder:
         """Return a campaign with the audience of this task."""
-        from sendoff import report
-        from sendoff.campaign import campaign_from
+        from sendoff import campaign
 
         if self._is_in_folder:
             return folder
         given = self.audience
         if isinstance(given, VerdictsOf):
-            given = report.VerdictsOf(given.launch_key, given.verdicts).rows(ledger)
+            given = campaign.VerdictsOf(given.launch_key, given.verdicts)
         elif isinstance(given, _Unshown):
             given = given.value
         else:
             given = in_dag_folder(given, self.dag.folder)
         if isinstance(self.campaign, Path):
             return folder.with_audience(given)
-        return campaign_from(folder.campaign, folder.name, given)
+        return campaign.campaign_from(folder.campaign, folder.name, given)
 
     def _prepared(
         self, context: Context, ledger: Ledger, folder: CampaignFolder, options: LaunchOptions
@@ -169,7 +168,7 @@ class PreparingOperator(LaunchEventOperator):
         self._source = folder
         if launch := ledger.launches.find(key):
             return launch
-        self._source = self._with_audience(folder, ledger)
+        self._source = self._with_audience(folder)
         try:
             return prepare_launch(
                 ledger,

@@ -1,20 +1,26 @@
-"""The operators that export results: verdicts to a warehouse, reports to files, and comparisons of outcomes."""
+"""The operators that export results: to tables of a warehouse, to files, and as comparisons of outcomes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
 
+from sendoff.errors import SendoffError
 from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
 
 if TYPE_CHECKING:
     from sendoff.ledger import Ledger
     from sendoff.report import Comparison
+
+_LEAST_AGE = timedelta(
+    hours=1
+)  # of the rows in a warehouse, before they are replaced by those of a newer report
 
 
 class WriteVerdictsOperator(BaseOperator):
@@ -65,15 +71,90 @@ class WriteVerdictsOperator(BaseOperator):
         return {"launch_key": self.launch_key, "table": self.table, "rows": rows}
 
 
+class WriteTablesOperator(BaseOperator):
+    """Write the results of a launch into tables of a warehouse that all campaigns share, from the newest report.
+
+    The tables are ``sendoff_launches``, ``sendoff_verdicts`` and ``sendoff_comparisons``. One transaction replaces the
+    rows of this launch and leaves all others. The operator can be retried, and can run after every report. Return
+    ``launch_key``, ``schema`` and the number of ``rows`` of each table.
+
+    :param launch_key: the launch (templated)
+    :param schema: the schema of the tables, which must exist; default: the connection's own (templated)
+    :param warehouse_conn_id: the connection of the warehouse; its user must be able to write there (templated)
+    """
+
+    template_fields: Sequence[str] = ("launch_key", "schema", "warehouse_conn_id")
+
+    def __init__(
+        self,
+        *,
+        launch_key: str,
+        warehouse_conn_id: str,
+        schema: str | None = None,
+        ledger_conn_id: str = LEDGER,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.launch_key = launch_key
+        self.warehouse_conn_id = warehouse_conn_id
+        self.schema = schema
+        self.ledger_conn_id = ledger_conn_id
+
+    @translate_errors
+    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
+        """Replace the rows of the launch."""
+        from sendoff_airflow.hooks.ledger import open_ledger
+
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            rows = _write_tables(ledger, self.launch_key, self.warehouse_conn_id, self.schema or None)
+        self.log.info("launch %s: rows in the tables: %s", self.launch_key, rows)
+        return {"launch_key": self.launch_key, "schema": self.schema, "rows": rows}
+
+
+class RenewTablesOperator(BaseOperator):
+    """Write the results of each launch again whose report changed since its campaign's DAG wrote its tables.
+
+    A launch is written at most once an hour, because each time replaces all its rows. If the warehouse of a launch
+    fails, the others are still written, and the task fails afterwards. Return the number of launches ``written``.
+    """
+
+    def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.ledger_conn_id = ledger_conn_id
+
+    @translate_errors
+    def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
+        """Write the tables whose rows are older than the report."""
+        from sendoff.campaign import Campaign
+        from sendoff_airflow.hooks.ledger import open_ledger
+
+        written, failures = 0, []
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            for launch_key in ledger.verdicts.with_old_tables(datetime.now(UTC) - _LEAST_AGE):
+                try:
+                    campaign = Campaign.frozen(ledger.launches.get(launch_key).definition)
+                    if schema := campaign.report.tables:
+                        writer = campaign.report.tables_warehouse or campaign.warehouse
+                        _write_tables(ledger, launch_key, writer, schema)
+                        written += 1
+                except SendoffError as error:
+                    self.log.error("launch %s: %s", launch_key, error)
+                    failures.append(error)
+        if failures:
+            raise failures[0]
+        return {"written": written}
+
+
 class MeasureOutcomeOperator(BaseOperator):
     """Compare what the people of each variant and of the holdout did after a launch, according to the warehouse.
 
-    The query is ``outcome.sql`` in the campaign's folder. Return the comparison: counts, shares or means, and intervals
-    for each side. The task's log and the page of the launch show the same.
+    The query is ``outcome.sql`` in the campaign's folder. If the folder has ``before.sql`` too, it adjusts means by
+    what they did before the launch. Return the comparison: counts, shares or means, and intervals for each side. The
+    task's log and the page of the launch show the same.
 
     :param launch_key: the launch (templated)
     :param folder: the campaign's folder
-    :param warehouse_conn_id: the connection that the query runs on; default: the campaign's warehouse (templated)
+    :param warehouse_conn_id: the connection that the queries run on; default: the campaign's warehouse (templated)
     """
 
     template_fields: Sequence[str] = ("launch_key", "warehouse_conn_id")
@@ -113,8 +194,9 @@ class ReportFileOperator(BaseOperator):
 
     :param launch_key: the launch (templated)
     :param reports: a folder that the worker can write to; created if it does not exist (templated)
-    :param folder: the campaign's folder with ``outcome.sql``; default: do not compare outcomes
-    :param warehouse_conn_id: the connection that ``outcome.sql`` runs on; default: the campaign's warehouse (templated)
+    :param folder: the campaign's folder with ``outcome.sql``, and optionally ``before.sql``; default: do not compare
+        outcomes
+    :param warehouse_conn_id: the connection that both run on; default: the campaign's warehouse (templated)
     """
 
     template_fields: Sequence[str] = ("launch_key", "reports", "warehouse_conn_id")
@@ -152,6 +234,16 @@ class ReportFileOperator(BaseOperator):
         return str(write_html(describe_launch(figures, comparisons), page))
 
 
+def _write_tables(ledger: Ledger, launch_key: str, conn_id: str, schema: str | None) -> dict[str, int]:
+    from sendoff.report import write_results
+    from sendoff_airflow.hooks.warehouse import warehouse_source
+
+    as_of = ledger.verdicts.figures(launch_key).as_of  # before the rows are read, which may be newer
+    rows = write_results(ledger, launch_key, warehouse_source(conn_id), schema)
+    ledger.verdicts.note_tables(launch_key, as_of)
+    return rows
+
+
 def _measured(ledger: Ledger, launch_key: str, folder: str, conn_id: str | None) -> Comparison:
     from sendoff.campaign import load_campaign
     from sendoff.report import measure_outcome, store_outcome
@@ -159,6 +251,6 @@ def _measured(ledger: Ledger, launch_key: str, folder: str, conn_id: str | None)
 
     loaded = load_campaign(Path(folder))
     source = warehouse_source(conn_id or loaded.campaign.warehouse)
-    compared = measure_outcome(ledger, launch_key, source, loaded.needed_outcome_sql())
+    compared = measure_outcome(ledger, launch_key, source, loaded.needed_outcome_sql(), loaded.before_sql)
     store_outcome(ledger, launch_key, compared)
     return compared

@@ -135,6 +135,12 @@ class Row:
         """Whether it is held and goes on as soon as someone approves or releases it."""
         return self.launch.state == LaunchState.HELD and (self.goes_out_at is None or not self.is_unsent)
 
+    @property
+    def is_to_continue(self) -> bool:
+        """Whether some of it went out, and the rest waits for the send window or the next wave."""
+        until = self.standing.until
+        return until is not None and self.listed.sends_at is not None and self.listed.sends_at < until
+
 
 @router.get("/")
 def list_launches(
@@ -182,34 +188,41 @@ def _today(
 ) -> Sequence[Row | NotLaunched | Schedule]:
     """Return what happens today, earliest first: launches that went out, go out or may go out, others, and runs.
 
-    The others are launches that were not made. A launch may go out if it waits for a person and not for a later day.
+    The others are launches that were not made. A launch may go out if it waits for a person and not for a later day,
+    or if its send window or its next wave opens today.
     """
     begin, end = day_in(zone)
     listed = ledger.overview.page(
         Selection(visible, since=begin, until=end), order="sends", is_ascending=True, limit=_MOST_TODAY
     )
+    rows = rows_of(ledger, listed)
     known = {each.launch.launch_key for each in listed}
     held = ledger.launches.page(visible, states=[LaunchState.HELD], limit=_MOST_TODAY)
-    keys = [launch.launch_key for launch in held if launch.launch_key not in known]
-    if keys:
-        listed += [
-            each
-            for each in ledger.overview.page(Selection(visible, keys), limit=len(keys))
-            if each.sends_at is None or each.sends_at < end
-        ]
+    held_keys = [launch.launch_key for launch in held]
+    unsent = ledger.launches.unsent(LaunchState.RELEASED)
+    if keys := [key for key in (*held_keys, *unsent) if key not in known]:
+        waiting = rows_of(ledger, ledger.overview.page(Selection(visible, keys), limit=len(keys)))
+        rows += [row for row in waiting if _may_go_out(row, end)]
     refused = ledger.not_launched.newest(visible, limit=_MOST_TODAY)
     found: list[Row | NotLaunched | Schedule] = [
-        *rows_of(ledger, listed),
+        *rows,
         *(each for each in refused if begin <= each.checked_at < end),
         *runs_today(schedules, zone),
     ]
     return sorted(found, key=_moment_of)
 
 
+def _may_go_out(row: Row, end: datetime) -> bool:
+    """Check whether a launch that waits may go out, or go on, before the end of the day."""
+    if row.launch.state != LaunchState.HELD:
+        return row.standing.until is not None and row.standing.until < end
+    return row.listed.sends_at is None or row.listed.sends_at < end
+
+
 def _moment_of(each: Row | NotLaunched | Schedule) -> datetime:
     """Return the time of something that happens today. What may happen at any time counts as now."""
     if isinstance(each, Row):
-        moment = None if each.is_open else each.goes_out_at
+        moment = None if each.is_open else each.standing.until if each.is_to_continue else each.goes_out_at
     else:
         moment = each.checked_at if isinstance(each, NotLaunched) else each.next_run_at
     return moment or datetime.now(UTC)

@@ -20,9 +20,8 @@ FRAME = pd.DataFrame({"device_id": [7, 9, 9], "since": ["a", "b", "c"]})
 
 
 @pytest.fixture
-def app(tmp_path: Path) -> Iterator[App]:
-    with sendoff.connect(ledger=f"sqlite:///{tmp_path / 'ledger.db'}") as app:
-        app.migrate()
+def app(migrated_url: str) -> Iterator[App]:
+    with sendoff.connect(ledger=migrated_url) as app:
         yield app
 
 

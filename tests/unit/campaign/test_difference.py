@@ -141,6 +141,18 @@ def test_queries_are_compared_and_a_list_of_people_is_only_counted(tmp_path: Pat
     assert found.files == ("audience.sql", "away.sql", "staff.csv")
 
 
+def test_queries_for_comparisons_are_compared_and_have_no_effect_on_recipients(tmp_path: Path) -> None:
+    old = write(tmp_path / "old/back", PUSH, outcome_sql=SQL)
+    new = write(tmp_path / "new/back", PUSH, outcome_sql=f"{SQL} WHERE 1", before_sql=SQL)
+    found = compare_campaigns(load_campaign(old), load_campaign(new))
+    assert [(change.part, change.name, change.before, change.after) for change in found.changes] == [
+        (Part.NO_EFFECT, "outcome.sql", SQL, f"{SQL} WHERE 1"),
+        (Part.NO_EFFECT, "before.sql", None, SQL),
+    ]
+    assert found.files == ("before.sql", "outcome.sql")
+    assert not found.affects_recipients
+
+
 def test_the_address_and_the_headers_of_a_webhook_stay_secret(tmp_path: Path) -> None:
     webhook = "{address: https://a.example/planted-1, headers: {Key: planted-2}}"
     hook = f"title: Hook\nchannels:\n  webhook: {webhook}\n"

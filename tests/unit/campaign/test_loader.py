@@ -383,7 +383,7 @@ def test_a_file_that_cannot_be_read_is_told_without_a_line(tmp_path: Path) -> No
         load_campaign(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["campaign.yaml", "audience.sql", "outcome.sql"])
+@pytest.mark.parametrize("name", ["campaign.yaml", "audience.sql", "outcome.sql", "before.sql"])
 @pytest.mark.parametrize(
     ("make", "found"),
     [
@@ -444,7 +444,7 @@ def test_a_folder_whose_name_is_no_dag_id_is_told_as_such(tmp_path: Path) -> Non
 def test_a_query_that_would_not_be_asked_is_a_mistake(tmp_path: Path) -> None:
     text = PUSH + "targeting: {kind: broadcast}\n"
     assert problems(tmp_path, text) == [
-        "audience.sql: found a query with targeting.kind: broadcast. Remove it, or use kind: query"
+        "audience.sql: found a query with targeting.kind: broadcast. Remove one of them"
     ]
     (tmp_path / "back_in_stock/audience.sql").unlink()
     assert load(tmp_path, text, None).audience_sql is None

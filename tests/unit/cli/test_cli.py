@@ -18,6 +18,7 @@ from sendoff.audience.identifiers import integers
 from sendoff.campaign import Campaign, campaign_schema, defaults_schema
 from sendoff.ledger import Ledger, NotLaunched
 from sendoff.period import Period, launch_key
+from sendoff.report import dbt_sources
 from sendoff.states import Accepted
 
 from ...factories import KEY, PERIOD, make_launch
@@ -30,12 +31,10 @@ PUSH = Campaign.model_validate(
 
 
 @pytest.fixture
-def ledger_url(tmp_path: Path) -> str:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    with closing(Ledger(url)) as ledger:
-        ledger.migrate()
+def ledger_url(migrated_url: str) -> str:
+    with closing(Ledger(migrated_url)) as ledger:
         freeze(ledger)
-    return url
+    return migrated_url
 
 
 def freeze(ledger: Ledger, resend: int = 0, made_at: datetime = PERIOD.end) -> None:
@@ -346,6 +345,13 @@ def test_the_schema_of_the_defaults_is_printed_as_json(sendoff: Command) -> None
     done = sendoff("schema", "--defaults")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == defaults_schema()
+
+
+def test_the_source_file_of_dbt_is_printed_as_yaml(sendoff: Command) -> None:
+    done = sendoff("schema", "--dbt", "analytics")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == dbt_sources("analytics")
+    assert "is not a valid table name" in sendoff("schema", "--dbt", "a b").stderr
 
 
 def test_the_schema_of_campaign_files_is_printed_as_json(sendoff: Command) -> None:

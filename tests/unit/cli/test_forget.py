@@ -21,13 +21,11 @@ SECRET = {"SENDOFF_ERASURE_SECRET": "a secret of the tests that is long enough"}
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    with closing(Ledger(url)) as ledger:
-        ledger.migrate()
+def url(migrated_url: str) -> str:
+    with closing(Ledger(migrated_url)) as ledger:
         make_launch(ledger, [1, 2, 3, 4])
         reconcile_launch(ledger, KEY, now=NOW)
-    return url
+    return migrated_url
 
 
 def run(*words: str) -> str:

@@ -21,11 +21,9 @@ Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def url(migrated_url: str) -> str:
     """Return the URL of a ledger whose launch goes to device 4711 and leaves out 4712."""
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    ledger = Ledger(url)
-    ledger.migrate()
+    ledger = Ledger(migrated_url)
     people = integers([4711])
     make_launch(
         ledger,
@@ -36,7 +34,7 @@ def url(tmp_path: Path) -> str:
         suppressed={"cap": integers([4712])},
     )
     ledger.close()
-    return url
+    return migrated_url
 
 
 def test_a_list_is_uploaded_shown_and_deleted(url: str, tmp_path: Path, sendoff: Command) -> None:

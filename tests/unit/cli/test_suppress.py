@@ -19,14 +19,13 @@ DEVICES = [40_000_017, 40_000_021]
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'ledger.db'}"
+def url(migrated_url: str) -> str:
+    return migrated_url
 
 
 @pytest.fixture
 def ledger(url: str) -> Iterator[Ledger]:
     with closing(Ledger(url)) as ledger:
-        ledger.migrate()
         yield ledger
 
 

@@ -349,11 +349,9 @@ def test_an_acceptance_that_comes_late_stands_over_a_person(
 
 
 @pytest.fixture
-def ledger_and_url(tmp_path: Path) -> Iterator[tuple[Ledger, str]]:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    ledger = Ledger(url)
-    ledger.migrate()
-    yield ledger, url
+def ledger_and_url(migrated_url: str) -> Iterator[tuple[Ledger, str]]:
+    ledger = Ledger(migrated_url)
+    yield ledger, migrated_url
     ledger.close()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,6 +18,7 @@ from sendoff.campaign import Variation
 from sendoff.dispatch.worker import LEASE
 from sendoff.errors import LedgerUnavailableError
 from sendoff.ledger import Claim, Decision, Ledger
+from sendoff.ledger.claims import ClaimRequest
 from sendoff.ledger.schema import attempts, dispatches
 from sendoff.states import Accepted, InDoubt
 
@@ -166,7 +169,7 @@ def test_recording_and_claiming_is_one_transaction(ledger: Ledger, monkeypatch: 
         raise LedgerUnavailableError("the ledger database did not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sendoff.ledger.claims._segment_and_state", fail)
+        patch.setattr("sendoff.ledger.claims._content", fail)
         with pytest.raises(LedgerUnavailableError):
             record_and_claim(ledger, first)
     assert states(ledger) == ["in_flight", "planned", "planned"]
@@ -186,6 +189,52 @@ def test_whoever_asks_again_is_given_the_same_claim_as_old_as_it_is(ledger: Ledg
     assert again.claimed_at == NOW
     with ledger._database.read() as db:
         assert db.scalar(sa.select(sa.func.count()).select_from(attempts)) == 2
+
+
+@pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)  # SQLite admits one writer at a time
+def test_whoever_asks_again_while_the_first_try_is_being_committed_is_given_the_same_claim(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freeze(ledger, [(None, 1)] * 3)
+    first = claimed(ledger)
+    arrived, leave = threading.Event(), threading.Event()
+    right = ClaimRequest.execute_with
+
+    def slowly(self: ClaimRequest, *how: Any) -> Claim | None:
+        following = right(self, *how)
+        arrived.set()
+        assert leave.wait(60)
+        return following
+
+    with ThreadPoolExecutor(2) as pool:
+        with monkeypatch.context() as patch:
+            patch.setattr(ClaimRequest, "execute_with", slowly)
+            one = pool.submit(record_and_claim, ledger, first)
+            assert arrived.wait(60)
+        again = pool.submit(record_and_claim, ledger, first)
+        while not waits_for_a_lock(ledger):
+            assert not again.done()
+        leave.set()
+        assert again.result() == one.result()
+    assert states(ledger) == ["accepted", "in_flight", "planned"]
+
+
+def waits_for_a_lock(ledger: Ledger) -> bool:
+    query = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND datname = "
+    with ledger._database.read() as db:
+        return bool(db.exec_driver_sql(query + "current_database()").scalar_one())
+
+
+def test_one_statement_records_and_claims_on_postgresql_if_nothing_else_happened(ledger: Ledger) -> None:
+    freeze(ledger, [(None, 1)] * 2)
+    first, seen = claimed(ledger), []
+
+    def note(_db: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        seen.append(statement)
+
+    sa.event.listen(ledger._database._engine, "before_cursor_execute", note)
+    assert record_and_claim(ledger, first) is not None
+    assert ledger.name.startswith("sqlite") or len(seen) == 1
 
 
 def test_what_a_worker_claimed_and_did_not_learn_of_is_planned_again(ledger: Ledger) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Barrier
@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy import event
 
 from sendoff.audience.identifiers import integers
 from sendoff.campaign import Campaign, CampaignFolder
@@ -64,18 +63,20 @@ def prepare(tmp_path: Path, warehouse: str) -> Callable[..., Launch]:
 
 
 @pytest.fixture
-def before_it_writes(ledger: Ledger) -> Iterator[list[Callable[[], object]]]:
+def before_it_writes(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
     """Return a list of callables; each runs between the plan and the transaction of one of the next launches."""
     waiting: list[Callable[[], object]] = []
+    write = ledger._database.write
 
-    def elsewhere(db: sa.Connection) -> None:
-        if db.get_execution_options().get("writing") and waiting:
+    @contextmanager
+    def after_another() -> Iterator[sa.Connection]:
+        if waiting:
             waiting.pop(0)()
+        with write() as db:
+            yield db
 
-    engine = ledger._database._engine
-    event.listen(engine, "engine_connect", elsewhere)
-    yield waiting
-    event.remove(engine, "engine_connect", elsewhere)
+    monkeypatch.setattr(ledger._database, "write", after_another)
+    return waiting
 
 
 @pytest.fixture

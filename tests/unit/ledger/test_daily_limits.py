@@ -41,7 +41,8 @@ def test_a_claim_that_does_not_fit_into_the_day_waits_for_the_next_one(ledger: L
     assert used(ledger) == 8
     assert ledger.dispatch_queries.states(KEY) == {"in_flight": 2, "planned": 1}
     tomorrow = DailyLimit("service", MIDNIGHT.date(), 15)
-    assert claim(ledger, limit=tomorrow).limit == tomorrow
+    assert claim(ledger, limit=tomorrow).is_limited
+    assert ledger.daily_limits.recipients_on("service", tomorrow.day) == 4
 
 
 def test_all_launches_of_a_connection_share_the_limit(ledger: Ledger) -> None:

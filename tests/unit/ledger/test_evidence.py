@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sendoff.audience.identifiers import integers
 from sendoff.ledger import Claim, Ledger
 from sendoff.ledger.aggregates import AggregatedRun, DispatchTotals
+from sendoff.ledger.post_backs import PendingRun
 from sendoff.ledger.schema import attempts
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import reconcile_launch
@@ -58,7 +59,7 @@ def hear_and_die(ledger: Ledger, key: str) -> None:
     receiver = ledger.post_backs.register_receiver("test", NOW)
     nobody, somebody = integers([]), integers([1])
     part = DispatchTotals(nobody, somebody, 0, 1, {}, NOW, is_evidence=True)
-    assert ledger.aggregates.store_run(AggregatedRun(receiver, 0, 1, [{key: part}], [KEY], {}))
+    assert ledger.aggregates.store_run(AggregatedRun([PendingRun(receiver, 0, 1)], [{key: part}], [KEY], {}))
 
 
 def ends(outcome: Outcome) -> Callable[[Ledger, Claim], None]:

@@ -24,6 +24,7 @@ from sendoff.errors import (
 from sendoff.ledger import Claim, Ledger, dispatches
 from sendoff.ledger.dispatch_queries import RecentOutcomes
 from sendoff.ledger.launches import Launch
+from sendoff.ledger.post_backs import PendingRun
 from sendoff.ledger.rate_limits import LOOKAHEAD
 from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
@@ -341,7 +342,8 @@ def test_storing_the_same_post_backs_again_is_harmless(ledger: Ledger) -> None:
 
 
 def _devices(ledger: Ledger, receiver: int, *, after: int) -> list[int | None]:
-    with ledger.post_backs.read(receiver, after=after, up_to=10, named_by=["device_id"]) as batches:
+    run = PendingRun(receiver, after, 10)
+    with ledger.post_backs.read([run], named_by=["device_id"]) as batches:
         return [device for batch in batches for device in batch["device_id"].to_pylist()]
 
 

@@ -20,7 +20,7 @@ from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.postbacks.retention import maintain
 from sendoff.service.postbacks import PostBack
 
-from ...factories import make_accepted
+from ...factories import make_accepted, stored_post_backs
 
 if TYPE_CHECKING:
     from tests.conftest import Command
@@ -61,8 +61,7 @@ def store(ledger: Ledger, events: Iterable[PostBack]) -> int:
 
 
 def stored(ledger: Ledger) -> int:
-    with ledger._database.read() as db:
-        return db.scalar(sa.text("SELECT count(*) FROM post_backs")) or 0
+    return len(stored_post_backs(ledger))
 
 
 def is_partitioned(ledger: Ledger) -> bool:
@@ -109,11 +108,23 @@ def test_what_is_set_aside_stays_and_the_rest_of_a_day_without_a_partition_goes(
     assert stored(ledger) == 2
 
 
-def test_what_is_set_aside_stays_and_what_lies_beside_it_goes(launched: Ledger) -> None:
-    store(launched, [event(1, NOW), event(2, NOW, key=STRANGE)])
+def test_what_is_set_aside_stays_with_its_commit_and_what_lies_beside_it_goes(launched: Ledger) -> None:
+    receiver = store(launched, [event(1, NOW)])
+    launched.post_backs.store(receiver, [(2, event(2, NOW, key=STRANGE)), (3, event(3, NOW))])
+    launched.post_backs.store(receiver, [(4, event(4, NOW))])
     aggregate(launched, now=NOW)
-    assert launched.retention.delete_before(NOW + 9 * DAY).post_backs == 1
-    assert stored(launched) == 1
+    assert launched.retention.delete_before(NOW + 9 * DAY).post_backs == 2
+    assert [each.number for each in stored_post_backs(launched)] == [2, 3]
+    assert launched.aggregates.orphans().post_backs == 1
+
+
+def test_what_is_set_aside_on_two_days_keeps_no_day_between(launched: Ledger) -> None:
+    days = [event(1, NOW, key=STRANGE), event(2, NOW + DAY), event(3, NOW + 2 * DAY, key=STRANGE)]
+    store(launched, days)
+    aggregate(launched, now=NOW + 2 * DAY)
+    launched.retention.delete_before(NOW + 9 * DAY)
+    assert [each.number for each in stored_post_backs(launched)] == [1, 3]
+    assert launched.aggregates.orphans().post_backs == 2
 
 
 def test_forgetting_what_one_receiver_sent_keeps_what_is_not_folded_of_another(launched: Ledger) -> None:

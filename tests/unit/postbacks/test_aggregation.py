@@ -38,7 +38,7 @@ from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, InDoubt, Outcome
 
 from ...examples import examples
-from ...factories import KEY, NOW, PERIOD, make_launch, post_back, store
+from ...factories import KEY, NOW, PERIOD, make_accepted, make_launch, post_back, store
 from ...leases import end_leases
 
 MINUTE = timedelta(minutes=1)
@@ -366,6 +366,59 @@ def _await_replies(ledger: Ledger, keys: Sequence[str]) -> None:
         db.execute(sa.update(dispatches).values(state=state, lease_until=datetime.now(UTC) + LEASE))
 
 
+def test_the_post_backs_of_all_receivers_are_folded_in_one_transaction(ledger: Ledger) -> None:
+    key = make_accepted(ledger, range(1, 10))
+    for who in range(1, 6):
+        store(ledger, post_back(key, "delivery", who), post_back(key, "open", who))
+    stored, store_run = [], ledger.aggregates.store_run
+
+    def store_noted(run: Any) -> bool:
+        stored.append(list(run.runs))
+        return store_run(run)
+
+    ledger.aggregates.store_run = store_noted  # type: ignore[method-assign]
+    assert aggregate(ledger, now=NOW) == 10
+    (runs,) = stored
+    assert len(runs) == 5
+    assert aggregate(ledger, now=NOW) == 0
+    assert ledger.post_backs.pending() == []
+    assert ledger.aggregates.totals(KEY)[key].opens == 5
+
+
+def test_if_another_process_was_faster_with_one_receiver_the_others_are_added_later(ledger: Ledger) -> None:
+    key = make_accepted(ledger, range(1, 10))
+    store(ledger, post_back(key, "open", 1))
+    store(ledger, post_back(key, "open", 2))
+    store_run, runs = ledger.aggregates.store_run, []
+
+    def store_late(run: Any) -> bool:
+        if not runs:
+            runs.append(run)
+            with closing(Ledger(ledger._database._engine.url.render_as_string(hide_password=False))) as other:
+                assert aggregate(other, run=1, now=NOW) == 2
+            store(ledger, post_back(key, "open", 3))
+        return store_run(run)
+
+    ledger.aggregates.store_run = store_late  # type: ignore[method-assign]
+    assert aggregate(ledger, now=NOW) == 0
+    assert aggregate(ledger, now=NOW) == 1
+    assert ledger.aggregates.totals(KEY)[key].opens == 3
+
+
+def test_commits_that_were_repeated_in_parts_are_added_once(ledger: Ledger) -> None:
+    key = make_accepted(ledger, range(1, 10))
+    receiver = ledger.post_backs.register_receiver("r", NOW)
+    numbered = list(enumerate([post_back(key, "open", who) for who in range(1, 10)], 1))
+    added = 0
+    for start, end in ((1, 2), (0, 3), (2, 6), (0, 6), (3, 9), (8, 9)):
+        ledger.post_backs.store(receiver, numbered[start:end])
+        if end > 2:
+            added += aggregate(ledger, run=2, now=NOW)
+    assert added == 9
+    totals = ledger.aggregates.totals(KEY)[key]
+    assert (totals.opens, len(totals.engaged)) == (9, 9)
+
+
 def test_what_many_dispatches_set_aside_is_folded_in_few_transactions(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -685,7 +738,7 @@ def test_few_batches_are_read_ahead_and_none_once_nobody_wants_them() -> None:
 def test_a_server_that_fails_amid_a_large_result_is_reported_after_what_it_gave(
     migrated_postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sendoff.ledger.bulk.BATCH_ROWS", 1_000)
+    monkeypatch.setattr("sendoff.ledger.bulk.BATCH_BYTES", 12_000)
     numbers = sa.func.generate_series(1, 60_000, type_=sa.BigInteger).column_valued("n")
     query = sa.select((60_000 / (50_000 - numbers)).cast(sa.BigInteger).label("n"))
     database = Database(migrated_postgres)
@@ -704,10 +757,15 @@ def test_a_fold_that_breaks_off_amid_reading_leaves_no_thread_and_is_made_again(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sendoff.ledger.post_backs._LARGE", 1)
+    monkeypatch.setattr("sendoff.ledger.post_backs._GROUP_BLOCKS", 10)
     monkeypatch.setattr("sendoff.ledger.bulk.BATCH_ROWS", 10)
+    monkeypatch.setattr("sendoff.ledger.bulk.BATCH_BYTES", 5_000)
     people = [integers([2 * who, 2 * who + 1]) for who in range(1, 101)]
     sent = freeze_many(ledger, [("device_id", people)])
-    store(ledger, *(post_back(each.key, "open", int(who)) for each in sent for who in each.people or ()))
+    receiver = ledger.post_backs.register_receiver("r", NOW)
+    events = [post_back(each.key, "open", int(who)) for each in sent for who in each.people or ()]
+    for commit in enumerate(events, start=1):
+        ledger.post_backs.store(receiver, [commit])
     origins, asked = ledger.aggregates.contexts, count(1)
 
     def broken(keys: Iterable[str]) -> Any:

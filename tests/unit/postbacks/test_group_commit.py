@@ -20,6 +20,7 @@ from sendoff.postbacks.group_commit import GroupCommit, Limits
 from sendoff.service.postbacks import PostBack
 from sendoff.service.wire import PostBackBody
 
+from ...factories import stored_post_backs
 from ...waiting import PATIENCE
 
 KEY = "0123456789abcdef" * 2
@@ -76,9 +77,8 @@ def run(test: Coroutine[Any, Any, Any]) -> Any:
 
 
 def rows(ledger: Ledger, *columns: str, receiver: int = 1) -> list[tuple[Any, ...]]:
-    query = sa.select(*(post_backs.c[name] for name in columns)).where(post_backs.c.receiver == receiver)
-    with ledger._database.read() as db:
-        return [tuple(row) for row in db.execute(query.order_by(post_backs.c.number))]
+    own = [each for each in stored_post_backs(ledger) if each.receiver == receiver]
+    return [tuple(getattr(each, name) for name in columns) for each in own]
 
 
 async def available(commit: GroupCommit, *, be: bool = True, within: float = PATIENCE) -> None:
@@ -157,6 +157,30 @@ def test_a_name_with_a_zero_in_it_is_answered_for(ledger: Ledger) -> None:
 
     run(test())
     assert rows(ledger, "number") == [(1,), (2,)]
+
+
+def test_what_arrives_shortly_after_a_first_post_back_shares_its_transaction(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_taken_a_breath, all_are_there = threading.Event(), threading.Event()
+
+    def sleep(_: float) -> None:
+        has_taken_a_breath.set()
+        assert all_are_there.wait(PATIENCE)
+
+    monkeypatch.setattr("sendoff.postbacks.group_commit.sleep", sleep)
+
+    async def test() -> None:
+        async with committing(ledger) as commit:
+            first = commit.submit(post_back(1))
+            assert first is not None
+            assert await asyncio.to_thread(has_taken_a_breath.wait, PATIENCE)
+            more = [commit.submit(post_back(device)) for device in (2, 3)]
+            all_are_there.set()
+            assert [await future for future in (first, *more) if future] == [True] * 3
+            assert (commit.counts.commits, commit.counts.largest_commit) == (1, 3)
+
+    run(test())
 
 
 def test_a_batch_is_bounded(ledger: Ledger) -> None:

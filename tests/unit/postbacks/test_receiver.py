@@ -1,6 +1,7 @@
 """The receiver's application on a real ledger; test_receiver_process.py runs it as a real server."""
 
 import asyncio
+import itertools
 import logging
 import sqlite3
 import threading
@@ -14,14 +15,15 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from starlette.applications import Starlette
+from granian.rsgi import ProtocolClosed
 
 from sendoff.ledger import Ledger
 from sendoff.postbacks.group_commit import Limits
-from sendoff.postbacks.receiver import create_app
+from sendoff.postbacks.receiver import ReceiverApp, create_app
 from sendoff.service import OptOut, OptOutSigner
 from sendoff.service.postbacks import PostBackSigner
 
+from ...factories import stored_post_backs
 from ...waiting import PATIENCE
 
 URL = "https://events.example.com"
@@ -37,7 +39,7 @@ NOW = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 @dataclass(frozen=True)
 class Answer:
     status: int
-    headers: dict[bytes, bytes]
+    headers: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,11 @@ class Database:
     def ledger(self) -> Ledger:
         return Ledger(f"sqlite:///{self.path}")
 
-    def rows(self, columns: str) -> list[Any]:
-        with closing(sqlite3.connect(self.path)) as db:
-            query = f"SELECT {columns} FROM post_backs ORDER BY receiver, number"
-            found = db.execute(query).fetchall()
-            return [row[0] if len(row) == 1 else row for row in found]
+    def stored(self, *names: str) -> list[Any]:
+        """Return these fields of the stored post-backs."""
+        with closing(self.ledger()) as ledger:
+            rows = [tuple(getattr(each, name) for name in names) for each in stored_post_backs(ledger)]
+            return [row[0] if len(row) == 1 else row for row in rows]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -78,16 +80,20 @@ def database(empty: Database) -> Database:
 
 
 @asynccontextmanager
-async def running(database: Database, **options: Any) -> AsyncIterator[Starlette]:
+async def running(
+    database: Database, commits: asyncio.Event | None = None, **options: Any
+) -> AsyncIterator[ReceiverApp]:
     with closing(database.ledger()) as ledger:
-        commits = asyncio.Event()
-        tell_of_commits(ledger, asyncio.get_running_loop(), commits)
+        if commits:
+            tell_of_commits(ledger, asyncio.get_running_loop(), commits)
         app = create_app(ledger, ADDRESSES, Limits(**{"answer_timeout": PATIENCE, **options}), lambda: NOW)
-        async with app.router.lifespan_context(app):
+        await app.start()
+        try:
             if database.has_tables:
                 await eventually(lambda: is_ready(app))
-            app.state.commits = commits
             yield app
+        finally:
+            await app.stop()
 
 
 def tell_of_commits(ledger: Ledger, loop: asyncio.AbstractEventLoop, commits: asyncio.Event) -> None:
@@ -99,32 +105,61 @@ def tell_of_commits(ledger: Ledger, loop: asyncio.AbstractEventLoop, commits: as
     sa.event.listen(ledger._database._engine, "engine_connect", tell)
 
 
-async def is_ready(app: Starlette) -> bool:
+async def is_ready(app: ReceiverApp) -> bool:
     return status_of(await send(app, "/readyz", method="GET")) == 200
 
 
+@dataclass(frozen=True)
+class Request:
+    """What Granian passes to the application of one request."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+
+
+@dataclass
+class Connection:
+    """The server's side of a request. A chunked body ends with an empty piece, and a broken one with two."""
+
+    whole: Callable[[], Awaitable[bytes]]
+    pieces: Iterator[bytes]
+    answer: Answer | None = None
+
+    async def __call__(self) -> bytes:
+        return await self.whole()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self.pieces:
+            yield piece
+
+    def response_empty(self, status: int, headers: list[tuple[str, str]]) -> None:
+        self.answer = Answer(status, dict(headers))
+
+    def response_str(self, status: int, headers: list[tuple[str, str]], _: str) -> None:
+        self.response_empty(status, headers)
+
+
 async def send(
-    app: Starlette,
+    app: ReceiverApp,
     path: str = PATH,
     body: bytes = BODY,
     method: str = "POST",
-    receive: Callable[[], Awaitable[dict[str, Any]]] | None = None,
-    length: bool = True,
+    whole: Callable[[], Awaitable[bytes]] | None = None,
+    pieces: Iterator[bytes] | None = None,
+    headers: dict[str, str] | None = None,
 ) -> Answer:
-    """Send one request as an ASGI server would."""
-    sent: list[dict[str, Any]] = []
-    headers = [(b"host", b"events.example.com")]
-    headers += [(b"content-length", str(len(body)).encode())] if length else []
-    scope = {"type": "http", "method": method, "path": path, "headers": headers, "root_path": ""}
+    """Send one request as Granian would: with a declared length, or with a chunked body if it has ``pieces``."""
 
-    async def whole_body() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
+    async def whole_body() -> bytes:
+        return body
 
-    async def collect(message: Any) -> None:
-        sent.append(message)
-
-    await app(scope | {"query_string": b""}, receive or whole_body, collect)
-    return Answer(sent[0]["status"], dict(sent[0]["headers"]))
+    length = {"transfer-encoding": "chunked"} if pieces else {"content-length": str(len(body))}
+    request = Request(method, path, {"host": "events.example.com"} | length | (headers or {}))
+    connection = Connection(whole or whole_body, pieces or iter(()))
+    await app(request, connection)  # type: ignore[arg-type]
+    assert connection.answer is not None
+    return connection.answer
 
 
 def status_of(answer: Answer) -> int:
@@ -138,11 +173,11 @@ def run(test: Coroutine[Any, Any, Any]) -> Any:
 def test_a_post_back_is_answered_200_and_stored(database: Database) -> None:
     async def test() -> None:
         async with running(database) as app:
-            assert await send(app) == Answer(200, {b"content-length": b"0"})
+            assert await send(app) == Answer(200, {})
 
     run(test())
-    columns = "number, kind, dispatch_key, device_id, campaign_id, readable, body"
-    assert database.rows(columns) == [(1, "delivery", KEY, 5, 7, 1, BODY)]
+    names = ("number", "kind", "dispatch_key", "device_id", "campaign_id", "readable", "body")
+    assert database.stored(*names) == [(1, "delivery", KEY, 5, 7, True, None)]
 
 
 @pytest.mark.promise("lost/stored")
@@ -165,12 +200,12 @@ def test_post_backs_that_arrive_together_share_commits(database: Database) -> No
                 tasks = [asyncio.create_task(send(app)) for _ in range(300)]
                 await asyncio.sleep(0.3)
             assert {status_of(await task) for task in tasks} == {200}
-            return app.state.counts()
+            return app.counts()
 
     counts = run(test())
     assert counts["stored"] == 300
     assert counts["commits"] <= 2  # the first, and those that gathered meanwhile
-    assert database.rows("number") == list(range(1, 301))
+    assert database.stored("number") == list(range(1, 301))
 
 
 def test_each_process_numbers_its_own_post_backs_from_one(database: Database) -> None:
@@ -181,7 +216,7 @@ def test_each_process_numbers_its_own_post_backs_from_one(database: Database) ->
 
     run(test())
     numbers: dict[int, list[int]] = {}
-    for receiver, number in database.rows("receiver, number"):
+    for receiver, number in database.stored("receiver", "number"):
         numbers.setdefault(receiver, []).append(number)
     assert sorted(numbers.values()) == [[1], [1, 2]]
 
@@ -203,7 +238,7 @@ def test_a_wrong_address_is_answered_404_and_touches_no_database(empty: Database
         async with running(empty) as app:
             assert {status_of(await send(app, path)) for path in WRONG_PATHS} == {404}
             assert status_of(await send(app, PATH)) == 503  # a valid request needs the ledger
-            return app.state.counts()
+            return app.counts()
 
     assert run(test())["wrong_address"] == len(WRONG_PATHS)
 
@@ -213,121 +248,111 @@ def test_only_post_is_taken(database: Database, method: str) -> None:
     async def test() -> None:
         async with running(database) as app:
             answer = await send(app, method=method)
-            assert (answer.status, answer.headers[b"allow"]) == (405, b"POST")
+            assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
     run(test())
-    assert database.rows("number") == []
+    assert database.stored("number") == []
 
 
-async def no_body() -> dict[str, Any]:
+async def unread() -> bytes:
     raise AssertionError("the body was read")
 
 
 def test_a_body_declared_too_large_is_not_read(database: Database) -> None:
     async def test() -> None:
         async with running(database, max_body=100) as app:
-            assert status_of(await send(app, body=b"x" * 101, receive=no_body)) == 413
+            assert status_of(await send(app, body=b"x" * 101, whole=unread)) == 413
             assert status_of(await send(app, body=b"x" * 100)) == 200
 
     run(test())
-    assert database.rows("length(body)") == [100]
+    assert database.stored("body") == [b"x" * 100]
 
 
-def test_a_body_that_grows_too_large_is_read_no_further(database: Database) -> None:
-    reads = 0
+def counted(pieces: Iterator[bytes], reads: list[bytes]) -> Iterator[bytes]:
+    for piece in pieces:
+        reads.append(piece)
+        yield piece
 
-    async def endless() -> dict[str, Any]:
-        nonlocal reads
-        reads += 1
-        return {"type": "http.request", "body": b"x" * 40, "more_body": True}
+
+@pytest.mark.parametrize("declared", [{}, {"content-length": "5"}])
+def test_a_body_that_grows_too_large_is_read_no_further(database: Database, declared: dict[str, str]) -> None:
+    reads: list[bytes] = []
 
     async def test() -> None:
         async with running(database, max_body=100) as app:
-            assert status_of(await send(app, receive=endless, length=False)) == 413
+            pieces = counted(itertools.repeat(b"x" * 40), reads)
+            assert status_of(await send(app, whole=unread, pieces=pieces, headers=declared)) == 413
 
     run(test())
-    assert reads == 3
-    assert database.rows("number") == []
+    assert len(reads) == 3
+    assert database.stored("number") == []
 
 
 def test_a_body_may_come_in_parts(database: Database) -> None:
-    parts = iter([BODY[:10], b"", BODY[10:20], BODY[20:]])
-
-    async def next_part() -> dict[str, Any]:
-        part = next(parts)
-        return {"type": "http.request", "body": part, "more_body": part != BODY[20:]}
-
     async def test() -> None:
         async with running(database) as app:
-            assert status_of(await send(app, receive=next_part)) == 200
+            pieces = iter([BODY[:10], BODY[10:20], BODY[20:], b""])
+            assert status_of(await send(app, pieces=pieces)) == 200
 
     run(test())
-    assert database.rows("body") == [BODY]
+    assert database.stored("device_id", "campaign_id") == [(5, 7)]
 
 
 def test_a_body_in_more_pieces_than_any_sender_makes_is_read_no_further(database: Database) -> None:
-    reads = 0
-
-    async def byte_by_byte() -> dict[str, Any]:
-        nonlocal reads
-        reads += 1
-        return {"type": "http.request", "body": b"x", "more_body": True}
+    reads: list[bytes] = []
 
     async def test() -> None:
         async with running(database) as app:
-            assert status_of(await send(app, receive=byte_by_byte, length=False)) == 400
-            assert app.state.counts()["in_pieces"] == 1
+            assert status_of(await send(app, pieces=counted(itertools.repeat(b"x"), reads))) == 400
+            assert app.counts()["in_pieces"] == 1
 
     run(test())
-    assert reads == 65
-    assert database.rows("number") == []
+    assert len(reads) == 65
+    assert database.stored("number") == []
 
 
 def test_a_body_in_64_pieces_and_an_end_is_stored(database: Database) -> None:
-    pieces = iter([b"x"] * 64 + [b""])
-
-    async def next_piece() -> dict[str, Any]:
-        piece = next(pieces)
-        return {"type": "http.request", "body": piece, "more_body": piece != b""}
-
     async def test() -> None:
         async with running(database) as app:
-            assert status_of(await send(app, receive=next_piece, length=False)) == 200
+            assert status_of(await send(app, pieces=iter([b"x"] * 64 + [b""]))) == 200
 
     run(test())
-    assert database.rows("body") == [b"x" * 64]
+    assert database.stored("body") == [b"x" * 64]
 
 
 def test_a_body_that_does_not_arrive_in_time_is_answered_408(database: Database) -> None:
-    async def never() -> dict[str, Any]:
-        await asyncio.sleep(60)
+    async def never() -> bytes:
+        await asyncio.sleep(10 * PATIENCE)
         raise AssertionError
 
     async def test() -> None:
         async with running(database, body_timeout=0.1) as app:
-            assert status_of(await send(app, receive=never)) == 408
+            assert status_of(await send(app, whole=never)) == 408
+            assert app.counts()["too_slow"] == 1
+            assert status_of(await send(app)) == 200
 
     run(test())
-    assert database.rows("number") == []
+    assert database.stored("number") == [1]
 
 
-def test_a_body_that_breaks_off_is_answered_400_and_not_stored(database: Database) -> None:
-    messages = iter(
-        [
-            {"type": "http.request", "body": BODY, "more_body": True},
-            {"type": "http.disconnect"},
-        ]
-    )
+async def closed() -> bytes:
+    raise ProtocolClosed
 
-    async def broken() -> dict[str, Any]:
-        return next(messages)
 
+@pytest.mark.parametrize(
+    "broken", [{"whole": closed}, {"pieces": [BODY, b"", b""]}], ids=["a declared length", "in chunks"]
+)
+def test_a_body_that_breaks_off_is_answered_400_and_not_stored(
+    database: Database, broken: dict[str, Any]
+) -> None:
     async def test() -> None:
         async with running(database) as app:
-            assert status_of(await send(app, receive=broken)) == 400
+            sent = {how: iter(part) if how == "pieces" else part for how, part in broken.items()}
+            assert status_of(await send(app, **sent)) == 400
+            assert app.counts()["broken_off"] == 1
 
     run(test())
-    assert database.rows("number") == []
+    assert database.stored("number") == []
 
 
 @pytest.mark.parametrize(
@@ -348,11 +373,11 @@ def test_an_unreadable_body_is_stored_and_answered_200(database: Database, body:
     async def test() -> dict[str, int]:
         async with running(database) as app:
             assert status_of(await send(app, body=body)) == 200
-            return app.state.counts()
+            return app.counts()
 
     assert run(test())["unreadable"] == 1
-    assert database.rows("kind, dispatch_key, readable, device_id, body") == [
-        ("delivery", KEY, 0, None, body)
+    assert database.stored("kind", "dispatch_key", "readable", "device_id", "body") == [
+        ("delivery", KEY, False, None, body)
     ]
 
 
@@ -367,7 +392,7 @@ def test_a_ledger_that_comes_back_is_used_again(empty: Database) -> None:
     async def test() -> dict[str, int]:
         async with running(empty) as app:
             answer = await send(app)
-            assert (answer.status, int(answer.headers[b"retry-after"]) > 0) == (503, True)
+            assert (answer.status, int(answer.headers["retry-after"]) > 0) == (503, True)
             with closing(empty.ledger()) as ledger:
                 await asyncio.to_thread(ledger.migrate)
 
@@ -375,24 +400,25 @@ def test_a_ledger_that_comes_back_is_used_again(empty: Database) -> None:
                 return status_of(await send(app)) == 200
 
             await eventually(taken)
-            return app.state.counts()
+            return app.counts()
 
     assert run(test())["unavailable"] >= 1
     assert database_is_numbered_without_gaps(empty)
 
 
 def database_is_numbered_without_gaps(database: Database) -> bool:
-    numbers = database.rows("number")
+    numbers = database.stored("number")
     return bool(numbers) and numbers == list(range(1, len(numbers) + 1))
 
 
 def test_a_full_queue_is_answered_503_and_loses_nothing(database: Database) -> None:
     async def test() -> list[int]:
-        async with running(database, queue_limit=5) as app:
+        commits = asyncio.Event()
+        async with running(database, commits, queue_limit=5) as app:
             with database.locked():
-                app.state.commits.clear()
+                commits.clear()
                 first = asyncio.create_task(send(app))
-                await app.state.commits.wait()  # the first is waiting for the lock
+                await commits.wait()  # the first is waiting for the lock
                 more = [asyncio.create_task(send(app)) for _ in range(8)]
                 await asyncio.sleep(0.3)
                 refused = [task for task in more if task.done()]
@@ -400,7 +426,7 @@ def test_a_full_queue_is_answered_503_and_loses_nothing(database: Database) -> N
             return [status_of(await task) for task in (first, *more)]
 
     statuses = run(test())
-    assert statuses.count(200) == len(database.rows("number")) == 6
+    assert statuses.count(200) == len(database.stored("number")) == 6
 
 
 def test_a_silent_ledger_is_answered_for_and_what_it_took_late_is_kept_once(database: Database) -> None:
@@ -412,7 +438,7 @@ def test_a_silent_ledger_is_answered_for_and_what_it_took_late_is_kept_once(data
                 assert 0.5 <= time.monotonic() - begun < 15  # the ledger itself gives up after 30
                 assert status_of(await send(app, "/readyz", method="GET")) == 503
                 assert status_of(await send(app)) == 503  # at once
-                assert app.state.counts()["failed_commits"] == 0  # the ledger has still not answered
+                assert app.counts()["failed_commits"] == 0  # the ledger has still not answered
 
             async def taken() -> bool:
                 return status_of(await send(app, body=LATER)) == 200
@@ -420,8 +446,8 @@ def test_a_silent_ledger_is_answered_for_and_what_it_took_late_is_kept_once(data
             await eventually(taken)
 
     run(test())
-    first, *rest = database.rows("body")
-    assert (first, set(rest)) == (BODY, {LATER})
+    first, *rest = database.stored("device_id")
+    assert (first, set(rest)) == (5, {6})
     assert database_is_numbered_without_gaps(database)
 
 
@@ -434,7 +460,7 @@ def test_stopping_stores_and_answers_what_was_taken(database: Database) -> None:
         return [status_of(await task) for task in tasks]
 
     assert run(test()) == [200] * 20
-    assert len(database.rows("number")) == 20
+    assert len(database.stored("number")) == 20
 
 
 def test_a_ledger_that_is_away_does_not_keep_the_receiver_from_stopping(empty: Database) -> None:
@@ -502,7 +528,7 @@ def test_an_opt_out_is_not_answered_2xx_before_it_is_stored(database: Database) 
         async with running(database, answer_timeout=0.5) as app:
             with database.locked():
                 answer = await send(app, OPT_OUT, ONE_CLICK)
-                assert (answer.status, int(answer.headers[b"retry-after"]) > 0) == (503, True)
+                assert (answer.status, int(answer.headers["retry-after"]) > 0) == (503, True)
                 assert opted_out() == []
 
             async def taken() -> bool:
@@ -510,7 +536,7 @@ def test_an_opt_out_is_not_answered_2xx_before_it_is_stored(database: Database) 
 
             await eventually(taken)
             assert opted_out() == [("5",)]
-            return app.state.counts()
+            return app.counts()
 
     counts = run(test())
     assert counts["opted_out"] >= 1

@@ -987,3 +987,16 @@ def _would_be(ledger: Ledger, folder: Path, now: datetime) -> LaunchStats:
         return replace(copy.verdicts.figures(KEY), as_of=NOW)
     finally:
         copy.close()
+
+
+def test_tables_in_a_warehouse_are_old_if_the_report_is_newer(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2])
+    send(ledger, KEY, Accepted(200, 17))
+    hour = timedelta(hours=1)
+    reconcile_launch(ledger, KEY, now=NOW)
+    assert ledger.verdicts.with_old_tables(NOW + hour) == []  # they were never written
+    ledger.verdicts.note_tables(KEY, NOW)
+    assert ledger.verdicts.with_old_tables(NOW + hour) == []
+    reconcile_launch(ledger, KEY, now=NOW + hour)
+    assert ledger.verdicts.with_old_tables(NOW) == []
+    assert ledger.verdicts.with_old_tables(NOW + hour) == [KEY]

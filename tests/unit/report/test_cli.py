@@ -20,6 +20,11 @@ from sendoff.ledger import Ledger
 from ...blue_and_red import launch, open_shop, write_campaign
 from ...factories import KEY
 
+VISITED = (
+    "WITH RECURSIVE people (who) AS (SELECT 1 UNION ALL SELECT who + 1 FROM people WHERE who < 120) "
+    "SELECT who AS device_id, who % 3 AS value FROM people"
+)
+
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -29,13 +34,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ledger_url(tmp_path: Path, folder: Path) -> str:
+def ledger_url(migrated_url: str, folder: Path) -> str:
     """A ledger with a launch to a hundred people in two variants, and twenty held out."""
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    with closing(Ledger(url)) as ledger:
-        ledger.migrate()
+    with closing(Ledger(migrated_url)) as ledger:
         launch(ledger, folder, held_out=20)
-    return url
+    return migrated_url
 
 
 @pytest.fixture
@@ -91,6 +94,36 @@ def test_an_outcome_query_is_read_with_its_campaign(folder: Path, tmp_path: Path
         load_campaign(folder)
 
 
+def test_a_query_of_what_was_before_is_read_with_the_outcome_query(folder: Path) -> None:
+    (folder / "before.sql").write_text(VISITED)
+    assert load_campaign(folder).before_sql == VISITED
+    (folder / "before.sql").write_text(f"{VISITED} WHERE '{{{{ ds }}}}'")
+    with pytest.raises(CampaignError, match=r"before\.sql:1: found Jinja"):
+        load_campaign(folder)
+
+
+def test_a_query_of_what_was_before_needs_an_outcome_query(folder: Path, sendoff: Command) -> None:
+    (folder / "before.sql").write_text(VISITED)
+    (folder / "outcome.sql").unlink()
+    told = sendoff("check", str(folder))
+    assert told.returncode == 1
+    assert (
+        "before.sql: mistake: found a query without outcome.sql, which it adjusts. Add outcome.sql, or remove this file"
+        in " ".join((told.stdout + told.stderr).split())
+    )
+
+
+def test_a_report_adjusts_means_by_what_people_did_before(
+    ledger_url: str, shop: str, folder: Path, sendoff: Command
+) -> None:
+    (folder / "outcome.sql").write_text("SELECT device_id, 1 + device_id % 2 AS value FROM orders")
+    (folder / "before.sql").write_text(VISITED)
+    shown = sendoff("report", KEY, "--ledger", ledger_url, "--outcome", shop, "--folder", str(folder))
+    assert "The means are adjusted by what the devices did before the launch" in " ".join(
+        shown.stdout.split()
+    )
+
+
 def test_a_report_is_written_as_a_page(ledger_url: str, tmp_path: Path, sendoff: Command) -> None:
     page = tmp_path / "report.html"
     shown = sendoff("report", KEY, "--ledger", ledger_url, "--html", str(page))
@@ -122,6 +155,16 @@ def test_verdicts_are_written_to_a_table(ledger_url: str, shop: str, sendoff: Co
         assert told.stdout == "120 rows: table verdicts\n", told.stderr
     with closing(sqlite3.connect(shop.removeprefix("sqlite:///"))) as connection:
         assert connection.execute("SELECT count(*), sum(held_out) FROM verdicts").fetchall() == [(120, 20)]
+
+
+def test_results_are_written_to_three_tables(ledger_url: str, shop: str, sendoff: Command) -> None:
+    for _ in range(2):
+        told = sendoff("tables", KEY, "--ledger", ledger_url, "--to", shop, "--schema", "main")
+        assert told.stdout.splitlines() == [
+            "1 row: table sendoff_launches",
+            "120 rows: table sendoff_verdicts",
+            "1 row: table sendoff_comparisons",
+        ], told.stderr
 
 
 @pytest.mark.parametrize(

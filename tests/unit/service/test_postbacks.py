@@ -64,6 +64,33 @@ def test_a_path_that_was_not_signed_is_not_read(case: str) -> None:
     assert ADDRESSES.read(wrong_paths()[case]) is None
 
 
+@pytest.mark.parametrize("case", wrong_paths())
+@pytest.mark.promise("private/forged")
+def test_a_forged_path_is_not_read_after_the_true_one(case: str) -> None:
+    signer = PostBackSigner(URL, [NEW])
+    right = path_of(signer.sign("open", KEY))
+    for _ in range(2):
+        assert signer.read(right) == ("open", KEY)
+        assert signer.read(wrong_paths()[case]) is None
+    assert list(signer._valid) == [right]
+
+
+def test_a_path_that_was_read_is_not_valid_for_a_signer_without_its_secret() -> None:
+    before, during, after = (PostBackSigner(URL, secrets) for secrets in ([OLD], [NEW, OLD], [NEW]))
+    path = path_of(before.sign("open", KEY))
+    assert [signer.read(path) for signer in (before, during, after)] == [("open", KEY), ("open", KEY), None]
+
+
+def test_the_paths_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sendoff.service.postbacks._MOST_REMEMBERED", 3)
+    signer = PostBackSigner(URL, [NEW])
+    keys = [f"{number:032x}" for number in range(10)]
+    for _ in range(2):
+        for key in keys:
+            assert signer.read(path_of(signer.sign("open", key))) == ("open", key)
+            assert len(signer._valid) <= 3
+
+
 def test_the_last_character_has_one_spelling() -> None:
     """Base64 leaves two bits unused, so a decoder would accept four spellings of the same signature."""
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"

@@ -118,7 +118,8 @@ def test_the_lag_is_the_age_of_the_oldest_post_back_that_waits(ledger: Ledger, c
     for ages in ((50, 20), (70, 60)):  # minutes, in the order of each receiver's commits
         receiver = ledger.post_backs.register_receiver("r", NOW)
         events = [PostBack.received("open", key, NOW - timedelta(minutes=age), b"{}") for age in ages]
-        ledger.post_backs.store(receiver, list(enumerate(events, start=1)))
+        for commit in enumerate(events, start=1):
+            ledger.post_backs.store(receiver, [commit])
     ledger.stats.collect_gauges(NOW)
     assert collected.points()["sendoff.aggregation.lag"] == {(): 70 * 60}
     assert aggregate(ledger, now=NOW) == 4

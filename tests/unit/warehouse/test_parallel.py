@@ -24,6 +24,12 @@ NUMBERS = "SELECT device_id, platform FROM devices WHERE device_id % :parts = :p
 TEXTS = "SELECT 'user ' || device_id AS external_id FROM devices WHERE abs(hashtext(device_id::text) % :parts) = :part"
 
 
+@pytest.fixture(autouse=True)
+def cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set a high number of cores, so that the PostgreSQL of this machine is read in as many parts as a test wants."""
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+
+
 @pytest.fixture
 def devices(postgres_url: str) -> Iterator[str]:
     """The URL of a database with 10,000 devices."""
@@ -66,6 +72,26 @@ def test_each_part_is_read_by_a_connection_of_its_own(devices: str) -> None:
         found = {(row["device_id"], row["part"]) for batch in batches for row in batch.to_pylist()}
     assert len(found) == 3
     assert {part for _, part in found} == {0, 1, 2}
+
+
+@pytest.mark.parametrize(("cores", "parts"), [(None, 1), (1, 1), (2, 1), (4, 2), (7, 3), (64, 8)])
+def test_the_servers_own_machine_has_two_cores_for_each_part(
+    devices: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    cores: int | None,
+    parts: int,
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    with read(
+        devices, "SELECT pg_backend_pid() AS pid, :part AS part, :parts AS parts", partitions=8
+    ) as batches:
+        found = [row for batch in batches for row in batch.to_pylist()]
+    assert len({row["pid"] for row in found}) == parts
+    assert sorted((row["part"], row["parts"]) for row in found) == [(part, parts) for part in range(parts)]
+    assert (f"Read in {parts} parts, not 8" in caplog.text) == (parts < 8)
+    assert audience(devices, NUMBERS, 8).rows == ROWS
 
 
 def test_all_parts_see_one_moment(devices: str) -> None:

@@ -2,7 +2,8 @@
 
 A bitmap suits numbers that were assigned one after another: a hundred million of them take a few megabytes. Scattered
 numbers, such as hashes, would take about 150 bytes each in a bitmap, but take eight in an array. Which of the two a set
-uses depends on its members only. Callers cannot tell the difference, and both are stored in the same format.
+uses depends on its members only, but a subset of scattered numbers may be a bitmap of places in the array of all.
+Callers cannot tell the difference, and all are stored in the same format.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -18,7 +21,8 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from sendoff.audience.identifiers import sorted_array
-from sendoff.audience.identifiers.selection import Numbers, Rule, chosen, packed, picked
+from sendoff.audience.identifiers.places import Places, placed, whole
+from sendoff.audience.identifiers.selection import Numbers, Rule, chosen, packed
 
 LARGEST = 2**63 - 1
 
@@ -31,13 +35,14 @@ _SPARSE = (
 )
 _FIRST_LOOK = 1 << 16  # members after which a builder first checks whether they are scattered
 _WAITING = 8 << 20  # scattered numbers to collect before sorting
+_ROOM = 16  # a full array grows by a sixteenth
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IntegerIdentifiers:
     """A set of whole numbers from 1 to 2**63 - 1."""
 
-    _members: BitMap64 | Numbers  # as returned by _settled
+    _held: BitMap64 | Numbers | Places  # the first two as returned by _settled
     kind: ClassVar[Literal["integer"]] = "integer"
 
     @classmethod
@@ -48,26 +53,35 @@ class IntegerIdentifiers:
         """
         return cls(_settled(members))
 
+    @property
+    def _members(self) -> BitMap64 | Numbers:
+        return _settled(self._held.numbers()) if isinstance(self._held, Places) else self._held
+
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self._held)
 
     def __contains__(self, identifier: object) -> bool:
         if not isinstance(identifier, int | np.integer) or not 0 < int(identifier) <= LARGEST:
             return False
         number = int(identifier)
+        if isinstance(self._held, Places):
+            return self._held.has(number)
         if isinstance(self._members, BitMap64):
             return number in self._members
         return bool(len(sorted_array.shared(np.array([number], np.uint64), self._members)))
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._members) if isinstance(self._members, BitMap64) else map(int, self._members)
+        return iter(members) if isinstance(members := self._members, BitMap64) else map(int, members)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, IntegerIdentifiers):
             return NotImplemented
-        if isinstance(self._members, BitMap64) or isinstance(other._members, BitMap64):
-            return type(self._members) is type(other._members) and bool(self._members == other._members)
-        return np.array_equal(self._members, other._members)
+        if len(self) != len(other):
+            return False
+        one, two = self._members, other._members
+        if isinstance(one, BitMap64) or isinstance(two, BitMap64):
+            return type(one) is type(two) and bool(one == two)
+        return np.array_equal(one, two)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -82,22 +96,35 @@ class IntegerIdentifiers:
     def __and__(self, other: object) -> IntegerIdentifiers:
         if not isinstance(other, IntegerIdentifiers):
             return NotImplemented
+        if places := _in_one_array(self, other):
+            return IntegerIdentifiers(places[0] & places[1])
         return IntegerIdentifiers.of(_shared(self._members, other._members))
 
     def __sub__(self, other: object) -> IntegerIdentifiers:
         if not isinstance(other, IntegerIdentifiers):
             return NotImplemented
+        if not len(other):
+            return self
+        if places := _in_one_array(self, other):
+            return IntegerIdentifiers(places[0] - places[1])
         return IntegerIdentifiers.of(_less(self._members, other._members))
+
+    def within(self, other: IntegerIdentifiers) -> IntegerIdentifiers:
+        """Return the members that are also in another set, in the memory of that set if both are scattered."""
+        base = _array_of(other)
+        if _array_of(self) is base or base is None or isinstance(members := self._members, BitMap64):
+            return self & other
+        return IntegerIdentifiers(placed(members, base)) & other
 
     def chosen(self, rule: Rule, answers: int) -> list[IntegerIdentifiers]:
         """Return the members that a rule chooses, one set for each of its masks; ``answers`` is their number.
 
         The rule must treat each number by itself, and is also applied to numbers that are not members.
         """
-        if not isinstance(self._members, BitMap64):
-            return [IntegerIdentifiers.of(members) for members in picked(self._members, rule)]
+        if not isinstance(self._held, BitMap64):
+            return [IntegerIdentifiers(places) for places in _places(self._held).chosen(rule, answers)]
         sets = [BitMap64() for _ in range(answers)]
-        for part in _runs(self._members, _BLOCK):
+        for part in _runs(self._held, _BLOCK):
             for place, more in enumerate(chosen(part, rule)):
                 sets[place] |= more
         return [IntegerIdentifiers.of(bitmap) for bitmap in sets]
@@ -106,22 +133,27 @@ class IntegerIdentifiers:
         """Yield consecutive slices in sorted order, each with ``size`` members except the last; none is empty."""
         if size < 1:
             raise ValueError("a slice needs at least one identifier")
-        if isinstance(self._members, BitMap64):
-            yield from map(IntegerIdentifiers.of, _runs(self._members, size))
-            return
-        for start in range(0, len(self), size):
-            yield IntegerIdentifiers.of(self._members[start : start + size])
+        if isinstance(self._held, BitMap64):
+            yield from map(IntegerIdentifiers.of, _runs(self._held, size))
+        elif isinstance(self._held, Places):
+            yield from map(IntegerIdentifiers, self._held.slices(size))
+        else:
+            for start in range(0, len(self), size):
+                yield IntegerIdentifiers.of(self._held[start : start + size])
 
     def values(self) -> Numbers:
         """Return the members in sorted order, eight bytes each."""
-        return np.asarray(self._members.to_array()) if isinstance(self._members, BitMap64) else self._members
+        if isinstance(self._held, Places):
+            return self._held.numbers()
+        return np.asarray(self._held.to_array()) if isinstance(self._held, BitMap64) else self._held
 
     @property
     def stored_bytes(self) -> int:
         """An upper limit for the size of ``to_bytes``, computed without writing them."""
-        if not isinstance(self._members, BitMap64):
-            return 2 * len(self) + sorted_array.containers_of(self._members) * _AROUND + 8
-        stats = self._members.get_statistics()
+        members = self._members
+        if not isinstance(members, BitMap64):
+            return 2 * len(self) + sorted_array.containers_of(members) * _AROUND + 8
+        stats = members.get_statistics()
         lists = stats["n_bytes_array_containers"] + stats["n_bytes_run_containers"]
         return lists + stats["n_bytes_bitset_containers"] + stats["n_containers"] * _AROUND + 8
 
@@ -143,9 +175,9 @@ class IntegerSetBuilder:
     """Builds a set of whole numbers from arrays of usable unsigned 64-bit integers."""
 
     def __init__(self) -> None:
+        # An array may have room at its end: the first self._filled numbers count, and self._ordered of them are sorted.
         self._members: BitMap64 | Numbers = BitMap64()
-        self._waiting: list[Numbers] = []  # scattered numbers that are not sorted yet
-        self._waits = 0
+        self._filled = self._ordered = 0
         self._looks_at = _FIRST_LOOK
         self._is_given_away = False
 
@@ -154,47 +186,87 @@ class IntegerSetBuilder:
 
     def add(self, column: pa.UInt64Array) -> None:
         """Add an array without nulls; sorted arrays are faster."""
+        if not len(column):
+            return
         numbers = column.to_numpy(zero_copy_only=True)
         if not isinstance(self._members, BitMap64):
-            self._waiting.append(numbers.copy())  # the original would keep its whole batch in memory
-            self._waits += len(numbers)
+            self._append(self._members, numbers)
             # Sorting only when the new numbers match the sorted ones keeps the total cost near that of one sort.
-            if self._waits > max(_WAITING, len(self._members)):
+            if self._filled - self._ordered > max(_WAITING, self._ordered):
                 self._in_order()
             return
         if self._is_given_away:
             self._members, self._is_given_away = self._members.copy(), False
-        if len(numbers):
-            self._members.update(packed(numbers))
+        self._members.update(packed(numbers))
         if len(self._members) >= self._looks_at:
-            self._looks_at = 2 * len(self._members)
-            self._members = _settled(self._members)
+            self._hold(_settled(self._members))
 
     def identifiers(self) -> IntegerIdentifiers:
         """Return the set so far."""
         held = self._in_order()
         if isinstance(held, BitMap64):
             held.run_optimize()
-            self._is_given_away = True
+        self._is_given_away = True
         return IntegerIdentifiers.of(held)
 
+    def _append(self, held: Numbers, numbers: Numbers) -> None:
+        """Write numbers behind the others; growing the array in its place is cheaper than keeping parts to join."""
+        end = self._filled + len(numbers)
+        if self._is_given_away or not held.flags.owndata:
+            larger = np.empty(end + end // _ROOM, np.uint64)
+            larger[: self._filled] = held[: self._filled]
+            self._members, self._is_given_away, held = larger, False, larger
+        held.flags.writeable = True
+        if end > len(held):
+            held.resize(end + end // _ROOM, refcheck=False)
+        held[self._filled : end] = numbers
+        self._filled = end
+
     def _in_order(self) -> BitMap64 | Numbers:
-        if self._waiting and not isinstance(self._members, BitMap64):
-            self._members = _settled(sorted_array.joined([self._members, *self._waiting]))
-            self._waiting, self._waits = [], 0
-            self._looks_at = 2 * len(self._members)
+        held = self._members
+        if not isinstance(held, BitMap64) and self._filled > self._ordered:
+            held.resize(self._filled, refcheck=False)
+            self._hold(_settled(sorted_array.ordered(held)))
         return self._members
+
+    def _hold(self, members: BitMap64 | Numbers) -> None:
+        self._members = members
+        self._filled = self._ordered = len(members)
+        self._looks_at = 2 * len(members)
 
 
 def united(sets: Iterable[IntegerIdentifiers]) -> IntegerIdentifiers:
     """Return the union of sets."""
-    parts = [part._members for part in sets]
+    given = [each for each in sets if len(each)]
+    if len(given) == 1:
+        return given[0]
+    if places := _in_one_array(*given):
+        return IntegerIdentifiers(reduce(or_, places))
+    parts = [part._members for part in given]
     bitmaps = [part for part in parts if isinstance(part, BitMap64)]
     arrays = [part for part in parts if not isinstance(part, BitMap64)]
     members: BitMap64 | Numbers = sorted_array.joined(arrays)
     if any(bitmaps):
         members = BitMap64().union(*bitmaps, _bitmap(members))
     return IntegerIdentifiers.of(members)
+
+
+def _array_of(identifiers: IntegerIdentifiers) -> Numbers | None:
+    """Return the array that a set is in, or a part of; None if it is a bitmap."""
+    held = identifiers._held
+    return held.base if isinstance(held, Places) else None if isinstance(held, BitMap64) else held
+
+
+def _in_one_array(*sets: IntegerIdentifiers) -> list[Places]:
+    """Return sets by their places in one array if all are parts of the same one, and nothing otherwise."""
+    arrays = [_array_of(each) for each in sets]
+    if not arrays or any(each is None or each is not arrays[0] for each in arrays):
+        return []
+    return [_places(each._held) for each in sets if not isinstance(each._held, BitMap64)]
+
+
+def _places(held: Numbers | Places) -> Places:
+    return held if isinstance(held, Places) else whole(held)
 
 
 def usable_numbers(column: pa.UInt64Array) -> pa.BooleanArray | None:

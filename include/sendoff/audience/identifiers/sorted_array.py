@@ -24,23 +24,44 @@ def is_scattered(containers: int, members: int) -> bool:
 
 def containers_of(members: Numbers) -> int:
     """Count the Roaring containers that the members would need."""
-    highest = members >> np.uint64(16)
-    return int(np.count_nonzero(highest[1:] != highest[:-1])) + min(1, len(members))
+    count = min(1, len(members))
+    for start in range(0, len(members), _BLOCK):
+        highest = members[start : start + _BLOCK + 1] >> np.uint64(16)
+        count += int(np.count_nonzero(highest[1:] != highest[:-1]))
+    return count
 
 
 def joined(arrays: Sequence[Numbers]) -> Numbers:
     """Join arrays, which may be unsorted and contain duplicates, into one sorted array without duplicates."""
-    members = np.concatenate([np.empty(0, np.uint64), *arrays])
-    if np.all(members[:-1] < members[1:]):
-        return members
-    members.sort()
-    return members[np.flatnonzero(np.append(True, members[1:] != members[:-1]))]
+    return ordered(np.concatenate([np.empty(0, np.uint64), *arrays]))
+
+
+def ordered(numbers: Numbers) -> Numbers:
+    """Sort an array that owns its memory, without duplicates, in this memory; the caller must not use it afterwards."""
+    if not _rises(numbers):
+        numbers.sort()
+        count = 0
+        for start in range(0, len(numbers), _BLOCK):
+            block = numbers[start : start + _BLOCK].copy()
+            is_new = np.append(not count or block[0] != numbers[count - 1], block[1:] != block[:-1])
+            if count < start or not is_new.all():
+                block = block[is_new]
+                numbers[count : count + len(block)] = block
+            count += len(block)
+        numbers.resize(count, refcheck=False)
+    return numbers
+
+
+def _rises(numbers: Numbers) -> bool:
+    blocks = (numbers[start : start + _BLOCK + 1] for start in range(0, len(numbers), _BLOCK))
+    return all(bool(np.all(block[:-1] < block[1:])) for block in blocks)
 
 
 def shared(one: Numbers, other: Numbers) -> Numbers:
-    """Return the numbers in both arrays."""
+    """Return the numbers in both arrays; one of them itself if all its numbers are in the other."""
     smaller, larger = sorted((one, other), key=len)
-    return smaller[_are_in(smaller, larger)]
+    are_in = _are_in(smaller, larger)
+    return smaller if are_in.all() else smaller[are_in]
 
 
 def less(members: Numbers, gone: Numbers) -> Numbers:
@@ -73,8 +94,9 @@ def _by_block(members: Numbers, operation: Callable[[BitMap64], BitMap64]) -> Nu
 
 
 def _are_in(few: Numbers, many: Numbers) -> Answer:
-    if not len(many):
-        return np.zeros(len(few), np.bool_)
-    places = np.searchsorted(many, few)
-    answer: Answer = many[np.minimum(places, len(many) - 1)] == few
+    answer: Answer = np.zeros(len(few), np.bool_)
+    for start in range(0, len(few) if len(many) else 0, _BLOCK):
+        block = few[start : start + _BLOCK]
+        places = np.searchsorted(many, block)
+        answer[start : start + len(block)] = many[np.minimum(places, len(many) - 1)] == block
     return answer

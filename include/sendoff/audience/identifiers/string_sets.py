@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -11,11 +12,18 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sendoff.audience.identifiers.string_sort import lengths_and_text, sorted_once
+from sendoff.audience.identifiers.string_sort import (
+    Run,
+    lengths_and_text,
+    merged,
+    run_of,
+    sorted_run,
+)
 
 _AROUND = 1 << 10  # upper limit for the bytes of an Arrow IPC stream besides its texts
 _HASHED_AT_ONCE = 1 << 16  # changing this changes fingerprints, because lengths and bytes alternate
-_SORTED_AT_ONCE = 64 << 20  # bytes of text to collect before sorting
+_RUN = 4 << 20  # bytes of text to sort at once
+_MOST_RUNS = 64  # about; more text makes longer runs instead of more
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -50,7 +58,7 @@ class StringIdentifiers:
     def __or__(self, other: object) -> StringIdentifiers:
         if not isinstance(other, StringIdentifiers):
             return NotImplemented
-        return StringIdentifiers(sorted_once([self._array, other._array]))
+        return StringIdentifiers(merged([run_of(self._array), run_of(other._array)]))
 
     def __and__(self, other: object) -> StringIdentifiers:
         if not isinstance(other, StringIdentifiers):
@@ -115,30 +123,38 @@ class StringSetBuilder:
     """Builds a set of texts from arrays of usable large strings."""
 
     def __init__(self) -> None:
-        self._sorted: pa.LargeStringArray = pa.array([], pa.large_string())
-        self._waiting: list[pa.LargeStringArray] = []
-        self._bytes = 0
+        self._runs: list[Run] = []
+        self._waiting: list[pa.LargeStringArray] = []  # texts that are not sorted yet
+        self._waits = self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._in_order())
 
     def add(self, column: pa.LargeStringArray) -> None:
         """Add an array without nulls."""
-        self._waiting.append(column)
-        self._bytes += column.nbytes
-        # Sorting only when the new texts are three times the sorted ones keeps the total cost near that of one sort.
-        if self._bytes > max(_SORTED_AT_ONCE, 3 * self._sorted.nbytes):
-            self._in_order()
+        rows = max(1, len(column) // max(1, column.nbytes // _RUN))
+        for start in range(0, len(column), rows):
+            part = column.slice(start, rows)
+            self._waiting.append(part)
+            self._waits += part.nbytes
+            if self._waits > max(_RUN, self._bytes // _MOST_RUNS):
+                self._sort()
 
     def identifiers(self) -> StringIdentifiers:
         """Return the set so far."""
         return StringIdentifiers(self._in_order())
 
+    def _sort(self) -> None:
+        self._runs.append(sorted_run(self._waiting))
+        self._bytes += self._waits
+        self._waiting, self._waits = [], 0
+
     def _in_order(self) -> pa.LargeStringArray:
         if self._waiting:
-            self._sorted = sorted_once([self._sorted, *self._waiting])
-            self._waiting, self._bytes = [], 0
-        return self._sorted
+            self._sort()
+        column = merged(self._runs)
+        self._runs = [deque([column])] if len(column) else []
+        return column
 
 
 def _are_in(texts: pa.LargeStringArray, few: pa.LargeStringArray) -> pa.BooleanArray:

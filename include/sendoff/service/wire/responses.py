@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 _DEEPEST = 8  # levels of ``errors`` that are read
+_TOO_LARGE = 2**63
 
 
 class Unreadable(ValueError):  # noqa: N818 - it describes an answer, and is caught rather than shown
@@ -30,7 +31,7 @@ class Reply:
     campaign_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, because a receiver makes thousands per second
 class PostBackBody:
     """The members of a post-back (section 6); None for members that the body lacks."""
 
@@ -88,12 +89,12 @@ def read_post_back(content: bytes) -> PostBackBody:
     if user_id is not None and (not isinstance(user_id, str) or "\0" in user_id):
         raise Unreadable("profile.user_id is neither text that can be stored nor a number")
     body = PostBackBody(
-        time=_time(document.get("time")),
-        device_id=_id(document, "device"),
-        profile_id=_id(document, "profile"),
-        user_id=user_id or None,
-        send_id=_id(document, "send"),
-        campaign_id=_id(document, "campaign"),
+        _time(document.get("time")),
+        _id(document, "device"),
+        _id(document, "profile"),
+        user_id or None,
+        _id(document, "send"),
+        _id(document, "campaign"),
     )
     if body.device_id is None and body.profile_id is None and body.user_id is None:
         raise Unreadable("no device, profile or user is named")
@@ -121,7 +122,7 @@ def _id(document: dict[str, Any], outer: str) -> int | None:
     found = _member(document, outer, "id")
     if found is None:
         return None
-    number = _whole(found)
+    number = found if type(found) is int and 0 < found < _TOO_LARGE else _whole(found)
     if number is None:
         raise Unreadable(f"{outer}.id is not a positive number of 63 bits")
     return number
@@ -130,13 +131,15 @@ def _id(document: dict[str, Any], outer: str) -> int | None:
 def _whole(value: Any) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 19:
         value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _TOO_LARGE:
         return value
     return None
 
 
 def _time(value: Any) -> datetime:
     try:
+        if type(value) is int:
+            return datetime.fromtimestamp(value, UTC)
         if isinstance(value, bool):
             raise TypeError
         if isinstance(value, str) and not (value.isascii() and value.isdigit()):

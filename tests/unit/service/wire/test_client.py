@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import select
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,6 +23,7 @@ from urllib3.util.retry import Retry
 
 from sendoff.dispatch.worker import _MAX_CLAIM_AGE, LEASE
 from sendoff.errors import SettingsError
+from sendoff.service import deadline
 from sendoff.service.client import REQUEST_DEADLINE, Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.tokens import TOKEN_DEADLINE, TokenSource
@@ -332,6 +334,20 @@ def test_a_proxy_that_is_not_there_is_not_processed(
         assert outcome(script, client) == NotProcessed("no connection to api.example.com was accepted")
 
 
+@pytest.mark.parametrize("spared", ["", "api.example.com"])
+def test_the_proxy_of_the_environment_is_read_once(
+    script: Any, session: requests.Session, monkeypatch: pytest.MonkeyPatch, spared: str
+) -> None:
+    tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
+    monkeypatch.setenv("http_proxy", script.url)
+    monkeypatch.setenv("no_proxy", spared)
+    with requests.Session() as proxied:
+        client = Client("http://api.example.com", proxied, tokens, allow_http=True)
+        monkeypatch.delenv("http_proxy")
+        told = outcome(script, client, script.answer(200, YES))
+    assert isinstance(told, NotProcessed if spared else Accepted)
+
+
 # Failures after sending
 
 
@@ -416,7 +432,7 @@ def test_an_endless_answer_is_not_read_to_its_end(script: Any, client: Client) -
 # A service that never finishes
 
 
-DEADLINE = 1.0  # seconds, much shorter than any other limit here
+DEADLINE = 59.0  # seconds; no test lasts so long
 
 
 def dribbling(
@@ -445,22 +461,13 @@ ENDLESS = {
 
 
 @pytest.fixture
-def time_is_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def time_is_up() -> Callable[[], None]:
     """Return a function that ends the deadline of every exchange in progress; no clock does."""
-    under_way: list[threading.Timer] = []
-
-    class Told(threading.Timer):
-        def start(self) -> None:
-            under_way.append(self)
-
-        def cancel(self) -> None:
-            under_way.remove(self)
 
     def end() -> None:
-        for each in tuple(under_way):  # a copy, as others may end by themselves
-            each.function()
+        for each in tuple(deadline._watchdog.watched):  # a copy, as others may end by themselves
+            each.cut()
 
-    monkeypatch.setattr(threading, "Timer", Told)
     return end
 
 
@@ -486,7 +493,7 @@ def test_an_answer_that_never_ends_is_in_doubt_after_the_deadline(
     told = client.create_campaign(BODY)
     assert isinstance(told, InDoubt)
     assert told.reason in {
-        f"no complete answer from {urlsplit(script.url).netloc} within 1 seconds",
+        f"no complete answer from {urlsplit(script.url).netloc} within 59 seconds",
         "HTTP 200 with an answer that cannot be read",  # if a status was read
     }
 
@@ -509,9 +516,7 @@ def test_tls_that_is_never_done_is_in_doubt_after_the_deadline(
 def test_an_endpoint_of_tokens_that_is_never_done_holds_nobody(
     script: Any, session: requests.Session
 ) -> None:
-    tokens = TokenSource(
-        CREDENTIALS, script.url, session, timeout=PATIENT, deadline=DEADLINE, clock=lambda: NOON
-    )
+    tokens = TokenSource(CREDENTIALS, script.url, session, timeout=PATIENT, deadline=1.0, clock=lambda: NOON)
     client = Client(script.url, session, tokens)
     script.tell(*[dribbling(*ENDLESS["a line of the head"])] * 4)
     with ThreadPoolExecutor(4) as pool:
@@ -540,6 +545,32 @@ def test_a_request_whose_time_was_over_before_it_was_sent_is_not_sent(
     monkeypatch.setattr(session, "get_adapter", too_late)
     assert isinstance(client.create_campaign(BODY), NotProcessed)
     assert len(script.requests) == 2  # the token, and the earlier one
+
+
+def ends_early(seconds: float) -> bool:
+    """Check whether a deadline cuts its connection while another exchange has a later one."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs, deadline.Deadline(DEADLINE), deadline.Deadline(seconds) as end:
+        theirs.settimeout(30)
+        return end.attach(ours) and theirs.recv(1) == b"" and end.is_over
+
+
+def test_one_thread_ends_the_deadlines_of_all_exchanges() -> None:
+    assert ends_early(0.1)
+    with ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(deadline.Deadline(DEADLINE))
+        assert ends_early(0.1)
+        assert [thread.name for thread in threading.enumerate()].count("deadlines") == 1
+    assert not deadline._watchdog.watched
+
+
+def test_a_forked_process_ends_deadlines_too() -> None:
+    with deadline._watchdog._changed:  # as if another thread were starting an exchange
+        child = os.fork()
+        if child == 0:
+            os._exit(not ends_early(0.1))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_the_next_request_after_a_deadline_is_as_good_as_any(

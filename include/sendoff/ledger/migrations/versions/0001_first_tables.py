@@ -180,6 +180,11 @@ def upgrade() -> None:
             nullable=False,
             comment="counts changes that a report may show: aggregated post-backs, resolved doubts",
         ),
+        sa.Column(
+            "tables_as_of",
+            sa.DateTime(timezone=True),
+            comment="time of the report that its DAG last wrote into the warehouse",
+        ),
         sa.CheckConstraint(
             "state IN ('held', 'released', 'paused', 'rejected', 'stopped')", name=op.f("ck_launches_state")
         ),
@@ -233,24 +238,31 @@ def upgrade() -> None:
     op.create_table(
         "post_backs",
         sa.Column("receiver", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("number", sa.BigInteger(), autoincrement=False, nullable=False),
-        sa.Column("kind", sa.String(length=8), nullable=False, comment="delivery or open"),
-        sa.Column("dispatch_key", sa.String(length=32), nullable=False),
+        sa.Column(
+            "last",
+            sa.BigInteger(),
+            autoincrement=False,
+            nullable=False,
+            comment="number of the last post-back",
+        ),
+        sa.Column(
+            "first",
+            sa.BigInteger(),
+            autoincrement=False,
+            nullable=False,
+            comment="number of the first post-back",
+        ),
         sa.Column(
             "received_at",
             sa.DateTime(timezone=True),
             nullable=False,
-            comment="decides when it is deleted; on PostgreSQL, also its partition",
+            comment="when the newest was received; all came on one day in UTC, which on PostgreSQL has a partition",
         ),
-        sa.Column("occurred_at", sa.DateTime(timezone=True), comment="the time in the body"),
-        sa.Column("device_id", sa.BigInteger()),
-        sa.Column("profile_id", sa.BigInteger()),
-        sa.Column("user_id", sa.Text()),
-        sa.Column("send_id", sa.BigInteger()),
-        sa.Column("campaign_id", sa.BigInteger()),
-        sa.Column("readable", sa.Boolean(), nullable=False, comment="false: the body could not be read"),
-        sa.Column("body", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("receiver", "number", "received_at", name=op.f("pk_post_backs")),
+        sa.Column(
+            "block", sa.LargeBinary(), nullable=False, comment="the post-backs of one commit, compressed"
+        ),
+        sa.PrimaryKeyConstraint("receiver", "last", "first", "received_at", name=op.f("pk_post_backs")),
+        comment="one row per commit; the body of a post-back is kept only if it could not be read",
         postgresql_partition_by="RANGE (received_at)",
     )
     op.create_table(

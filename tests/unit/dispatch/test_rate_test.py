@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from sendoff.rate_test import FALSE_ALARMS, Draws, evidence, is_above
+from sendoff.dispatch.rate_test import FALSE_ALARMS, Draws, evidence, is_above
 from tools.reference.hold_above import BEGIN, END, needed, probabilities, smallest_limit, written
 
 LAUNCHES = 10_000
@@ -130,6 +130,7 @@ def test_a_limit_of_everybody_holds_nothing() -> None:
     assert not is_above(0.05, [])
 
 
+@pytest.mark.proof
 def test_the_table_of_the_reference_agrees_with_the_simulation() -> None:
     held = held_after(sequential, 0.05, 0.15, ENOUGH)
     exact = probabilities(0.05, 0.15, ENOUGH)
@@ -139,8 +140,9 @@ def test_the_table_of_the_reference_agrees_with_the_simulation() -> None:
     assert needed(smallest_limit() / 100, 0.99) <= ENOUGH < needed(smallest_limit() / 100 - 0.001, 0.99)
 
 
+@pytest.mark.proof
 def test_the_table_of_the_reference_is_up_to_date() -> None:
-    page = Path(__file__).resolve().parents[2] / "docs/reference/gates.md"
+    page = Path(__file__).resolve().parents[3] / "docs/reference/gates.md"
     text = page.read_text(encoding="utf-8")
     assert BEGIN in text
     assert END in text

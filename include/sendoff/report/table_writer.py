@@ -1,0 +1,270 @@
+"""Replace the rows of a launch in tables of a warehouse, in one transaction: all rows in all tables, or none.
+
+.. code-block:: text
+
+    postgresql, sqlite ... ADBC's bulk ingest
+    duckdb ............... DuckDB's own Arrow reader
+    engine ............... INSERTs of some rows at a time; in one transaction if the database has transactions
+
+A table is created if it does not exist. Its primary key begins with the launch, so that two writers at the same time
+cannot insert a row twice.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.schema import CreateTable
+
+from sendoff.errors import ConflictError, QueryError, SendoffError, SettingsError
+from sendoff.warehouse import Query, Source, adbc_driver, address_of, attempt, is_sqlite_file, open_connection
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+_ROWS_AT_ONCE = 5_000
+_POSTGRESQL: sa.Dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+_SQLITE: sa.Dialect = sqlite.dialect()
+_NO_RIGHTS = ("42501", "3F000", "25006")  # SQLSTATE: no privilege, no such schema, a read-only transaction
+_OTHER_WRITER = (
+    "23505",
+    "40001",
+    "40P01",
+)  # SQLSTATE: the key exists already, serialization failure, deadlock
+
+
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """The new rows of a launch in one table. The table has a column ``launch_key``, and the columns of ``schema``."""
+
+    table: sa.Table
+    schema: pa.Schema
+    batches: Callable[[], Iterator[pa.RecordBatch]]
+
+
+def table_name(name: str) -> tuple[str | None, str]:
+    """Split ``NAME`` or ``SCHEMA.NAME`` into schema and name. Raise SettingsError if it is neither."""
+    parts = name.split(".")
+    if len(parts) > 2 or not all(map(_NAME.fullmatch, parts)):
+        raise SettingsError(
+            f"{name!r} is not a valid table name. Use NAME or SCHEMA.NAME with letters, digits and _, at most 63 each."
+        )
+    return (parts[0] if len(parts) == 2 else None), parts[-1]
+
+
+def sql_column(column: pa.Field, longest: int | None = None, *, is_key: bool = False) -> sa.Column[Any]:
+    """Return the column of a table for a column of Arrow.
+
+    ``longest``: the number of characters, for databases that need a limit for text in a key.
+    """
+    type_ = _sql_type(column.type, longest)
+    return sa.Column(column.name, type_, primary_key=is_key, autoincrement=False, nullable=column.nullable)
+
+
+def _sql_type(type_: pa.DataType, longest: int | None) -> sa.types.TypeEngine[Any]:
+    if pa.types.is_timestamp(type_):
+        return sa.DateTime(timezone=True)
+    if pa.types.is_boolean(type_):
+        return sa.Boolean()
+    if pa.types.is_floating(type_):
+        return sa.Double()
+    if pa.types.is_integer(type_):
+        return sa.BigInteger() if type_ == pa.int64() else sa.Integer()
+    unlimited = sa.Text()
+    if longest is None:
+        return unlimited
+    return unlimited.with_variant(sa.String(longest), "mysql", "mariadb", "mssql", "oracle")
+
+
+def replace_rows(source: Source, launch_key: str, parts: Sequence[NewRows], *, known: str = "") -> None:
+    """Replace the rows of a launch in tables of a warehouse.
+
+    ``known``: words that an error may quote, such as the names of columns. Raise SettingsError if the warehouse cannot
+    be written to, or if the user lacks rights there; the message has the statements that grant them. Raise
+    ConflictError if another process writes the same launch, QueryError with the database's message otherwise, and
+    WarehouseUnavailableError.
+    """
+    url = address_of(source)
+    names = " ".join(part.table.fullname for part in parts)
+    work = _Work(Query(f"{names} {known}", {}, 1, url), launch_key, parts)
+    way = _way(source, url)
+    try:
+        with ExitStack() as stack:
+            way(work, source, stack)
+        return
+    except QueryError as error:
+        found = work.problem_with_rows or _explained(error, work)
+    raise found
+
+
+class _Work:
+    """What a way of writing needs, and what became of it.
+
+    ``problem_with_rows``: the error that the rows themselves raised, which drivers would hide in one of their own.
+    ``state``: the SQLSTATE of the database's error.
+    """
+
+    def __init__(self, query: Query, launch_key: str, parts: Sequence[NewRows]) -> None:
+        self.query = query
+        self.launch_key = launch_key
+        self.parts = parts
+        self.problem_with_rows: SendoffError | None = None
+        self.state: str | None = None
+
+    def reader(self, part: NewRows) -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(part.schema, self._batches(part))
+
+    def _batches(self, part: NewRows) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from part.batches()
+        except SendoffError as error:
+            self.problem_with_rows = error
+            raise
+
+    def attempt(self, step: Callable[[], None], *further: type[Exception]) -> None:
+        def noted() -> None:
+            try:
+                step()
+            except Exception as error:
+                of_driver = getattr(error, "orig", None) or error
+                self.state = getattr(of_driver, "sqlstate", None) or getattr(of_driver, "pgcode", None)
+                raise
+
+        attempt(noted, self.query, *further)
+
+    def statements(self, table: sa.Table, dialect: sa.Dialect) -> tuple[str, str]:
+        """Return the statements that create a table if it does not exist, and that delete the rows of the launch."""
+        gone = sa.delete(table).where(table.c.launch_key == self.launch_key)
+        literal = gone.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
+        return str(CreateTable(table, if_not_exists=True).compile(dialect=dialect)), str(literal)
+
+
+def _explained(error: QueryError, work: _Work) -> SendoffError:
+    if work.state in _OTHER_WRITER:
+        return ConflictError(
+            f"Another process writes the rows of launch {work.launch_key} to the warehouse. Try again."
+        )
+    if work.state not in _NO_RIGHTS:
+        return error
+    tables = [part.table for part in work.parts]
+    names = ", ".join(table.fullname for table in tables)
+    schema, role = tables[0].schema or "public", work.query.url.username or "the role"
+    return SettingsError(
+        f"The results cannot be written to the warehouse. {str(error)[:1].upper()}{str(error)[1:]}. Run these "
+        f"statements as the owner of the database: CREATE SCHEMA IF NOT EXISTS {schema}; "
+        f"GRANT USAGE, CREATE ON SCHEMA {schema} TO {role}. If another role owns the tables, also run: "
+        f"GRANT SELECT, INSERT, DELETE ON {names} TO {role}"
+    )
+
+
+_Way = Callable[[_Work, Any, ExitStack], None]
+
+
+def _way(source: Source, url: sa.URL) -> _Way:
+    backend = url.get_backend_name()
+    if isinstance(source, sa.Engine):
+        return _by_engine
+    if isinstance(source, str):
+        if backend == "duckdb":
+            return _by_duckdb
+        if backend == "postgresql" and adbc_driver("postgresql"):
+            return _by_adbc
+        if is_sqlite_file(url) and adbc_driver("sqlite"):
+            return _by_adbc
+        if backend != "snowflake":
+            return _by_engine
+    raise SettingsError(
+        f"Sendoff cannot write to this warehouse ({backend}). Use PostgreSQL, SQLite, DuckDB, or a database that "
+        "SQLAlchemy supports."
+    )
+
+
+def _by_adbc(work: _Work, _: Source, stack: ExitStack) -> None:
+    query = work.query
+    backend = query.url.get_backend_name()
+    is_postgresql = backend == "postgresql"
+    driver = adbc_driver(backend)
+    assert driver is not None
+    uri = query.url.set(drivername=backend).render_as_string(hide_password=False)
+    if not is_postgresql:
+        uri = _file(query.url, "SQLite")
+    dialect = _POSTGRESQL if is_postgresql else _SQLITE
+    connection = stack.enter_context(open_connection(lambda: driver.connect(uri), query))
+    cursor = stack.enter_context(connection.cursor())
+
+    def write() -> None:
+        for part in work.parts:
+            table = part.table
+            create, delete = work.statements(table, dialect)
+            # PostgreSQL asks for the right to create tables even if the table exists.
+            if not is_postgresql or _is_missing(cursor, table):
+                cursor.execute(create)
+            cursor.execute(delete)
+            schema = {"db_schema_name" if is_postgresql else "catalog_name": table.schema}
+            cursor.adbc_ingest(table.name, work.reader(part), mode="append", **schema)
+        connection.commit()
+
+    work.attempt(write)
+
+
+def _is_missing(cursor: Any, table: sa.Table) -> bool:
+    cursor.execute(f"SELECT to_regclass('{_POSTGRESQL.identifier_preparer.format_table(table)}') IS NULL")
+    return bool(cursor.fetchone()[0])
+
+
+def _by_duckdb(work: _Work, _: Source, stack: ExitStack) -> None:
+    query, file = work.query, _file(work.query.url, "DuckDB")
+    duckdb: Any = attempt(lambda: importlib.import_module("duckdb"), query)
+    connection = stack.enter_context(closing(attempt(lambda: duckdb.connect(file), query, duckdb.Error)))
+
+    def write() -> None:
+        connection.execute("BEGIN")
+        for part in work.parts:
+            for statement in work.statements(part.table, _POSTGRESQL):
+                connection.execute(statement)
+            name = _POSTGRESQL.identifier_preparer.format_table(part.table)
+            columns = ", ".join(part.schema.names)
+            connection.register("sendoff_rows", work.reader(part))
+            connection.execute(f"INSERT INTO {name} ({columns}) SELECT {columns} FROM sendoff_rows")  # noqa: S608
+        connection.execute("COMMIT")
+
+    work.attempt(write, duckdb.Error)
+
+
+def _by_engine(work: _Work, source: Source, stack: ExitStack) -> None:
+    engine = source if isinstance(source, sa.Engine) else _engine(work.query, stack)
+
+    def write() -> None:
+        with engine.begin() as connection:
+            for part in work.parts:
+                part.table.create(connection, checkfirst=True)
+                connection.execute(sa.delete(part.table).where(part.table.c.launch_key == work.launch_key))
+                for batch in work.reader(part):
+                    for start in range(0, batch.num_rows, _ROWS_AT_ONCE):
+                        some = batch.slice(start, _ROWS_AT_ONCE).to_pylist()
+                        connection.execute(sa.insert(part.table), some)
+
+    work.attempt(write)
+
+
+def _engine(query: Query, stack: ExitStack) -> sa.Engine:
+    url = query.url
+    if url.drivername == "postgresql":
+        url = url.set(drivername="postgresql+psycopg")
+    engine = attempt(lambda: sa.create_engine(url, hide_parameters=True), query)
+    stack.callback(engine.dispose)
+    return engine
+
+
+def _file(url: sa.URL, kind: str) -> str:
+    file = url.database or ":memory:"
+    if not Path(file).is_file():
+        raise QueryError(f"There is no {kind} database at {file}.")
+    return file
