@@ -6,15 +6,23 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # Tests often wait, so they get one more process than there are processors.
 WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
+# `make test` runs three jobs at once, the longest first. On two processors, each is one process: Airflow is imported once.
+SHARE   = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() // 4 * 2)')
 PYTEST  = $(BIN)/pytest -q -n $(WORKERS)
-TEST    = $(PYTEST) --dist worksteal -m "not proof"
+# Tests write thousands of small files, which need not wait for a disk if there are 4 GB in memory for them.
+MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 { print "env TMPDIR=/dev/shm" }')
+TEST    = $(MEMORY) $(PYTEST) --dist worksteal -m "not proof" -o tmp_path_retention_policy=failed
+# The environment of `make airflow-next`. Other pins: make airflow-next NEXT_PINS=file
+NEXT      := .venvs/airflow-next
+NEXT_PINS := constraints-airflow-next.txt
+EXTRAS    := airflow,celery,lineage,postgres,service,telemetry,dev
 PROOF   = $(PYTEST) --dist loadfile --no-loadscope-reorder -m "proof or hypothesis"
 
 # Without compiled modules, each of the many processes of the tests compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof check lint types quick unit contract demos others service airflow acceptance repository docs reference conformance audit chaos bench soak simulate simulate-looks clean
+.PHONY: help setup demo test proof check lint types quick unit contract demos service airflow acceptance repository docs reference conformance audit chaos simulator mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,7 +32,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV) || { echo "Python could not create a virtual environment. On Debian, run: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Installing into $(VENV) (once, a few minutes; it downloads Airflow)"
 	@$(BIN)/python -m pip uninstall -qq --yes sendoff  # the name in older clones; Airflow refuses duplicate providers
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[airflow,celery,lineage,postgres,service,telemetry,dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 setup: $(READY) ## Create the virtual environment with the pinned versions
@@ -33,8 +41,7 @@ demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end;
 	@$(BIN)/sendoff demo $(if $(EXIT),--exit) $(DEMO_OPTIONS)
 
 test: $(READY) ## Required before a change lands: style, types, the tests except those of `make proof`, one demo
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync lint types
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line unit others
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync WORKERS=$(SHARE) unit airflow demos contract types lint
 
 proof: export HYPOTHESIS_PROFILE = proof
 proof: $(READY) ## The slower tests: crashes, cluster, browser, repository, pages, more property examples, audit
@@ -51,23 +58,33 @@ lint: $(READY) ## Style, prose, and the direction of imports
 types: $(READY) ## Check types strictly
 	@$(BIN)/mypy
 
-# `make test` runs these beside tests/unit. On two processors, one process for each folder imports Airflow only once.
-others: WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() // 4 * 2)')
-others: airflow demos contract
-
-unit: WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
+# The tests of tests/unit take longest, so the others give way to them.
+contract airflow demos: GIVE_WAY = nice
 
 unit contract airflow: $(READY)
 	@echo "== tests/$@"
-	@$(TEST) tests/$@
+	@$(GIVE_WAY) $(TEST) tests/$@
 
 demos: $(READY)
 	@echo "== tests/demo"
-	@$(TEST) tests/demo
+	@$(GIVE_WAY) $(TEST) tests/demo
 
 service acceptance repository: $(READY)
 	@echo "== tests/$@"
 	@$(PROOF) --ignore tests/repository/docs tests/$@
+
+# Most files are links to those of the other environment. pip replaces the packages whose pins differ.
+$(NEXT)/.ready: $(READY) $(NEXT_PINS)
+	@echo "Installing into $(NEXT), with the pins of $(NEXT_PINS)"
+	@rm -rf $(NEXT) && $(PYTHON) -m venv --without-pip $(NEXT)
+	@cp -al $(VENV)/lib/. $(NEXT)/lib/ 2>/dev/null || cp -R $(VENV)/lib/. $(NEXT)/lib/
+	@$(NEXT)/bin/python -m pip install --quiet --disable-pip-version-check -c $(NEXT_PINS) -e '.[$(EXTRAS)]'
+	@touch $@
+
+airflow-next: $(NEXT)/.ready ## Run the tests that need Airflow on the newest Airflow, even if it is a pre-release
+	@echo "== tests/airflow on Airflow $$($(NEXT)/bin/python -c 'from importlib.metadata import version; print(version("apache-airflow"))')"
+	@$(MEMORY) $(NEXT)/bin/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not proof" tests/airflow
+	@$(MEMORY) $(NEXT)/bin/python -m pytest -q tests/airflow/test_asset_events.py tests/airflow/test_canaries.py
 
 quick: $(READY) ## Run the tests of tests/unit that need no PostgreSQL
 	@echo "== tests/unit, without PostgreSQL"
@@ -99,7 +116,14 @@ audit: $(READY) ## Check the pinned versions for known vulnerabilities
 chaos: $(READY) ## Run the crash tests for a quarter of an hour: count duplicate and lost messages
 	@$(BIN)/python -m tools.chaos $(CHAOS_OPTIONS)
 
-bench: bench-audience bench-rules bench-dispatch bench-suppression bench-receiver bench-reconcile bench-parse bench-growth ## Run the benchmarks, each with a comparison (make bench-audience runs one)
+simulator: $(READY) ## Play seeded launches with faults and in every order of events (SIMULATOR_OPTIONS="--seconds 600")
+	@$(BIN)/python -m tools.simulator $(SIMULATOR_OPTIONS)
+
+mutants: $(READY) ## Change one line of the core packages at a time, and count which changes the tests notice (an hour at most)
+	@$(MEMORY) $(BIN)/python -m tools.mutation $(MUTANTS_OPTIONS)
+
+bench: $(READY) ## Run the benchmarks, and compare their figures with the goals (make bench-audience runs one)
+	@$(BIN)/python tools/benchmarks/run_all.py
 
 bench-%: $(READY)
 	@$(BIN)/python tools/benchmarks/bench_$*.py
@@ -113,5 +137,8 @@ simulate: $(READY) ## Measure each step and simulate a launch to a billion peopl
 simulate-looks: $(READY) ## Simulate launches whose report is read every ten minutes: false and found differences
 	@$(BIN)/python tools/benchmarks/simulate_looks.py
 
+simulate-own-hours: $(READY) ## Simulate campaigns at own hours: what they gain, when the report shows it, what they learn
+	@$(BIN)/python tools/benchmarks/simulate_own_hours.py
+
 clean: ## Remove everything that the other targets created
-	rm -rf $(VENV) .demo .airflow .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache build dist
+	rm -rf $(VENV) .venvs .demo .airflow .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache build dist

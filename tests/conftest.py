@@ -12,22 +12,25 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from uuid import uuid4
 
 import pytest
 import yaml
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import make_url, text
 from sqlalchemy.exc import OperationalError
 
+from .compiled_statements import share_compiled_statements
+from .databases import connected, new_database
 from .ports import reserved_port
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts background jobs like this
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+share_compiled_statements()  # before a module imports the function that it replaces
 
 POSTGRES_VARIABLE = "SENDOFF_TEST_POSTGRES_URL"
 LOCAL_POSTGRES = "postgresql+psycopg://postgres@127.0.0.1:5432/postgres"
@@ -40,7 +43,7 @@ def postgres_server() -> str:
     named = os.environ.get(POSTGRES_VARIABLE)
     url = make_url(named or LOCAL_POSTGRES).set(drivername="postgresql+psycopg")
     try:
-        with _engine(url.render_as_string(hide_password=False)) as engine, engine.connect() as db:
+        with connected(url.render_as_string(hide_password=False)) as engine, engine.connect() as db:
             db.execute(text("SELECT 1"))
     except OperationalError:
         where = url.render_as_string(hide_password=True)
@@ -57,36 +60,22 @@ def postgres_server() -> str:
 @pytest.fixture(scope="module")
 def postgres_url(postgres_server: str) -> Iterator[str]:
     """The URL of a new, empty database (postgresql+psycopg://...), dropped after the module's tests."""
-    with _new_database(postgres_server) as url:
+    with new_database(postgres_server) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def new_postgres_database(postgres_server: str) -> Iterator[str]:
     """The URL of a new, empty database, dropped after all tests of this process."""
-    with _new_database(postgres_server) as url:
+    with new_database(postgres_server) as url:
         yield url
 
 
 @pytest.fixture
 def empty_postgres_url(postgres_server: str) -> Iterator[str]:
     """The URL of a database for one test only, dropped after it."""
-    with _new_database(postgres_server) as url:
+    with new_database(postgres_server) as url:
         yield url
-
-
-@contextmanager
-def _new_database(server: str) -> Iterator[str]:
-    name = f"sendoff_test_{uuid4().hex[:12]}"
-    with _engine(server) as engine, engine.connect() as db:
-        db.execute(text(f"CREATE DATABASE {name} TEMPLATE template0"))
-        db.execute(
-            text(f"ALTER DATABASE {name} SET synchronous_commit = off")
-        )  # no test simulates a power failure
-        try:
-            yield make_url(server).set(database=name).render_as_string(hide_password=False)
-        finally:
-            db.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 @pytest.fixture(scope="session")
@@ -191,13 +180,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 class Collector:
-    """A collector of metrics over OTLP/HTTP, which stores the decoded metrics."""
+    """A collector over OTLP/HTTP, which stores the decoded metrics and spans."""
 
     def __init__(self, address: str) -> None:
         self.environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": address}
         self._received: list[Any] = []
+        self.spans: list[Any] = []
 
-    def take(self, body: bytes) -> None:
+    def take(self, path: str, body: bytes) -> None:
+        if path == "/v1/traces":
+            from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                self.spans += [span for scope in resource.scope_spans for span in scope.spans]
+            return
         from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
         self._received += ExportMetricsServiceRequest.FromString(body).resource_metrics
@@ -233,12 +229,13 @@ def _attributes(resource: Any) -> dict[str, str]:
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    """A collector on the loopback address; ``environment`` configures a process to send metrics to it."""
+    """A collector on the loopback address; ``environment`` configures a process to send metrics and traces to it."""
 
     class Endpoint(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            collector.take(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
+            is_packed = self.headers.get("Content-Encoding") == "gzip"
+            collector.take(self.path, gzip.decompress(body) if is_packed else body)
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -255,12 +252,3 @@ def collector() -> Iterator[Collector]:
         finally:
             server.shutdown()
             thread.join()
-
-
-@contextmanager
-def _engine(url: str) -> Iterator[Engine]:
-    engine = create_engine(url, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 60})
-    try:
-        yield engine
-    finally:
-        engine.dispose()

@@ -11,12 +11,11 @@ from typing import Any
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, integers, union
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign
+from sendoff.campaign import Campaign, Period, launch_key
 from sendoff.ledger import Ledger, NewLaunch
-from sendoff.ledger.blocks import StoredPostBack
-from sendoff.ledger.launches import Launch
-from sendoff.ledger.post_backs import parts_of, stored_runs
-from sendoff.period import Period, launch_key
+from sendoff.ledger.launches.launches import LaunchRecord
+from sendoff.ledger.post_backs.blocks import StoredPostBack
+from sendoff.ledger.post_backs.post_backs import parts_of, stored_runs
 from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, Outcome
 
@@ -69,7 +68,7 @@ def make_launch(
     period: Period = PERIOD,
     resend: int = 0,
     **fields: Any,
-) -> Launch:
+) -> LaunchRecord:
     """Freeze a launch of a campaign, and return it.
 
     Its recipients are in segments of ``size``, or in one, unless ``segments`` is given. Without recipients and

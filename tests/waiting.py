@@ -16,7 +16,7 @@ def until(is_so: Callable[[], object]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not is_so():
         assert time.monotonic() < deadline, f"not so after {PATIENCE:g} seconds"
-        time.sleep(0.02)
+        time.sleep(0.05)
 
 
 def answers(address: str) -> bool:

@@ -30,7 +30,7 @@ from messaging_service.api.openapi import describe
 from messaging_service.api.request_log import Received
 from messaging_service.api.token_endpoint import TOKEN_PATH, answer_token, refused
 from messaging_service.auth.tokens import GrantRefusedError
-from messaging_service.envelope import Problem, RejectedError, Reply, rejected
+from messaging_service.envelope import ApiResponse, FieldProblem, RejectedError, rejected
 from messaging_service.pages import error_page, page_routes, wants_page
 
 EXTERNAL_PATH = "/api/external"
@@ -38,8 +38,8 @@ _PLAIN = {
     "Not Found": "There is no such page.",
     "Method Not Allowed": "This address is for programs. It has no page.",
 }
-Count = Annotated[int, Query(ge=1, le=1_000)]
-Skip = Annotated[int, Query(ge=0, le=2**62)]
+_Count = Annotated[int, Query(ge=1, le=1_000)]
+_Skip = Annotated[int, Query(ge=0, le=2**62)]
 
 
 def create_app(service: Service, *, admin_for_all: bool = False) -> FastAPI:
@@ -105,7 +105,7 @@ def _admin(service: Service, for_all: bool) -> APIRouter:
     router.include_router(fault_routes(service.store))
 
     @router.get("/campaigns")
-    def campaigns(count: Count = 100, skip: Skip = 0) -> Response:
+    def campaigns(count: _Count = 100, skip: _Skip = 0) -> Response:
         return _json(admin.list_campaigns(service.store, count, skip))
 
     @router.get("/campaigns/{campaign_id}/truth")
@@ -116,7 +116,7 @@ def _admin(service: Service, for_all: bool) -> APIRouter:
         return _json(found)
 
     @router.get("/requests")
-    def requests(count: Count = 100, skip: Skip = 0) -> Response:
+    def requests(count: _Count = 100, skip: _Skip = 0) -> Response:
         return _json(admin.list_requests(service.store, count, skip))
 
     @router.get("/progress")
@@ -142,7 +142,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         reply = refused(GrantRefusedError("invalid_request", "only POST is accepted", error.status_code))
     else:
         reply = rejected(RejectedError(error.status_code, str(error.detail)))
-    return to_response(Reply(reply.code, reply.body, {**reply.headers, **headers}))
+    return to_response(ApiResponse(reply.code, reply.body, {**reply.headers, **headers}))
 
 
 def _allowed(request: Request) -> str:
@@ -155,7 +155,7 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     if wants_page(request):
         return error_page(request, 400, "The address is not valid.")
-    problems = [Problem(str(item["loc"][-1]), item["msg"]) for item in error.errors()]
+    problems = [FieldProblem(str(item["loc"][-1]), item["msg"]) for item in error.errors()]
     return to_response(rejected(RejectedError(400, "The request is not valid.", problems)))
 
 

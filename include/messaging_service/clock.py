@@ -24,7 +24,7 @@ class DurationError(ValueError):
     """A text is not a duration, or the clock cannot be advanced by it."""
 
 
-class Clock:
+class ServiceClock:
     """The machine's time plus all advances. The advances are stored, so every process sees them, even after a restart.
 
     Without a store, it is the machine's time. Access tokens and assertions always follow the machine's time,
@@ -85,7 +85,7 @@ def seconds_of(duration: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(duration))
 
 
-def described(clock: Clock) -> dict[str, Any]:
+def described(clock: ServiceClock) -> dict[str, Any]:
     """Return the time, and by how many seconds it is ahead of the machine's, as JSON."""
     clock.read_again()
     return {"now": clock.now().isoformat(), "ahead": clock.offset}

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FieldProblem:
     """A problem with one field of a request."""
 
     field: str
@@ -18,7 +18,7 @@ class Problem:
 class RejectedError(Exception):
     """A request is answered with an error: an HTTP code, one sentence, and the fields at fault."""
 
-    def __init__(self, code: int, message: str, problems: Sequence[Problem] = ()) -> None:
+    def __init__(self, code: int, message: str, problems: Sequence[FieldProblem] = ()) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -26,7 +26,7 @@ class RejectedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ApiResponse:
     """An answer: the HTTP status, which the body repeats as ``code``, and the body."""
 
     code: int
@@ -34,19 +34,19 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def accepted(model: Mapping[str, Any]) -> Reply:
+def accepted(model: Mapping[str, Any]) -> ApiResponse:
     """Return the answer to an accepted request, with the object it created."""
-    return Reply(200, {"success": True, "code": 200, "model": dict(model)})
+    return ApiResponse(200, {"success": True, "code": 200, "model": dict(model)})
 
 
-def listed(data: Sequence[Mapping[str, Any]]) -> Reply:
+def listed(data: Sequence[Mapping[str, Any]]) -> ApiResponse:
     """Return an answer with the requested objects."""
-    return Reply(200, {"success": True, "code": 200, "data": [dict(item) for item in data]})
+    return ApiResponse(200, {"success": True, "code": 200, "data": [dict(item) for item in data]})
 
 
-def rejected(error: RejectedError) -> Reply:
+def rejected(error: RejectedError) -> ApiResponse:
     """Return the answer to a rejected request, with the reason."""
     body: dict[str, Any] = {"success": False, "code": error.code, "message": error.message}
     if error.problems:
         body["errors"] = [{"field": item.field, "message": item.message} for item in error.problems]
-    return Reply(error.code, body)
+    return ApiResponse(error.code, body)

@@ -16,7 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from messaging_service.api.external import Service
 from messaging_service.api.fault_responses import TRANSPORT
 from messaging_service.app import create_app
-from messaging_service.clock import Clock
+from messaging_service.clock import ServiceClock
 from messaging_service.store import Store
 from messaging_service.subprocesses import settings_line, when_input_ends
 from messaging_service.undocumented_names import Names
@@ -62,7 +62,7 @@ def configure(
     store: Store, names: Names, *, admin_for_all: bool, post_backs_anywhere: bool
 ) -> uvicorn.Config:
     """Return the configuration of a web server for this store."""
-    service = Service(store, Clock(store), names, post_backs_anywhere)
+    service = Service(store, ServiceClock(store), names, post_backs_anywhere)
     app = create_app(service, admin_for_all=admin_for_all)
     return uvicorn.Config(
         app,

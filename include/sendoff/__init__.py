@@ -15,7 +15,7 @@ import lazy_loader
 
 if TYPE_CHECKING:
     from sendoff.app import App, Launch, connect
-    from sendoff.campaign import Campaign, VerdictsOf
+    from sendoff.campaign import Campaign, Period, VerdictsOf
     from sendoff.errors import (
         AudienceError,
         CampaignError,
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         SendoffError,
         SettingsError,
     )
-    from sendoff.period import Period
 
 __version__ = "0.1.0"
 
@@ -51,7 +50,7 @@ _HOMES = {
     "App": "app",
     "Campaign": "campaign",
     "Launch": "app",
-    "Period": "period",
+    "Period": "campaign",
     "VerdictsOf": "campaign",
     "connect": "app",
 }

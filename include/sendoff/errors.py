@@ -90,6 +90,10 @@ class AudienceError(PermanentError):
     """The query ran, but its result is not an audience."""
 
 
+class NobodyLeftError(AudienceError):
+    """The audience has no recipients, or the rules leave out all of them."""
+
+
 class GateError(PermanentError):
     """A gate of the campaign is closed, or a person rejected the launch; nothing more is sent."""
 

@@ -24,6 +24,17 @@ WHY_UNKNOWABLE: Mapping[str, str] = {
 }
 """Why silence proves nothing. Each of the first four reasons applies to all recipients of a launch."""
 
+OPENED_SINCE, DELIVERED_SINCE = "opened since", "delivered since"
+"""Reasons for *not sent*: a request left out the recipient because of their verdict in an earlier launch."""
+
+_REASONS: Mapping[str, str] = {
+    "held out": "control group",
+    "holdout": "control group",
+    "suppressed": "on the suppression list",
+    OPENED_SINCE: "opened an earlier message since",
+    DELIVERED_SINCE: "got an earlier message since",
+}
+
 ANOMALIES = ("unexpected", "forged", "late", "duplicate", "unreadable")
 """Kinds of post-backs that decide no verdict. They are counted, never dropped."""
 
@@ -40,12 +51,14 @@ class LaunchStats:
         audience .............. sum of verdicts + erased
         verdicts[not_sent] .... sum of not_sent_because
         verdicts[unknowable] .. sum of unknowable_because
-        each verdict .......... sum over by_variant; not_sent also counts the holdout
+        each verdict .......... sum over by_variant and of rest; not_sent also counts the holdout
         export of verdicts .... as many rows for each verdict (sendoff.report.export)
 
     ``by_platform`` does not add up: an identifier with two platforms counts under both, and one without a platform
-    under neither. It is empty if the query has no platforms. ``by_variant`` is empty without variants. ``timeline``
-    counts expected post-backs only, ``post_backs`` all of them.
+    under neither. It is empty if the query has no platforms. ``by_variant`` is empty without variants. With ``decide``,
+    it counts the test share, and ``rest`` counts the others. ``by_arm`` is empty unless recipients got the message at
+    their own hours, and leaves out those without a known hour. ``timeline`` counts expected post-backs only,
+    ``post_backs`` all of them.
 
     If the service chose the recipients, there are no rows and their number is unknown. ``audience`` then counts the
     recipients that a post-back named.
@@ -72,6 +85,14 @@ class LaunchStats:
     is_recurring: bool = False  # whether the service sends repeatedly, or on an event
     not_sent_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers
     by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # variant, then verdict
+    rest: Mapping[str, int] = field(
+        default_factory=dict
+    )  # verdicts of those who wait for the winner, or got it
+    winner: str | None = None  # the variant that the rest gets, once it is decided
+    suspects: int = 0  # of the engaged identifiers: a machine probably made all of their opens
+    suspects_by_variant: Mapping[str, int] = field(default_factory=dict)
+    by_arm: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # arm of own hours, then verdict
+    suspects_by_arm: Mapping[str, int] = field(default_factory=dict)
     unknowable_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers
     erased: int = 0  # identifiers of the audience that were erased since; they have no verdict any more
     unmeasured: Sequence[str] = ()  # kinds of post-backs that cannot be measured: delivery, open
@@ -188,3 +209,8 @@ def noun_of(identified_by: str | None) -> tuple[str, str]:
     A person with two devices is two recipients if the audience query returns devices.
     """
     return ("device", "devices") if (identified_by or "").startswith("device_") else ("person", "people")
+
+
+def spoken_reason(reason: str) -> str:
+    """Return the reason for a verdict in words. Reports in the ledger keep *held out* for the control group."""
+    return _REASONS.get(reason, reason)

@@ -4,7 +4,7 @@ Each value can also come from a file, as secrets often do: ``SENDOFF_LEDGER_URL_
 contains the value of ``SENDOFF_LEDGER_URL``.
 
 ``SENDOFF_SETTINGS_FROM`` names a second source, such as ``airflow`` for Airflow's connections. A source is an entry
-point of the group ``sendoff.settings``: a function of type :data:`Source`.
+point of the group ``sendoff.settings``: a function of type :data:`SettingsSource`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Found:
     place: str
 
 
-Source = Callable[[Collection[str], str], Mapping[str, Found]]
+SettingsSource = Callable[[Collection[str], str], Mapping[str, Found]]
 """Takes names of settings and the name of the connection to the service. Returns those of the settings that it knows.
 
 Raises SettingsError if it cannot look them up.
@@ -112,6 +112,13 @@ class Settings(BaseSettings):
         None,
         description="Path of a file outside the ledger that lists the hashes of erased people, for a restored ledger",
     )
+    machine_open_seconds: float = Field(
+        2,
+        ge=0,
+        le=86_400,
+        description="Opens within so many seconds of the delivery are "
+        "[probably a machine's](verdicts.md#opens-by-machines); 0: no open is",
+    )
     allow_http: bool = Field(
         False, description="Whether the base URL may start with http:// if the service is on another machine"
     )
@@ -180,19 +187,29 @@ def load_settings(needed: Collection[str] = (), /, **given: Any) -> Settings:
     ``needed``: the settings to look up in that source. Default: all that are not given. Raise SettingsError for a wrong
     value, or if the environment and the source have different values. The error names settings, but never a value.
     """
-    own = environment_settings(**given)
     names = [name for name in needed or Settings.model_fields if name not in given]
     source = os.environ.get(_SOURCE)
-    found = _source(source)(names, own.connection) if source and names else {}
-    both = _validated(given, found)
+    connection = environment_settings(**given).connection
+    return combined_settings(_source(source)(names, connection) if source and names else {}, **given)
+
+
+def combined_settings(found: Mapping[str, Found], /, **given: Any) -> Settings:
+    """Return the settings that are given, then those that were found elsewhere, then those of the environment.
+
+    Raise SettingsError for a wrong value, or if the environment has another value than was found elsewhere.
+    """
+    own, both = environment_settings(**given), _validated(given, found)
     for name, each in found.items():
         if name in own.model_fields_set and getattr(own, name) != getattr(both, name):
             variable = _variable([name])
             variable = variable if variable in os.environ else f"{variable}_FILE"
-            raise SettingsError(
-                f"{variable} and the {each.place} have different values. Remove {variable}, or set it to the same "
-                "value."
-            )
+            mend = f"Remove {variable}, or set it to the same value."
+            if name == "erasure_secret":
+                mend = (
+                    "Keep the secret that this ledger is used with, because no other one recognises the people who "
+                    "were erased. Remove the other one."
+                )
+            raise SettingsError(f"{variable} and the {each.place} have different values. {mend}")
     return both
 
 
@@ -216,13 +233,13 @@ def environment_settings(**given: Any) -> Settings:
     return _validated(given, {})
 
 
-def _source(name: str) -> Source:
+def _source(name: str) -> SettingsSource:
     known = entry_points(group=_GROUP)
     if name not in known.names:
         raise SettingsError(
             f"{_SOURCE}: {name!r} is not a source of settings. Use {' or '.join(sorted(known.names)) or 'none'}."
         )
-    source: Source = known[name].load()
+    source: SettingsSource = known[name].load()
     return source
 
 

@@ -69,9 +69,9 @@ class DispatchState(StrEnum):
     IN_DOUBT = "in_doubt"
     """No reply proves whether the service processed it. It is not sent again without a decision."""
     WRITTEN_OFF = "written_off"
-    """The doubt was closed without knowing the result: a person did, or all its recipients are suppressed by now."""
+    """The doubt was closed without knowing the result: a person did, or all its recipients are left out by now."""
     SUPPRESSED = "suppressed"
-    """All its recipients were suppressed when their turn came, so no request was made."""
+    """All its recipients were to be left out when their turn came, so no request was made."""
 
     @property
     def is_final(self) -> bool:
@@ -82,6 +82,14 @@ class DispatchState(StrEnum):
     def is_doubtful(self) -> bool:
         """Whether the service may have processed the request, without proof."""
         return self in (DispatchState.IN_DOUBT, DispatchState.WRITTEN_OFF)
+
+
+class Resolution(StrEnum):
+    """How a person settles a request in doubt."""
+
+    RESEND = "resend"
+    WRITE_OFF = "write-off"
+    """The request is not sent again, and no one looks any more."""
 
 
 class DecisionKind(StrEnum):
@@ -96,6 +104,8 @@ class DecisionKind(StrEnum):
     STOPPED = "stopped"
     WAVE = "wave"
     """The next wave is open."""
+    WINNER = "winner"
+    """The variant for the rest of the launch is decided, and the rest may be sent."""
     GATES = "gates"
     """The results of the gates, when the launch was frozen."""
     RESEND = "resend"
@@ -147,6 +157,16 @@ class Verdict(StrEnum):
     def label(self) -> str:
         """Return the verdict in words."""
         return self.replace("_", " ")
+
+
+class Arm(StrEnum):
+    """When recipients get the message if a campaign sends at own hours; recipients without a known hour have no arm."""
+
+    OWN_HOUR = "own_hour"
+    CONTROL = "control"
+    """At once, although their hour is known."""
+    EXPLORE = "explore"
+    """At a random hour."""
 
 
 class PostBackKind(StrEnum):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from airflow.sdk import Context
 
+from sendoff.campaign import Period
 from sendoff.errors import SettingsError
-from sendoff.period import Period
 
 if TYPE_CHECKING:
     from sendoff.campaign import Campaign

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
 
     from sendoff.figures import LaunchStats
-    from sendoff.ledger import Launch
+    from sendoff.ledger import LaunchRecord
     from sendoff.states import Stage
 
 KEY = "note"
@@ -29,7 +29,7 @@ _MAX_LENGTH = 1000  # characters; Airflow's limit
 _log = logging.getLogger(__name__)
 
 
-def note_of(figures: LaunchStats, launch: Launch, stage: Stage) -> str:
+def note_of(figures: LaunchStats, launch: LaunchRecord, stage: Stage) -> str:
     """Return the state of a launch and its result in a line, as counts."""
     from sendoff.figures import counted
     from sendoff.states import Verdict

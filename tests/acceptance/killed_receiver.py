@@ -27,8 +27,8 @@ from typing import Any
 import granian._loops
 import granian._signals  # noqa: F401
 
-import sendoff.ledger.database
-import sendoff.ledger.post_backs
+import sendoff.ledger.post_backs.post_backs
+import sendoff.ledger.storage.database
 import sendoff.postbacks.endpoint
 import sendoff.postbacks.group_commit
 import sendoff.postbacks.receiver
@@ -47,8 +47,8 @@ TRACED = {
     for module in (
         sendoff.postbacks.endpoint,
         sendoff.postbacks.group_commit,
-        sendoff.ledger.database,
-        sendoff.ledger.post_backs,
+        sendoff.ledger.storage.database,
+        sendoff.ledger.post_backs.post_backs,
         sendoff.service.postbacks,
     )
 }

@@ -23,13 +23,13 @@ from sendoff.campaign import load_campaign
 from sendoff.demo.airflow import POLICY, AirflowApi
 from sendoff.demo.options import DemoError, Options
 from sendoff.demo.processes import Process, Supervisor
-from sendoff.demo.progress import Progress
+from sendoff.demo.progress import ProgressDisplay
 from sendoff.demo.service import Account
 from sendoff.demo.stack import DemoStack
 from sendoff.demo.workspace import Workspace
 from sendoff.dispatch.control import doubts
 from sendoff.ledger import Ledger
-from sendoff.ledger.schema import attempts, dispatches
+from sendoff.ledger.storage.schema import attempts, dispatches
 
 from ..ports import reserve_ports
 
@@ -66,7 +66,7 @@ class Stage(DemoStack):
         self, options: Options, workspace: Workspace, supervisor: Supervisor, ledger: Ledger
     ) -> None:
         folder = load_campaign(options.dags / "campaigns" / NAME)
-        super().__init__(options, workspace, folder, supervisor, ledger, Progress())
+        super().__init__(options, workspace, folder, supervisor, ledger, ProgressDisplay())
         self.ledger = ledger
 
     def open(self) -> AirflowApi:

@@ -29,7 +29,7 @@ from sendoff.demo.airflow import PASSWORD, USER, AirflowApi
 from sendoff.demo.service import LocalService
 from sendoff.demo.verification import device_records, verify
 from sendoff.ledger import Ledger
-from sendoff.ledger.schema import attempts, dispatches
+from sendoff.ledger.storage.schema import attempts, dispatches
 from sendoff.postbacks.reconcile import reconcile_launch
 
 from .cluster.cluster import Cluster

@@ -19,13 +19,15 @@ import pytest
 import requests
 from PIL import Image
 
+from sendoff.campaign import load_journey
 from sendoff.demo.processes import Supervisor, answers
 from sendoff.dispatch.control import reject
 from sendoff.ledger import Ledger
+from sendoff.postbacks import reconcile_launch
 from sendoff.states import Accepted
 
+from ..launches import FIRST_DEVICE, NOW, TIMED_OUT, answer, fill, freeze, send
 from ..ports import reserve_ports
-from ..scene import FIRST_DEVICE, TIMED_OUT, fill, freeze, send
 from .browser import FAINT_TEXT, UNLABELLED_FIELDS, new_window, picture_folder
 
 PATH = "/air"
@@ -46,6 +48,25 @@ gates:
 approval: {needed: above, above: 10000}
 schedule: 0 9 * * *
 schedule_time_zone: UTC
+"""
+JOURNEY = """
+title: Welcome to the shop
+schedule: 0 9 * * *
+exits: [{kind: verdicts, are: [engaged]}, {kind: list, name: bought}]
+steps:
+  - name: hello
+    message: {title: Welcome, text: Good to have you here.}
+    channels: {android_push: , web_push: {browsers: [chrome, firefox, safari]}}
+  - name: three_tips
+    wait: {length: 2, unit: days}
+    when: {of: hello, are: [delivered], unknowable: include}
+    message: {title: Three tips, text: Find what you need faster.}
+    channels: {android_push: , web_push: {browsers: [chrome, firefox, safari]}}
+  - name: discount
+    wait: {length: 1, unit: weeks}
+    when: {of: three_tips, are: [delivered, missing]}
+    message: {title: Ten per cent off, text: Until Sunday.}
+    channels: {android_push: , web_push: {browsers: [chrome, firefox, safari]}}
 """
 DAGS = """
 from pathlib import Path
@@ -85,6 +106,22 @@ def contrast(one: Sequence[float], other: Sequence[float]) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+def take_steps(ledger: Ledger, folder: Path) -> None:
+    """Send the first two steps of a journey for three days, the newest without the second step."""
+    steps = {each.name: each.campaign.model_dump() for each in load_journey(folder).campaigns}
+    for day in (3, 2, 1):
+        sent = [("hello", 4_000 - 500 * day, {}), ("three_tips", 1_500 - 100 * day, {"list bought": 40})]
+        for step, people, dropped in sent[: 1 if day == 1 else 2]:
+            name = f"welcome.{step}"
+            key = freeze(
+                ledger, name, people=people, size=500, day=day, dropped=dropped, definition=steps[name]
+            )
+            requests = range(-(-people // 500))
+            send(ledger, key, *(Accepted(200, 50 + number) for number in requests))
+            answer(ledger, key, since=NOW)
+            reconcile_launch(ledger, key)
+
+
 class Airflow:
     """A running API server of Airflow, with the DAG of one campaign and a ledger with launches in every state."""
 
@@ -121,12 +158,17 @@ class Airflow:
         (folder / "plugins").mkdir()
         (campaign / "campaign.yaml").write_text(CAMPAIGN)
         (campaign / "audience.sql").write_text("SELECT device_id, platform FROM devices")
+        journey = campaign.with_name("welcome")
+        journey.mkdir()
+        (journey / "journey.yaml").write_text(JOURNEY)
+        (journey / "audience.sql").write_text("SELECT device_id, platform FROM devices")
         (folder / "dags/campaigns.py").write_text(DAGS)
         self._run("-m", "airflow", "db", "migrate")
         self._run("-c", LOAD.format(folder=str(folder / "dags")))
         with closing(Ledger(self.ledger_url)) as ledger:
             ledger.migrate()
             self.keys = fill(ledger)
+            take_steps(ledger, journey)
         line = [sys.executable, "-m", "airflow", "api-server"]
         health = f"{self.url}/api/v2/monitor/health"
         self.server = supervisor.start("api-server", line, self._environment, ready=lambda: answers(health))
@@ -163,6 +205,22 @@ class Airflow:
         path = f"dags/spring_sale/dagRuns/{run}/taskInstances"
         self.api("POST", f"{path}/audience/xcomEntries", {"key": "launch_key", "value": key})
         return run
+
+    def journey_run(self) -> str:
+        """Create a run of the journey's DAG for its launches, once, and return its ID."""
+        body = {"logical_date": datetime(2026, 1, 1, tzinfo=UTC).isoformat(), "dag_run_id": "of-welcome"}
+        if any(
+            run["dag_run_id"] == "of-welcome" for run in self.api("GET", "dags/welcome/dagRuns")["dag_runs"]
+        ):
+            return "of-welcome"
+        self.api("POST", "dags/welcome/dagRuns", body)
+        with closing(Ledger(self.ledger_url)) as ledger:
+            for step in ("hello", "three_tips"):
+                newest = ledger.launches.page([f"welcome.{step}"])
+                launch = newest[1 if step == "hello" else 0]  # both for the same period
+                path = f"dags/welcome/dagRuns/of-welcome/taskInstances/{step}.audience/xcomEntries"
+                self.api("POST", path, {"key": "launch_key", "value": launch.launch_key})
+        return "of-welcome"
 
     def fail(self, run: str) -> None:
         """End the sending task, as after a request in doubt when nothing else is left."""
@@ -217,6 +275,9 @@ def pages(airflow: Airflow) -> dict[str, str]:
         "doubts": f"sendoff/waiting?launch={keys['failing']}",
         "campaigns": "sendoff/campaigns",
         "campaign": "sendoff/campaigns/spring_sale",
+        "journey": "sendoff/campaigns/welcome",
+        "step": "sendoff/campaigns/welcome.three_tips",
+        "journey_run": f"sendoff/dag?dag_id=welcome&run_id={airflow.journey_run()}",
         "person": "sendoff/person",
         "suppression": "sendoff/suppression",
         "missing": "sendoff/launches/nothing",

@@ -64,6 +64,7 @@ if DATABASE.startswith("postgresql"):
 
 AIRFLOWS_OWN_WARNINGS = (
     "ignore:GitWildMatchPattern .* is deprecated:DeprecationWarning",
+    r"ignore:The Result.tuples\(\) method is deprecated",  # of SQLAlchemy 2.1, in Airflow 3.4
     "ignore:Using `httpx` with `starlette.testclient` is deprecated",
 )
 
@@ -80,19 +81,35 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(scope="session")
-def airflow_database() -> None:
+def airflow_database() -> Iterator[None]:
     """Create Airflow's database, once for all tests."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.utils.db import initdb
 
+    from airflow import settings
+
     initdb()
     DagBundlesManager().sync_bundles_to_db()
+    # SQLite removes its log with the last connection. Whoever opens the database at that moment can get an I/O error.
+    with settings.engine.connect() as connection:
+        connection.exec_driver_sql(
+            "SELECT name FROM sqlite_master" if DATABASE.startswith("sqlite") else "SELECT 1"
+        )
+        connection.rollback()
+        yield
 
 
 @pytest.fixture
 def run_dag(airflow_database: None) -> Callable[..., DagRun]:
     """Run a DAG to its end in this process, with its tasks and triggers, and return its run."""
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.sdk.definitions import dag as airflow_dag
+
+    run_task = airflow_dag._run_task
+
+    def _run_task(**how: Any) -> Any:
+        with _tasks_run:
+            return run_task(**how)
 
     def run(dag: DAG, **how: Any) -> DagRun:
         bag = DagBag(dag_folder=EMPTY, collect_dags=False)
@@ -100,11 +117,14 @@ def run_dag(airflow_database: None) -> Callable[..., DagRun]:
         sync_bag_to_db(bag, "dags-folder", None)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(time, "sleep", _sleep)
+            patch.setattr(airflow_dag, "_run_task", _run_task)
             return dag.test(**how)
 
     return run
 
 
+# A task in this process replaces a global of Airflow, and a request to a page would replace it back meanwhile.
+_tasks_run = threading.Lock()
 _real_sleep = time.sleep
 
 
@@ -183,6 +203,8 @@ class House:
                 task.on_execute_callback = [lambda _: self.wait_until_quiet()]
 
     def truths(self, name: str) -> list[dict[str, Any]]:
+        """Return the service's record of a campaign, once the service has nothing left to send."""
+        self.wait_until_quiet()
         campaigns = self.admin("campaigns?count=1000")["campaigns"]
         mine = [each for each in campaigns if each["title"].startswith(f"The campaign {name} [")]
         return [self.admin(f"campaigns/{each['id']}/truth") for each in mine]
@@ -321,7 +343,8 @@ class People:
 
     def _answer(self, dag: str, answers: tuple[tuple[str, str], ...], first: Callable[[], None]) -> None:
         run = _waiting(dag, self.task).run_id
-        first()
+        with _tasks_run:
+            first()
         path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{self.task}/{self.place}/hitlDetails"
         for who, option in answers:
             token = self._client.post("/auth/token", json={"username": who, "password": who}).json()
@@ -351,13 +374,13 @@ class People:
             raise problem
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def rest_api(airflow_database: None) -> TestClient:
-    """Airflow's REST API. Creating it takes a second of processor time."""
+    """Airflow's REST API. Creating it takes seconds of processor time, even without the part that tasks use."""
     from airflow.api_fastapi.app import create_app
     from fastapi.testclient import TestClient
 
-    return TestClient(create_app())
+    return TestClient(create_app("core"))
 
 
 @pytest.fixture

@@ -16,9 +16,8 @@ import pytest
 from airflow.triggers.callback import CallbackTrigger
 
 from sendoff.audience.build import build_audience
-from sendoff.campaign import load_campaign
+from sendoff.campaign import Period, load_campaign
 from sendoff.ledger import Ledger
-from sendoff.period import Period
 from sendoff_airflow.dags import campaign_dag
 
 from ..factories import make_launch

@@ -14,9 +14,9 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.sdk import BaseNotifier, Context
 
 from airflow import settings
+from sendoff.campaign import Period, launch_key
 from sendoff.dispatch.control import release
 from sendoff.ledger import Decision
-from sendoff.period import Period, launch_key
 
 NEEDED = "approval: {needed: always, role: crm, within: {length: 30, unit: minutes}}\n"
 CRM = {"crm": ["ann", "bob"]}

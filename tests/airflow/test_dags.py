@@ -200,6 +200,11 @@ def test_a_campaign_writes_tables_after_its_report_and_on_the_connection_that_it
         assert f"in tables of the schema analytics, connection {connection}" in str(
             dags[name].doc_md
         ).replace("\\", "")
+    (folder / "campaigns/first/outcome.sql").write_text("SELECT device_id FROM orders")
+    measured = campaign_dags(folder / "campaigns")["first"]
+    assert measured.get_task("measure_outcome").upstream_task_ids == {"report"}
+    assert measured.get_task("write_tables").upstream_task_ids == {"measure_outcome"}
+    assert "measure\\_outcome" in str(measured.doc_md) or "measure_outcome" in str(measured.doc_md)
     with pytest.raises(CampaignError, match=r"found 'writer'.*allowed: sendoff_warehouse"):
         check_campaigns(folder / "campaigns", warehouses=["sendoff_warehouse"])
 
@@ -473,6 +478,17 @@ def test_the_documentation_says_whose_recipients_a_campaign_has(folder: Path) ->
     assert "Who is left out" not in text
     assert "Warehouse" not in text
     assert "## Query" not in text
+
+
+def test_the_documentation_says_what_columns_must_contain(folder: Path) -> None:
+    (folder / "campaigns/first/campaign.yaml").write_text(
+        "title: Last day\nmessage: {title: A, text: B}\nchannels: {android_push: }\n"
+        "audience: {columns: {platform: {type: text, values: [android, ios]}}}\n"
+    )
+    text = campaign_dags(folder / "campaigns")["first"].doc_md or ""
+    assert "## What columns of the query must contain" in text
+    assert "- platform: type text, values android, ios" in text
+    assert "Who is left out" not in text
 
 
 def test_the_documentation_has_the_queries_of_comparisons(folder: Path) -> None:

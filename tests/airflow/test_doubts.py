@@ -20,12 +20,12 @@ from airflow.models.taskinstance import TaskInstance
 from typer.testing import CliRunner
 
 from airflow import settings
-from sendoff.campaign import load_campaign
+from sendoff.campaign import Period, load_campaign
 from sendoff.cli import app
 from sendoff.dispatch.control import resolve, stop
 from sendoff.launch.plan import prepare_launch
-from sendoff.period import Period
 from sendoff.service.client import InDoubt
+from sendoff.states import Resolution
 from sendoff_airflow.dags import doubts_dag
 from sendoff_airflow.hooks.warehouse import warehouse_source
 from sendoff_airflow.operators.doubts import ResolveDoubtsOperator
@@ -56,7 +56,7 @@ def nothing_in_doubt(house: Any) -> Iterator[None]:
     yield
     with house.ledger() as ledger:
         for each in ledger.doubts.open():
-            resolve(ledger, each.dispatch_key, "write_off", "the test", "it is over")
+            resolve(ledger, each.dispatch_key, Resolution.WRITE_OFF, "the test", "it is over")
 
 
 pytestmark = pytest.mark.usefixtures("nothing_in_doubt")
@@ -156,7 +156,7 @@ def test_an_answer_is_for_what_was_in_doubt_when_it_was_asked(
     def send_and_lose_again() -> None:
         with house.ledger() as ledger:
             [doubt] = ledger.doubts.open(key)
-            resolve(ledger, doubt.dispatch_key, "resend", "carol", "at the command line")
+            resolve(ledger, doubt.dispatch_key, Resolution.RESEND, "carol", "at the command line")
             now = datetime.now(UTC)
             claim = ledger.dispatches.claim(key, worker="w", now=now, lease=timedelta(minutes=5))
             ledger.dispatches.record(claim, InDoubt(NOBODYS), now)

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 import requests
 
-from sendoff.campaign import load_campaign
+from sendoff.campaign import Period, load_campaign
 from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
-from sendoff.period import Period
 from sendoff_airflow.errors import RetryTaskError
 from sendoff_airflow.hooks.warehouse import warehouse_source
 from sendoff_airflow.operators import CreateCampaignOperator

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from airflow.models.dagrun import DagRun
 
+from sendoff.campaign import Period
 from sendoff.ledger import Ledger
-from sendoff.period import Period
 from sendoff_airflow.dags import reconcile_dag
 
 from ..factories import make_accepted

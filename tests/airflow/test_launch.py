@@ -20,8 +20,9 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow import settings
-from sendoff.period import Period, launch_key
+from sendoff.campaign import Period, launch_key
 from sendoff.postbacks.reconcile import reconcile_launch
+from sendoff.report import dbt_sources
 from sendoff_airflow.dags import reconcile_dag
 from sendoff_airflow.hooks.receiver import ReceiverHook
 from sendoff_airflow.hooks.service import SendoffHook
@@ -97,6 +98,32 @@ def test_a_campaign_writes_its_results_into_the_warehouse_once_however_often_it_
     assert counted == {verdict: count for verdict, count in verdicts.items() if count}
     assert launches == [("tables", 60, verdicts["engaged"], verdicts["delivered"])]
     assert "7340000" not in capfd.readouterr().out
+
+
+@pytest.mark.proof
+def test_outcomes_are_measured_before_the_tables_are_written_and_when_they_are_renewed(
+    house: Any, run_dag: Callable[..., DagRun]
+) -> None:
+    sources = house.folder / "sendoff.yml"
+    more = f"report: {{tables: main, tables_dbt: {sources}}}\naudience: {{holdout: {{percent: 40}}}}\n"
+    (house.folder / "measured").mkdir()
+    (house.folder / "measured/outcome.sql").write_text(f"SELECT device_id FROM ({house.few})")
+    key = house.launch_key(run_dag(house.campaign("measured", house.few, more=more), logical_date=house.day))
+
+    def compared() -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(house.folder / "shop.db")) as shop:
+            query = "SELECT metric, against, side_estimate FROM sendoff_comparisons WHERE launch_key = ?"
+            return shop.execute(query, [key]).fetchall()
+
+    assert compared() == [("converted", "control group", 1.0)]
+    assert sources.read_text() == dbt_sources("main")
+    (house.folder / "measured/outcome.sql").write_text(f"SELECT device_id FROM ({house.few}) WHERE 0")
+    with house.ledger() as ledger:
+        reconcile_launch(ledger, key)
+        ledger.verdicts.note_tables(key, ledger.verdicts.figures(key).as_of - timedelta(hours=2))
+    dag = reconcile_dag("0 0 * * *", dag_id="measuring", campaigns=house.folder)
+    assert run_dag(dag, logical_date=house.day + timedelta(days=1)).state == "success"
+    assert compared() == [("converted", "control group", 0.0)]
 
 
 @pytest.mark.proof

@@ -13,8 +13,8 @@ from airflow.models.dagrun import DagRun
 from airflow.sdk import DAG
 from sqlalchemy.exc import NoResultFound
 
+from sendoff.campaign import Period
 from sendoff.ledger import Ledger
-from sendoff.period import Period
 from sendoff.service.postbacks import PostBack
 from sendoff_airflow.dags import maintenance_dag
 from sendoff_airflow.operators import ForgetOperator

@@ -17,11 +17,11 @@ from airflow.utils.session import create_session
 from airflow.utils.types import DagRunType
 from fastapi.testclient import TestClient
 
+from sendoff.campaign import Period, launch_key
 from sendoff.ledger import Decision, Ledger, NotLaunched
-from sendoff.period import Period, launch_key
 from sendoff.states import Accepted
 
-from ..scene import NOW, freeze, send
+from ..launches import NOW, freeze, send
 from .test_views import NOBODY, Person, Run, as_, ledger, olga, server, vera  # noqa: F401
 
 TODAY_AT_9 = NOW.replace(hour=9, minute=0, second=0)

@@ -21,16 +21,15 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, ObjectStoragePath, task
 from pyarrow import parquet
 
 from airflow import settings
-from sendoff.campaign import Campaign
+from sendoff.campaign import Campaign, Period, launch_key
 from sendoff.dispatch import release
 from sendoff.errors import CampaignError
-from sendoff.period import Period, launch_key
 from sendoff_airflow.operators import (
     BuildAudienceOperator,
     CreateCampaignOperator,
     ExecuteCampaignOperator,
     ReconcileOperator,
-    VerdictsOf,
+    VerdictsOfLaunch,
 )
 from sendoff_airflow.operators.preparation import name_of
 
@@ -108,7 +107,13 @@ def test_one_task_sends_an_audience_of_any_form_and_shows_nobody(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with DAG(f"one_{form}", schedule=None, start_date=house.day) as dag:
-        CreateCampaignOperator(task_id="notice", campaign=make_campaign(form), audience=frames[form])
+        CreateCampaignOperator(
+            task_id="notice",
+            campaign=make_campaign(form),
+            audience=frames[form],
+            warehouse="{{ 'sh' + 'op' }}",
+            sendoff_conn_id="{{ 'serv' + 'ice' }}",
+        )
     run = run_dag(dag, logical_date=house.day)
     assert run.state == "success"
     key = of_day(house, f"one_{form}.notice")
@@ -157,7 +162,9 @@ def test_the_verdicts_of_a_launch_are_the_audience_of_another(
             audience=SOME,
         )
         report = ReconcileOperator(task_id="report", launch_key=first.output["launch_key"])
-        people = VerdictsOf(first.output["launch_key"], ("unknowable", "missing", "delivered", "engaged"))
+        people = VerdictsOfLaunch(
+            first.output["launch_key"], ("unknowable", "missing", "delivered", "engaged")
+        )
         second = CreateCampaignOperator(task_id="second", campaign=make_campaign("second"), audience=people)
         report >> second
     assert second.upstream_task_ids == {"first", "report"}
@@ -177,7 +184,13 @@ def test_a_campaign_can_go_to_the_recipients_of_another_with_a_verdict(
         first = CreateCampaignOperator(
             task_id="first", campaign=make_campaign("offer"), audience=SOME, name="offer"
         )
-        report = ReconcileOperator(task_id="report", launch_key=first.output["launch_key"])
+        report = ReconcileOperator(
+            task_id="report",
+            launch_key=first.output["launch_key"],
+            on_execute_callback=lambda _: (
+                house.wait_until_quiet()
+            ),  # later post-backs would change the verdicts
+        )
         remind = CreateCampaignOperator(
             task_id="remind", campaign=make_campaign("last_day", audience={"source": source}), name="last_day"
         )
@@ -199,7 +212,7 @@ def test_a_verdict_that_does_not_exist_fails_the_task_at_once(
         CreateCampaignOperator(
             task_id="notice",
             campaign=make_campaign("no_verdict"),
-            audience=VerdictsOf("{{ 'a' * 32 }}", ("mising",)),
+            audience=VerdictsOfLaunch("{{ 'a' * 32 }}", ("mising",)),
             retries=3,
         )
     assert house.tasks(run_dag(dag, logical_date=house.day)) == {"notice": ["failed"]}

@@ -99,23 +99,22 @@ def test_an_execution_keeps_the_tags_of_a_literal(house: Any, run_dag: Callable[
 def test_every_third_answer_is_lost_and_nothing_is_sent_twice(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:
-    with DAG("own_orders", schedule=None, start_date=house.day) as dag:
-        bodies = [body(f"Order {number}") for number in range(6)]
-        CreateCampaignOperator.partial(task_id="raw", sendoff_conn_id="service", retries=0).expand(
-            body=bodies
-        )
-    fault = {"kind": "lost", "at": ["create"], "count": 2}
-    answer = requests.post(f"{house.service}/admin/faults", json=fault, timeout=PATIENCE)
-    assert answer.status_code == 201
-    run = run_dag(dag, logical_date=house.day)
-    assert sorted(house.tasks(run)["raw"]) == ["failed"] * 2 + ["success"] * 4
-    for _ in range(2):  # post-backs may settle the doubts meanwhile
+    dags = []
+    for number in range(6):
+        with DAG(f"own_order_{number}", schedule=None, start_date=house.day) as dag:
+            operator(body=body(f"Order {number}"))
+        dags.append(dag)
+    states = []
+    for number, dag in enumerate(dags):
+        if number % 3 == 2:
+            fault = {"kind": "lost", "at": ["create"], "count": 1}
+            answer = requests.post(f"{house.service}/admin/faults", json=fault, timeout=PATIENCE)
+            assert answer.status_code == 201
+        states += house.tasks(run_dag(dag, logical_date=house.day))["raw"]
+    assert states == ["success", "success", "failed"] * 2
+    for dag in dags:  # the same logical date again; post-backs may settle the doubts meanwhile
         run_dag(dag, logical_date=house.day)
     assert [len(received(house, f"Order {number}")) for number in range(6)] == [1] * 6
-    house.wait_until_quiet()
-    with house.ledger() as ledger:
-        launches = ledger.launches.search(campaign="own_orders.raw")
-        assert len(launches) == 6
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,8 @@ from airflow.sdk.timezone import coerce_datetime
 from airflow.timetables.base import TimeRestriction
 from airflow.timetables.interval import CronDataIntervalTimetable as CoreTimetable
 
-from sendoff.campaign import Campaign, last_period
+from sendoff.campaign import Campaign, Period, last_period
 from sendoff.errors import SettingsError
-from sendoff.period import Period
 from sendoff_airflow.period import displaced_run, period_of
 
 NINE = datetime(2026, 3, 2, 9, tzinfo=UTC)

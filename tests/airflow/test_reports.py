@@ -19,8 +19,8 @@ from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import stored_outcomes
 from sendoff_airflow.operators.report import MeasureOutcomeOperator, ReportFileOperator, WriteVerdictsOperator
 
-from ..blue_and_red import launch, open_shop, write_campaign
 from ..factories import KEY, NOW
+from ..two_variants import launch, open_shop, write_campaign
 
 FIRST = 7_340_000_001
 

@@ -17,9 +17,9 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
 from airflow import settings
-from sendoff.campaign import load_campaign
+from sendoff.campaign import Period, load_campaign
+from sendoff.launch import standing_of
 from sendoff.launch.plan import prepare_launch
-from sendoff.period import Period
 from sendoff_airflow.hooks.warehouse import warehouse_source
 from sendoff_airflow.operators import CreateCampaignOperator, ExecuteCampaignOperator
 
@@ -165,6 +165,47 @@ def test_a_task_waits_in_the_triggerer_between_two_waves(house: Any) -> None:
     assert trigger.moment == made_at + timedelta(hours=1)
     with pytest.raises(TaskDeferred):
         getattr(operator, deferred.value.method_name)(CONTEXT, event="it was woken too early")
+
+
+VARIANTS = """
+variants:
+  plain: {percent: 50}
+  warm: {percent: 50, message: {text: It is warm}}
+decide: {share: 50, after: {length: LENGTH, unit: UNIT}, otherwise: plain}
+"""
+
+
+@pytest.mark.proof
+@pytest.mark.promise("twice/winner")
+def test_a_run_waits_for_the_decision_and_sends_the_rest(house: Any, run_dag: Callable[..., DagRun]) -> None:
+    decide = VARIANTS.replace("LENGTH", "1").replace("UNIT", "seconds")
+    run = run_dag(house.campaign("winner", more=decide), logical_date=house.day)
+    assert run.state == "success"
+    targeted = sorted(device for truth in house.truths("winner") for device in truth["targeted"])
+    assert targeted == house.devices
+    key = house.launch_key(run)
+    with house.ledger() as ledger:
+        launch = ledger.launches.get(key)
+        parts = {(part.wave, part.variation.variant) for part in ledger.dispatch_queries.segment_sizes(key)}
+        decided = [each.kind for each in ledger.audit_log.of_launch(key) if each.kind == "winner"]
+    assert launch.winner in ("plain", "warm")
+    assert parts == {(1, "plain"), (1, "warm"), (2, launch.winner)}
+    assert decided == ["winner"]
+
+
+def test_a_task_waits_in_the_triggerer_until_the_winner_is_decided(house: Any) -> None:
+    house.campaign("winner_later", more=VARIANTS.replace("LENGTH", "2").replace("UNIT", "hours"))
+    key = frozen(house, "winner_later")
+    operator = CreateCampaignOperator(task_id="dispatch", launch_key=key, sendoff_conn_id="service")
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.execute(CONTEXT)
+    with house.ledger() as ledger:
+        made_at = ledger.dispatch_queries.newest_outcome(key)
+        states = {(part.wave, part.state) for part in ledger.dispatch_queries.progress(key)}
+        standing = standing_of(ledger, ledger.launches.get(key))
+    assert states == {(1, "accepted"), (2, "planned")}
+    assert deferred.value.trigger.moment == made_at + timedelta(hours=2)  # type: ignore[attr-defined]
+    assert standing.stage == "scheduled"
 
 
 @pytest.mark.proof

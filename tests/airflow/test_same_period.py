@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,18 +15,20 @@ import sqlalchemy as sa
 from airflow.models.dagrun import DagRun
 from airflow.sdk.exceptions import TaskDeferred
 
-from sendoff.campaign import load_campaign
+from sendoff.campaign import Campaign, Period, load_campaign
 from sendoff.dispatch.control import doubts
-from sendoff.launch.plan import prepare_launch
-from sendoff.ledger.schema import dispatches as dispatches_of_ledger
-from sendoff.period import Period
+from sendoff.launch.plan import LaunchOptions, prepare_launch
+from sendoff.ledger.storage.schema import dispatches as dispatches_of_ledger
 from sendoff_airflow.hooks.warehouse import warehouse_source
 from sendoff_airflow.operators import CheckDispatchedOperator
+from sendoff_airflow.operators.assets import report_asset
+from sendoff_airflow.operators.preparation import of_run, period_of_launch
 
 from ..leases import end_leases
 
 DAILY = 'schedule: "0 0 * * *"\nstart: 2026-01-05\n'
 HOUR = timedelta(hours=1)
+OLD = "2026-02-20T00:00:00Z/2026-02-21T00:00:00Z"
 NOTHING = {"accepted": 0, "refused": 0, "in_doubt": 0}
 
 
@@ -114,3 +117,43 @@ def test_a_run_whose_worker_was_killed_waits_for_the_lease_in_the_triggerer(
     assert house.tasks(run)["check_dispatched"] == ["success"]
     made = {"accepted": house.segments - 1, "in_doubt": 1}
     assert house.xcoms(run)["check_dispatched", "return_value", -1] == made
+
+
+def test_the_report_that_started_a_run_names_the_launch_to_remind_of() -> None:
+    fields = {
+        "title": "Reminder",
+        "channels": {"android_push": {}},
+        "message": {"text": "Still there"},
+        "audience": {"source": {"kind": "verdicts", "of": "spring", "are": ["delivered"]}},
+    }
+    reminder = Campaign.model_validate(fields)
+    events = [
+        SimpleNamespace(
+            timestamp=datetime(2026, 3, day, tzinfo=UTC), extra={"launch_key": key, "period": OLD}
+        )
+        for day, key in ((1, "a"), (3, "c"), (2, "b"))
+    ]
+    run = SimpleNamespace(
+        run_after=datetime(2026, 3, 3, tzinfo=UTC),
+        triggering_user_name="ann",
+        data_interval_start=None,
+        data_interval_end=None,
+        logical_date=None,
+        partition_key=None,
+    )
+    dag = SimpleNamespace(timetable=SimpleNamespace(can_be_scheduled=False, asset_condition=None))
+
+    def reported(campaign: Campaign, **events: Any) -> str | None:
+        context: Any = {"dag_run": run, "dag": dag, **events}
+        return of_run(context, campaign, LaunchOptions()).reported
+
+    of_spring = {report_asset("spring"): events}
+    assert reported(reminder, triggering_asset_events=of_spring) == "c"
+    assert reported(reminder, triggering_asset_events={report_asset("summer"): events}) is None
+    assert reported(reminder, triggering_asset_events={}) is None
+    assert reported(reminder) is None
+    plain = Campaign.model_validate({**fields, "audience": {}})
+    assert reported(plain, triggering_asset_events=of_spring) is None
+    context: Any = {"dag_run": run, "dag": dag, "triggering_asset_events": of_spring}
+    assert period_of_launch(context, reminder) == Period.of(OLD)
+    assert period_of_launch(context, plain) == Period.of("2026-03-02")

@@ -14,11 +14,16 @@ from typing import Any
 import pytest
 import requests
 
+from sendoff.audience.identifiers import integers
 from sendoff.demo.processes import Supervisor, answers
 from sendoff.errors import SettingsError
 from sendoff.ledger import Ledger
+from sendoff.ledger.erasure.erasures import Erasures
+from sendoff.ledger.storage.database import Database
+from sendoff.postbacks import request_erasure
 from sendoff.service import PostBackSigner
 from sendoff.settings import Settings, load_settings
+from sendoff_airflow.hooks.ledger import open_ledger
 from sendoff_airflow.hooks.settings import SOURCES
 
 from ..ports import reserved_port
@@ -142,9 +147,51 @@ def test_a_private_key_comes_from_the_file_that_the_connection_names(
     assert settings.client_secret is None
 
 
-def test_every_setting_has_a_field_but_the_name_of_the_connection_and_those_of_files_and_erasure() -> None:
+def test_every_setting_has_a_field_but_those_of_one_process() -> None:
     found = {name for fields in SOURCES.values() for name in fields}
-    assert {*Settings.model_fields} - found <= {"connection", "defaults", "erasure_log", "erasure_secret"}
+    assert {*Settings.model_fields} - found == {"connection", "defaults", "machine_open_seconds"}
+
+
+def stored_with_erasures(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    extra = {"erasure_secret": SECRET, "erasure_log": str(folder / "erasures.jsonl")}
+    stored = {"conn_type": "sendoff_ledger", "password": f"sqlite:///{folder / 'ledger.db'}", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_SENDOFF_LEDGER", json.dumps(stored))
+
+
+def test_the_connection_of_the_ledger_has_the_secret_and_the_log_of_erasures(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stored_with_erasures(monkeypatch, tmp_path)
+    with closing(open_ledger()) as ledger:
+        ledger.migrate()
+        request_erasure(ledger, [7], identified_by="device_id", who="anna", reason="asked")
+    remembered = Erasures(Database(f"sqlite:///{tmp_path / 'ledger.db'}"), SECRET)
+    assert list(remembered.in_set("device_id", integers([7, 8]))) == [7]
+    assert len((tmp_path / "erasures.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_variable_that_differs_from_the_connection_of_the_ledger_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stored_with_erasures(monkeypatch, tmp_path)
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", SECRET[::-1])
+    with pytest.raises(
+        SettingsError, match="SENDOFF_ERASURE_SECRET and the connection sendoff_ledger"
+    ) as caught:
+        open_ledger()
+    assert SECRET not in str(caught.value)
+    assert SECRET[::-1] not in str(caught.value)
+
+
+@proof
+def test_commands_read_the_secret_and_the_log_of_erasures_from_the_connection(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stored_with_erasures(monkeypatch, tmp_path)
+    settings = load_settings(["erasure_secret", "erasure_log"])
+    assert settings.erasure_secret
+    assert settings.erasure_secret.get_secret_value() == SECRET
+    assert settings.erasure_log == str(tmp_path / "erasures.jsonl")
 
 
 @proof

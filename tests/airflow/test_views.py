@@ -24,7 +24,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 import sqlalchemy as sa
-from airflow.api_fastapi.app import create_app, get_auth_manager, purge_cached_app
+from airflow.api_fastapi.app import _AuthManagerState, create_app, get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
@@ -41,30 +41,30 @@ from fastapi.testclient import TestClient
 from starlette.routing import Mount, Route
 
 import sendoff.launch.build_preview
-from sendoff.campaign import Variation
+from sendoff.campaign import Period, Variation, launch_key, load_journey
 from sendoff.campaign.gates import Gates
+from sendoff.comparison.engagement import CONTROL_GROUP
+from sendoff.comparison.statistics import compared_shares
 from sendoff.dispatch.control import pause_all, reject, resolve
 from sendoff.ledger import Decision, Ledger, NotLaunched
-from sendoff.ledger.schema import dispatches, outcomes
-from sendoff.period import Period, launch_key
+from sendoff.ledger.storage.schema import dispatches, outcomes
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.erasure import continue_erasures
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import Line, Sum, store_outcome, stored_outcomes
-from sendoff.report.comparison import CONTROL_GROUP
-from sendoff.report.statistics import compared_shares
 from sendoff.report.wording import what_cannot_be_known
-from sendoff.states import Accepted
+from sendoff.states import Accepted, Resolution
 from sendoff_airflow.plugin import SendoffPlugin
-from sendoff_airflow.views import airflow_db, people
+from sendoff_airflow.views.airflow_state import airflow_db
 from sendoff_airflow.views.app import create_app as create_pages
-from sendoff_airflow.views.launches import LAUNCHES_PER_PAGE
+from sendoff_airflow.views.facts.next_launch import GATE_WORDS, next_launch_of
 from sendoff_airflow.views.links import PREFIX
-from sendoff_airflow.views.next_launch import GATE_WORDS, next_launch_of
-from sendoff_airflow.views.templates import FILTERS
-from sendoff_airflow.views.waiting import DOUBTS_PER_LAUNCH, DOUBTS_PER_PAGE
+from sendoff_airflow.views.pages import people
+from sendoff_airflow.views.pages.launches import LAUNCHES_PER_PAGE
+from sendoff_airflow.views.pages.waiting import DOUBTS_PER_LAUNCH, DOUBTS_PER_PAGE
+from sendoff_airflow.views.web.templates import FILTERS
 
-from ..scene import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, answer, fill, freeze, send
+from ..launches import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, answer, fill, freeze, send
 from ..waiting import PATIENCE
 
 HERE = {"X-Sendoff-Request": "1", "Content-Type": "application/json"}
@@ -137,9 +137,8 @@ class ByDag(SimpleAuthManager):
 def server(airflow_database: None) -> Iterator[TestClient]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW__CORE__AUTH_MANAGER", f"{__name__}.ByDag")
-        purge_cached_app()
-        yield TestClient(create_app(), base_url="http://airflow.example", follow_redirects=False)
-        purge_cached_app()
+        patch.setattr(_AuthManagerState, "instance", None)  # other modules have another one
+        yield TestClient(create_app("core"), base_url="http://airflow.example", follow_redirects=False)
 
 
 @pytest.fixture
@@ -425,11 +424,11 @@ def test_somebody_sees_and_steers_the_campaigns_of_their_own_dags_alone(
         assert answer.text == ruth.get(path.replace(hidden, NOBODY)).text or "daily_digest" in path
     [doubt, *_] = ledger.doubts.open(hidden)
     settled = ruth.post(
-        f"launches/{hidden}/doubts/write_off", {**WHY, "requests": [f"{doubt.dispatch_key}:1"]}
+        f"launches/{hidden}/doubts/write-off", {**WHY, "requests": [f"{doubt.dispatch_key}:1"]}
     )
     assert settled.status_code == 404
     # The key of another launch's request must not allow what that launch forbids.
-    smuggled = ruth.post(f"launches/{own}/doubts/write_off", {**WHY, "requests": [f"{doubt.dispatch_key}:1"]})
+    smuggled = ruth.post(f"launches/{own}/doubts/write-off", {**WHY, "requests": [f"{doubt.dispatch_key}:1"]})
     assert smuggled.status_code == 409
     assert len(ledger.doubts.open(hidden)) == 3
     assert ruth.post(f"launches/{seen}/pause", WHY).status_code == 403
@@ -543,6 +542,69 @@ def test_a_launch_that_waits_for_approval_is_approved_and_says_what_that_does(
     assert "Spring sale goes to 12 devices at once. This cannot be taken back." in text
     answer = olga.post(f"launches/{everyone}/release", {**WHY, "since": ledger.audit_log.newest(everyone)})
     assert "Approved: the launch may now be sent." in answer.text
+
+
+def test_a_person_chooses_the_variant_for_the_rest(olga: Person, ledger: Ledger) -> None:
+    deciding = {
+        **PUSH,
+        "variants": {"plain": {"percent": 50}, "warm": {"percent": 50, "message": {"text": "It is warm"}}},
+        "decide": {
+            "share": 40,
+            "after": {"length": 2, "unit": "hours"},
+            "otherwise": "plain",
+            "by": "person",
+        },
+    }
+    variations = [Variation(variant="plain"), Variation(variant="warm"), Variation()]
+    key = freeze(ledger, "big_news", people=6, variations=variations, definition=deciding)
+    said = "After 2 hours, the launch waits until a person chooses the variant for the rest."
+    assert (
+        f"40 % get the variants first. {said} Proposed is the one that is clearly ahead, or else plain."
+        in words(olga.get(f"launches/{key}").text)
+    )
+    send(ledger, key, Accepted(200, 1), Accepted(200, 2))
+    why = "a person must choose the variant for the rest. Proposed: warm, because warm is clearly ahead"
+    ledger.audit_log.decide(Decision(key, "held", "sendoff", why, NOW, {"wave": 1, "winner": "warm"}))
+    for path in ("waiting", f"launches/{key}"):
+        text = olga.get(path).text
+        assert '<summary class="go">Choose the variant for the rest…</summary>' in text, path
+        assert '<option value="warm" selected>warm (proposed)</option>' in text, path
+        assert why in text, path
+    since = ledger.audit_log.newest(key)
+    unnamed = olga.post(f"launches/{key}/release", {**WHY, "since": since})
+    assert unnamed.status_code == 422
+    assert "Choose the variant that the rest gets: plain or warm." in unnamed.text
+    answer = olga.post(f"launches/{key}/release", {**WHY, "since": since, "variant": "plain"})
+    assert "Chosen: the rest may now get plain." in answer.text
+    assert ledger.launches.get(key).winner == "plain"
+    assert "The rest gets plain." in words(olga.get(f"launches/{key}").text)
+    again = olga.post(f"launches/{key}/release", {**WHY, "since": since, "variant": "warm"})
+    assert again.status_code == 409
+    assert ledger.launches.get(key).winner == "plain"
+
+
+def test_the_page_of_a_launch_says_when_its_winner_is_decided_and_then_which(
+    olga: Person, ledger: Ledger
+) -> None:
+    deciding = {
+        **PUSH,
+        "variants": {"plain": {"percent": 50}, "warm": {"percent": 50}},
+        "decide": {"share": 40, "after": {"length": 2, "unit": "hours"}, "otherwise": "plain"},
+    }
+    variations, now = [Variation(variant="plain"), Variation(variant="warm"), Variation()], datetime.now(UTC)
+    key = freeze(ledger, "big_news", people=6, variations=variations, definition=deciding, made=now)
+    with sa.create_engine(ledger.name).begin() as db:
+        rest = (dispatches.c.launch_key == key, dispatches.c.segment == 3)
+        db.execute(sa.update(dispatches).values(wave=2).where(*rest))
+    send(ledger, key, Accepted(200, 1), Accepted(200, 2), at=now)
+    text = words(olga.get(f"launches/{key}").text)
+    assert "After 2 hours, the rest gets the one that is clearly ahead, or else plain. It is decided" in text
+    decision = Decision(key, "winner", "sendoff", "the rest gets warm: warm is clearly ahead", now)
+    assert ledger.audit_log.decide(decision, wave=1, winner="warm")
+    text = words(olga.get(f"launches/{key}").text)
+    assert "The rest gets warm." in text
+    assert "the rest gets warm: warm is clearly ahead" in text
+    assert "It is decided" not in text
 
 
 def test_a_launch_that_failures_held_is_released(olga: Person, ledger: Ledger) -> None:
@@ -714,13 +776,13 @@ def test_doubts_are_settled_as_they_were_seen(
     text = olga.get("waiting").text
     shown = re.findall(r'name="requests" data-list value="([0-9a-f]{32}:\d+)"', text)
     assert shown == [f"{each}:1" for each in (first, second, third)]
-    resolve(ledger, first, "resend", "ann", "quick", now=NOW)
+    resolve(ledger, first, Resolution.RESEND, "ann", "quick", now=NOW)
     send(ledger, key, TIMED_OUT)  # the first one again: no one has seen this doubt
     looks: list[Any] = []
     monkeypatch.setattr(
         "sendoff.dispatch.control.aggregate", lambda *given, **rest: looks.append(aggregate(*given, **rest))
     )
-    answer = olga.post(f"launches/{key}/doubts/write_off", {**WHY, "requests": shown})
+    answer = olga.post(f"launches/{key}/doubts/write-off", {**WHY, "requests": shown})
     assert answer.status_code == 200
     assert "2 requests written off" in answer.text
     assert "1 request was left alone: changed since" in answer.text
@@ -757,7 +819,7 @@ def test_nothing_of_a_launch_that_is_over_is_sent_again(olga: Person, ledger: Le
     assert "doubts/resend" not in olga.get("waiting").text
     asked = {**WHY, "requests": [f"{dispatch}:1"]}
     assert olga.post(f"launches/{key}/doubts/resend", asked).status_code == 409
-    assert olga.post(f"launches/{key}/doubts/write_off", asked).status_code == 200
+    assert olga.post(f"launches/{key}/doubts/write-off", asked).status_code == 200
 
 
 def test_global_pauses_begin_and_end_with_who_and_why(olga: Person, ledger: Ledger) -> None:
@@ -1328,7 +1390,7 @@ def test_what_a_page_reads_and_asks_does_not_grow_with_the_doubts(
     last = olga.get(f"waiting?launch={keys[7]}&page=2").text
     shown = re.findall(r'name="requests" data-list value="([0-9a-f]{32}:\d+)"', last)
     assert len(shown) == DOUBTS_PER_PAGE
-    settled = olga.post(f"launches/{keys[7]}/doubts/write_off", {**WHY, "requests": shown})
+    settled = olga.post(f"launches/{keys[7]}/doubts/write-off", {**WHY, "requests": shown})
     assert "50 requests written off" in settled.text
     monkeypatch.setattr(ByDag, "seen", frozenset({"sale_007", "sale_100"}))
     monkeypatch.setattr(ByDag, "steered", frozenset({"sale_100"}))
@@ -1616,7 +1678,7 @@ def test_the_next_launch_never_shows_a_past_date_as_its_time(
     (folder / "campaign.yaml").write_text(CAMPAIGN + send)
     (folder / "audience.sql").write_text("SELECT device_id FROM devices")
     end = NOW.replace(hour=9) + timedelta(days=days)
-    schedule = airflow_db.Schedule(
+    schedule = airflow_db.DagSchedule(
         "evening", True, None, end, end - timedelta(days=1), end, str(tmp_path / "campaigns.py"), "Evening"
     )
     found = next_launch_of(schedule, None, ("device", "devices"))
@@ -2013,7 +2075,8 @@ def test_the_list_of_campaigns_shows_what_comes_next_and_the_last_result(
     reconcile_launch(ledger, later)
     Run(server, tmp_path, "comes_next", NOBODY)
     with create_session() as session:
-        session.query(DagModel).filter_by(dag_id="comes_next").update({"is_paused": False})
+        overdue = {"is_paused": False, "next_dagrun_create_after": datetime.now(UTC) - timedelta(hours=1)}
+        session.query(DagModel).filter_by(dag_id="comes_next").update(overdue)
     rows = re.findall(r"<tr>\s*<th scope=\"row\">.*?</tr>", vera.get("campaigns").text, re.DOTALL)
     flat = {re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", row)).strip(): row for row in rows}
     [sale] = [words for words in flat if "spring_sale" in words]
@@ -2083,7 +2146,7 @@ def test_the_run_of_a_launch_is_found_however_airflow_stored_its_key(
     found = airflow_db.run_of(key, name)
     assert found is not None
     assert found.run_id == run.id
-    assert airflow_db.launch_of(name, run.id) == key
+    assert airflow_db.launches_of(name, run.id) == {key: name}
     assert airflow_db.run_of(NOBODY, name) is None
 
 
@@ -2118,7 +2181,7 @@ def test_every_page_and_every_button_of_a_launch_that_airflow_runs(
     press(f"{page}/resume")
     first, second, _ = send(ledger, key, TIMED_OUT, TIMED_OUT, TIMED_OUT)
     assert run.id in press(f"{doubts}/resend", requests=[f"{first}:1"])
-    press(f"{doubts}/write_off", requests=[f"{second}:1"])
+    press(f"{doubts}/write-off", requests=[f"{second}:1"])
     press("pauses/pause", connection="service")
     press("pauses/resume", connection="service")
     press(f"{page}/stop")
@@ -2129,7 +2192,7 @@ def test_every_page_and_every_button_of_a_launch_that_airflow_runs(
     acts = ("release", "reject", "pause", "resume", "stop")
     assert {*done, "launches/{launch_key}/reject"} == {
         *(f"launches/{{launch_key}}/{act}" for act in acts),
-        *(f"launches/{{launch_key}}/doubts/{how}" for how in ("resend", "write_off")),
+        *(f"launches/{{launch_key}}/doubts/{how}" for how in tuple(Resolution)),
         *(f"pauses/{act}" for act in ("pause", "resume")),
     }
     own = {path for path in routes("POST") if not path.startswith("/suppression/")}  # tested below
@@ -2190,12 +2253,12 @@ def test_doubts_settled_before_the_ledger_went_away_are_told_as_done(olga: Perso
     key = freeze(ledger, "spring_sale", people=6)
     seen = [f"{each}:1" for each in send(ledger, key, TIMED_OUT, TIMED_OUT, TIMED_OUT)]
     with refusing("INSERT INTO decisions", after=1):
-        answer = olga.post(f"launches/{key}/doubts/write_off", {**WHY, "requests": seen})
+        answer = olga.post(f"launches/{key}/doubts/write-off", {**WHY, "requests": seen})
     assert (answer.status_code, "1 request written off" in answer.text) == (200, True), answer.text
     assert "2 requests were left alone" in answer.text
     assert ledger.dispatch_queries.states(key) == {"in_doubt": 2, "written_off": 1}
     with refusing("INSERT INTO decisions"):
-        answer = olga.post(f"launches/{key}/doubts/write_off", {**WHY, "requests": seen[1:]})
+        answer = olga.post(f"launches/{key}/doubts/write-off", {**WHY, "requests": seen[1:]})
     assert answer.status_code == 503
     assert "Nothing was changed" not in answer.text
     assert "reload the page" in answer.text
@@ -2405,3 +2468,118 @@ def test_everything_held_about_a_person_is_downloaded_and_that_is_audited(
         olga.post("suppression/export", {"identified_by": "device_id", "identifier": device}).status_code
         == 422
     )
+
+
+JOURNEY = """
+title: Welcome to the shop
+schedule: 0 9 * * *
+exits: [{kind: verdicts, are: [engaged]}, {kind: query, file: bought.sql}]
+steps:
+  - name: hello
+    message: {title: Hello, text: Welcome}
+    channels: {android_push: }
+  - name: tips
+    wait: {length: 2, unit: days}
+    when: {of: hello, are: [delivered], unknowable: include}
+    message: {title: Tips, text: Three of them}
+    channels: {android_push: }
+  - name: last
+    when: {of: tips, are: [delivered]}
+    message: {title: Last, text: Goodbye}
+    channels: {android_push: }
+"""
+
+
+class JourneyRun(Run):
+    """A run of a journey's DAG whose first two steps have launches."""
+
+    def __init__(self, server: TestClient, ledger: Ledger, folder: Path, name: str) -> None:
+        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+        self.folder = folder / "campaigns" / name
+        self.folder.mkdir(parents=True)
+        (self.folder / "journey.yaml").write_text(JOURNEY)
+        for file in ("audience.sql", "bought.sql"):
+            (self.folder / file).write_text("SELECT device_id FROM devices")
+        (folder / "campaigns.py").write_text(DAGS)
+        bag = DagBag(dag_folder=folder)
+        assert name in bag.dags, bag.import_errors
+        sync_bag_to_db(bag, "dags-folder", None)
+        self.person, self.name, self.id = Person(server, "ada", "ADMIN"), name, f"of_{name}"
+        self.pause(False)
+        at = (NOW - timedelta(days=2)).isoformat()
+        self._api("POST", f"dags/{name}/dagRuns", {"dag_run_id": self.id, "logical_date": at})
+        self._tasks = f"dags/{name}/dagRuns/{self.id}/taskInstances"
+        steps = {each.name: each.campaign.model_dump() for each in load_journey(self.folder).campaigns}
+        self.keys = {}
+        for step, count, dropped in (("hello", 12, {}), ("tips", 8, {"query bought.sql": 3})):
+            campaign = f"{name}.{step}"
+            key = freeze(ledger, campaign, people=count, dropped=dropped, definition=steps[campaign])
+            self.keys[step] = key
+            self._api(
+                "POST", f"{self._tasks}/{step}.audience/xcomEntries", {"key": "launch_key", "value": key}
+            )
+
+
+@pytest.mark.airflow_database
+def test_the_page_of_a_journey_shows_its_steps_its_exits_and_who_waits(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    run = JourneyRun(server, ledger, tmp_path, "welcome")
+    send(ledger, run.keys["tips"], *(Accepted(200, number) for number in range(1, 5)))
+    shown = olga.get("campaigns/welcome")
+    text = words(shown.text)
+    assert "A journey of 3 steps: each step goes to devices of an earlier one." in text
+    assert "They leave it if they opened or clicked a message, or are found by bought.sql." in text
+    assert (
+        "It goes out 2 days after hello was sent, to devices that got it but did not open it, and to" in text
+    )
+    assert "3 devices were found by bought.sql, so they did not get it." in text
+    assert "8 devices wait for the next step" in text
+    assert "It has no launch yet." in text
+    assert shown.text.index(run.keys["hello"]) < shown.text.index(run.keys["tips"])
+    with create_session() as session:
+        session.query(DagRun).filter_by(dag_id="welcome").update({"state": "success"})
+    assert "devices wait for the next step" not in words(olga.get("campaigns/welcome").text)
+
+    step = words(olga.get("campaigns/welcome.tips").text)
+    assert (
+        "This is step 2 of 3 of the journey Welcome to the shop. It goes out 2 days after hello was sent"
+        in step
+    )
+    assert "How many devices" not in step
+    assert "How many devices" in words(olga.get("campaigns/welcome.hello").text)
+    for path in ("campaigns/welcome.hello", "campaigns/welcome.tips", "campaigns/welcome.last"):
+        page = olga.get(path).text
+        assert 'href="../../dags/welcome"' in page, path
+        assert "Airflow has no DAG" not in page, path
+    listed = words(olga.get("campaigns").text)
+    assert "no DAG" not in listed
+    assert "a step of Welcome to the shop" in listed
+    assert "See its steps" in listed
+
+    (run.folder / "journey.yaml").unlink()  # as in a deployment whose API server does not have the files
+    kept = words(olga.get("campaigns/welcome").text)
+    assert "A journey of 2 steps" in kept
+    assert "cannot read the journey's folder" in kept
+    assert "It goes out some time after hello was sent" in kept
+
+
+@pytest.mark.airflow_database
+def test_the_run_of_a_journey_leads_to_all_of_its_launches(
+    server: TestClient,
+    as_: Callable[..., Person],
+    ledger: Ledger,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    olga = as_("olga", "OP")
+    run = JourneyRun(server, ledger, tmp_path, "greets")
+    shown = olga.get(f"dag?dag_id=greets&run_id={run.id}")
+    assert shown.status_code == 200
+    assert shown.text.index(run.keys["hello"]) < shown.text.index(run.keys["tips"])
+    assert "last has no launch in this run yet." in words(shown.text)
+    assert olga.get("dag?dag_id=greets").headers["Location"] == "campaigns/greets"
+    monkeypatch.setattr(ByDag, "seen", frozenset({"other"}))
+    assert olga.get(f"dag?dag_id=greets&run_id={run.id}").status_code == 404
+    assert olga.get("campaigns/greets").status_code == 404

@@ -24,9 +24,10 @@ from airflow.sdk.exceptions import (
 )
 from airflow.triggers.base import TriggerEvent
 
+from sendoff.campaign import Period
 from sendoff.ledger import Ledger
-from sendoff.period import Period
 from sendoff.service.client import Accepted, InDoubt
+from sendoff.states import Resolution
 from sendoff_airflow.sensors import PostBacksQuietSensor
 from sendoff_airflow.triggers import PostBacksQuietTrigger
 
@@ -109,7 +110,7 @@ def test_the_trigger_tells_how_to_continue_a_launch_with_a_request_planned_again
     claim = ledger.dispatches.claim(KEY, worker="w", now=START, lease=timedelta(minutes=1))
     assert claim is not None
     ledger.dispatches.record(claim, InDoubt("no answer"), START)
-    assert ledger.doubts.resolve(claim.dispatch_key, "resend", "ann", "asked", START)
+    assert ledger.doubts.resolve(claim.dispatch_key, Resolution.RESEND, "ann", "asked", START)
 
     async def wait() -> TriggerEvent:
         firing = asyncio.create_task(_first_event(trigger()))

@@ -19,9 +19,9 @@ from rich.console import Console
 
 import sendoff
 from sendoff import App, GateError, Launch, NotYetError, RefusedError, SettingsError
+from sendoff.campaign import launch_key
 from sendoff.dispatch import pause, resume
 from sendoff.ledger import Ledger
-from sendoff.period import launch_key
 
 from ..local_receiver import local_receiver
 from ..local_service import LocalService

@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 
 from sendoff.audience.identifiers import integers
-from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.campaign import Campaign, CampaignFolder, Period
 from sendoff.demo.verification import device_records, verify
 from sendoff.dispatch.request import ServiceConnection
 from sendoff.dispatch.worker import SendResult, send_launch
 from sendoff.figures import LaunchStats
 from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
-from sendoff.period import Period
 from sendoff.postbacks.reconcile import is_settled, reconcile_launch
 from sendoff.report import as_text, describe_launch
 

@@ -22,6 +22,7 @@ from sendoff.errors import GateError, NotYetError, RefusedError
 from sendoff.ledger import Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.client import Client
+from sendoff.states import Resolution
 
 from ..factories import KEY, NOW
 from ..waiting import PATIENCE
@@ -194,11 +195,11 @@ def test_what_is_in_doubt_is_sent_again_once_somebody_says_so(
     assert work_at(ledger, connection) == SendResult(accepted=1, in_doubt=1)
     assert work_at(ledger, connection) == SendResult()
     (doubt,) = ledger.doubts.open(KEY)
-    resolve(ledger, doubt.dispatch_key, "resend", "ann", "the service lost it", now=NOW)
+    resolve(ledger, doubt.dispatch_key, Resolution.RESEND, "ann", "the service lost it", now=NOW)
     assert work_at(ledger, connection) == SendResult(accepted=1)
     assert sent_to(service) == [1, 2]
     with pytest.raises(GateError, match="is not in doubt"):
-        resolve(ledger, doubt.dispatch_key, "resend", "bob", "me too", now=NOW)
+        resolve(ledger, doubt.dispatch_key, Resolution.RESEND, "bob", "me too", now=NOW)
 
 
 def test_with_on_doubt_resend_a_doubt_is_sent_again_once(

@@ -42,7 +42,7 @@ from sendoff.errors import (
     SettingsError,
 )
 from sendoff.ledger import Decision, Ledger
-from sendoff.ledger.schema import attempts
+from sendoff.ledger.storage.schema import attempts
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.postbacks import PostBackSigner

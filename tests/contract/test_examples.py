@@ -19,13 +19,12 @@ import pytest
 import requests
 
 from sendoff.audience.identifiers import integers
-from sendoff.campaign import load_campaign
+from sendoff.campaign import Period, load_campaign
 from sendoff.dispatch.request import ServiceConnection
 from sendoff.dispatch.worker import send_launch
 from sendoff.errors import GateError, NotYetError
-from sendoff.launch.plan import Launch, prepare_launch
+from sendoff.launch.plan import LaunchRecord, prepare_launch
 from sendoff.ledger import Decision, Ledger
-from sendoff.period import Period
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.postbacks import PostBackSigner
@@ -68,7 +67,7 @@ class Shop:
     ledger: Ledger
     connection: ServiceConnection
 
-    def launch(self, folder: Path, **how: Any) -> Launch:
+    def launch(self, folder: Path, **how: Any) -> LaunchRecord:
         campaign = load_campaign(folder)
         period = campaign.campaign.fixed_period or PERIOD
         url = f"sqlite:///{self.warehouse}"
@@ -363,7 +362,7 @@ def test_a_broadcast_waits_for_a_person_and_reaches_everybody(shop: Shop) -> Non
     assert made.words(phone(2), ANDROID)["text"] == "From today on you find us at 5 Quay Street."
 
 
-def approve(shop: Shop, launch: Launch) -> None:
+def approve(shop: Shop, launch: LaunchRecord) -> None:
     assert shop.ledger.audit_log.decide(
         Decision(launch.launch_key, "approved", "a person", None, datetime.now(UTC))
     )
@@ -466,6 +465,23 @@ def test_variants_share_the_people_and_say_different_words(shop: Shop) -> None:
             f"SELECT first_name FROM customers JOIN devices USING (customer_id) WHERE device_id = {device}"
         )
         assert each_title([personal], device) == [f"For you, {name}"]
+
+
+def test_the_rest_gets_the_winner_two_hours_after_the_test_share(shop: Shop) -> None:
+    noon = TOMORROW.replace(hour=12)
+    launch = shop.launch(example("winner"), now=noon)
+    with pytest.raises(NotYetError) as early:
+        send_launch(shop.ledger, launch.launch_key, shop.connection, now=lambda: noon)
+    later = early.value.until
+    assert later - noon >= timedelta(hours=2)
+    first = [device for made in shop.made("The words that work") for device in made.people()]
+    assert 10 < len(first) < 80  # of 200
+    send_launch(shop.ledger, launch.launch_key, shop.connection, now=lambda: later)
+    made = shop.made("The words that work")
+    assert sorted(device for each in made for device in each.people()) == shop.named("winner")
+    rest = [each for each in made if each.people()[0] not in first]
+    assert {title for each in rest for title in each_title([each], each.people()[0])} == {"Ten per cent off"}
+    assert shop.ledger.launches.get(launch.launch_key).winner == "plain"  # there were no opens
 
 
 def test_a_careful_launch_waits_for_a_person_for_its_hours_and_for_its_first_wave(shop: Shop) -> None:

@@ -24,7 +24,7 @@ from sendoff.dispatch.request import ServiceConnection
 from sendoff.dispatch.worker import SendResult, send_launch
 from sendoff.errors import UnusableLedgerError
 from sendoff.ledger import Ledger
-from sendoff.ledger.grants import ROLES, grant_statements
+from sendoff.ledger.storage.grants import ROLES, grant_statements
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret

@@ -39,6 +39,12 @@ HOUR = timedelta(hours=1)
 EMAIL = {"email": {"from_address": 1, "subject": "Hello", "text": "It is spring"}}
 
 
+@pytest.fixture(autouse=True)
+def _every_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Allow workers to look as often as they may, also on a slow machine."""
+    monkeypatch.setattr("sendoff.dispatch.pace._QUICK", PATIENCE)
+
+
 def freeze(
     ledger: Ledger,
     limits: dict[str, Any],
@@ -251,7 +257,7 @@ def test_a_worker_looks_at_opt_outs_while_it_sends(
     service: Any, ledger: Ledger, connection: ServiceConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sendoff.dispatch.rate_watch._BETWEEN", 0.0)
-    monkeypatch.setattr("sendoff.dispatch.rate_watch._SHARE", 1.0)
+    monkeypatch.setattr("sendoff.dispatch.pace._SHARE", 1.0)
     freeze(ledger, {"opt_outs": 5}, people=200, waves=200)
     led_by_this = NewSuppression("account", "device_id", "opt-out", "a recipient", launch_key=KEY)
     ledger.suppressions.add(led_by_this, range(150, 200), NOW)

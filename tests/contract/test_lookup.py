@@ -19,6 +19,7 @@ from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.postbacks import PostBackSigner
 from sendoff.service.tokens import TokenSource
+from sendoff.states import Resolution
 
 from ..factories import KEY, NOW, make_campaign, make_launch
 
@@ -96,7 +97,7 @@ def test_what_a_person_wrote_off_is_not_looked_for(
     service: Any, doubtful: Ledger, connection: ServiceConnection
 ) -> None:
     for doubt in doubtful.doubts.open(KEY):
-        resolve(doubtful, doubt.dispatch_key, "write_off", "ann", "nobody knows", now=NOW)
+        resolve(doubtful, doubt.dispatch_key, Resolution.WRITE_OFF, "ann", "nobody knows", now=NOW)
     assert resolve_by_listing(doubtful, KEY, connection, now=NOW) == 0
     assert LIST not in [each["path"] for each in service.admin("requests")["requests"]]
 

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from sendoff.audience.identifiers import integers, strings
-from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.campaign import Campaign, CampaignFolder, Period
 from sendoff.dispatch.request import ServiceConnection
 from sendoff.dispatch.worker import SendResult, send_launch
 from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
-from sendoff.period import Period
 from sendoff.postbacks.reconcile import reconcile_launch
 
 from . import receiving

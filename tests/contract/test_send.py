@@ -12,16 +12,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, redirect_stderr, redirect_stdout, suppress
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from sendoff.campaign import last_period, load_campaign
+from sendoff import campaign
+from sendoff.campaign import last_period, launch_key, load_campaign
 from sendoff.cli import main
 from sendoff.dispatch import pause_all, resume_all
 from sendoff.errors import GateError
 from sendoff.ledger import Ledger
-from sendoff.period import launch_key
 
 from ..local_receiver import local_receiver
 from ..local_service import LocalService
@@ -266,3 +267,91 @@ def test_the_first_period_that_has_not_ended_is_too_early(send: Send, write: Cal
     done = send(write(FIELDS.replace("2026-01-01", f"{tomorrow}")))
     assert done.returncode == 3
     assert done.stdout.startswith("not yet: the first period of the campaign ends at ")
+
+
+STEP = "    message: {title: Hello, text: Welcome}\n    channels: {web_push: {browsers: [chrome]}}\n"
+JOURNEY = f"""title: Welcome
+steps:
+  - name: a
+{STEP}  - name: b
+    when: {{of: a, are: [in_doubt]}}
+{STEP}  - name: c
+    wait: {{length: 1, unit: hours}}
+    when: {{of: a, are: [missing, delivered, engaged]}}
+{STEP}  - name: d
+    when: {{of: c, are: [delivered]}}
+{STEP}"""
+
+
+@pytest.fixture
+def journey(tmp_path: Path) -> Path:
+    folder = tmp_path / "journey"
+    folder.mkdir()
+    (folder / "journey.yaml").write_text(JOURNEY)
+    (folder / "audience.sql").write_text(QUERY)
+    return folder
+
+
+def test_a_journey_sends_each_step_that_is_due_and_says_what_it_waits_for(
+    service: LocalService, send: Send, journey: Path
+) -> None:
+    period = "2026-03-02T00:00:00Z/2026-03-03T00:00:00Z"
+    for _ in range(2):
+        done = send(str(journey), "--period", "2026-03-02")
+        assert done.returncode == 3, done.stderr
+        launch, sent, _, skipped, waiting, rest = done.stdout.splitlines()
+        assert launch.endswith(f"of journey.a, period {period}: 4 people, 1 request")
+        assert sent == "sent: 1 accepted"
+        assert skipped.startswith("skipped: campaign journey.b: ")
+        assert waiting.startswith("not yet: step c is not due yet (until ")
+        assert rest == f"For what is left, run: sendoff send {journey} --period {period}"
+    assert sent_to(service) == [7, 14, 21, 28]
+
+
+def test_a_named_step_is_sent_when_it_is_due(service: LocalService, send: Send, journey: Path) -> None:
+    nobody = send(str(journey / "c"), "--period", "2026-03-02")
+    assert nobody.stdout == "skipped: step c: the step journey.a was sent to no one in this period\n"
+    assert send(str(journey / "a"), "--period", "2026-03-02").returncode == 0
+    early = send(str(journey / "c"), "--period", "2026-03-02", "--json")
+    assert early.returncode == 3
+    result = json.loads(early.stdout)
+    assert (result["status"], result["period"][:10]) == ("not yet", "2026-03-02")
+    assert datetime.fromisoformat(result["until"]) > datetime.now(UTC) + timedelta(minutes=50)
+    assert sent_to(service) == [7, 14, 21, 28]
+    (journey / "journey.yaml").write_text(
+        JOURNEY.replace("length: 1, unit: hours", "length: 1, unit: seconds")
+    )
+    time.sleep(1)
+    done = send(str(journey / "c"), "--period", "2026-03-02")
+    assert done.returncode == 0, done.stderr
+    assert sent_to(service) == [7, 7, 14, 14, 21, 21, 28, 28]
+
+
+@pytest.mark.proof
+def test_a_journey_that_waits_keeps_its_period_when_the_schedule_has_the_next(
+    service: LocalService, send: Send, journey: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = f"{STEP}    report: {{quiet_for: {{length: 1, unit: seconds}}}}\n"
+    text = JOURNEY.replace("length: 1, unit: hours", "length: 2, unit: seconds").replace(STEP, quick)
+    text = text.replace("steps:", 'schedule: "0 * * * *"\nstart: 2026-01-01\nsteps:').partition(
+        "  - name: d"
+    )[0]
+    (journey / "journey.yaml").write_text(text)
+    later = count()
+    monkeypatch.setattr(
+        campaign, "last_period", lambda of, now: last_period(of, now - timedelta(hours=4 - next(later)))
+    )
+    done = send(str(journey), "--wait", "--json")
+    assert done.returncode == 0, done.stderr + done.stdout
+    results = [json.loads(f"{{{each}") for each in f"\n{done.stdout}".split("\n{")[1:]]
+    assert [each["status"] for each in results] == ["sent", "skipped", "sent"]
+    assert len({each["period"] for each in results}) == 1
+    assert sent_to(service) == [7, 7, 14, 14, 21, 21, 28, 28]
+
+
+def test_a_journey_is_not_sent_again_but_a_step_is(service: LocalService, send: Send, journey: Path) -> None:
+    again = ("--period", "2026-03-02", "--resend", "1", "--reason", "lost")
+    refused = send(str(journey), *again)
+    assert refused.returncode == 1
+    assert f"Name the step to send again, such as {journey / 'a'}" in refused.stderr
+    assert sent_to(service) == []

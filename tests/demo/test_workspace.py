@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from sendoff.demo.options import DemoError
-from sendoff.demo.progress import Progress
+from sendoff.demo.progress import ProgressDisplay
 from sendoff.demo.workspace import Workspace
 
 
@@ -43,7 +43,7 @@ def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
 
 def test_progress_in_a_file_is_a_line_now_and_then_and_not_one_for_each_step() -> None:
     written, seconds = StringIO(), 0.0
-    with Progress(Console(file=written), clock=lambda: seconds) as screen:
+    with ProgressDisplay(Console(file=written), clock=lambda: seconds) as screen:
         for step in range(50):
             screen.doing(f"step {step}")
             seconds += 0.125

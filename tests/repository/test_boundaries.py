@@ -45,12 +45,6 @@ def test_a_package_imports_no_package_that_lies_above_or_beside_it(package: str,
     assert found == []
 
 
-def test_the_map_of_the_ledger_names_all_its_modules() -> None:
-    ledger = PACKAGES["sendoff"] / "ledger"
-    named = set(re.findall(r"\w+", ast.get_docstring(_tree(ledger / "ledger.py")) or ""))
-    assert {path.stem for path in ledger.glob("[a-z]*.py")} - named == set()
-
-
 def test_a_dag_file_holds_no_sql() -> None:
     assert [where for path in _dag_files() for where, text in _strings(path) if SQL.search(text)] == []
 

@@ -27,3 +27,14 @@ def test_the_totals_are_those_of_the_first_table_and_say_so(
         f"In the first table: {2 * proven:,} launches, {10 * proven:,} dispatches, {700 * proven:,} post-backs that "
         f"were answered 2xx, {3 * proven:,} processes killed.\n"
     ) in file.read_text()
+
+
+def test_every_row_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT)
+    from tools.chaos.scenarios import SCENARIOS
+
+    page = (ROOT / "docs/operations/chaos-scenarios.md").read_text()
+    described = {
+        line.split(" | ")[0].removeprefix("| ") for line in page.splitlines() if line.startswith("| ")
+    }
+    assert {each.name for each in SCENARIOS} == described - {"Row"}

@@ -12,6 +12,9 @@ from typing import Any
 import promql_parser as promql
 import pytest
 import yaml
+from grafana_foundation_sdk.cog import plugins
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from sendoff.telemetry.metrics import INSTRUMENTS, Instrument
 from tools.reference.metrics import BEGIN, COMMAND, END, prometheus_names, written
@@ -98,6 +101,34 @@ print(generate_latest().decode())
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     names = set(re.findall(r"^(sendoff_\w+)[{ ]", told, re.MULTILINE))
     assert names == {name for instrument in INSTRUMENTS for name in prometheus_names(instrument)}
+
+
+def test_grafanas_own_types_read_the_dashboard_and_know_each_of_its_fields() -> None:
+    plugins.register_default_plugins()
+    loaded = Dashboard.from_json(DASHBOARD)
+    assert _missing(DASHBOARD, json.loads(JSONEncoder().encode(loaded))) == []
+    queries = [target for panel in loaded.panels or [] for target in getattr(panel, "targets", None) or []]
+    assert {type(query).__name__ for query in queries} == {"Dataquery"}
+    assert [query.expr for query in queries] == [
+        target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ())
+    ]
+
+
+def test_a_misspelled_field_of_the_dashboard_would_be_found() -> None:
+    broken = {**DASHBOARD, "refesh": "30s"}
+    written = json.loads(JSONEncoder().encode(Dashboard.from_json(broken)))
+    assert _missing(broken, written) == [".refesh"]
+
+
+def _missing(given: Any, written: Any, place: str = "") -> list[str]:
+    """Return the places of values that were lost or changed."""
+    if isinstance(given, dict) and isinstance(written, dict):
+        parts = [(f"{place}.{name}", value, written.get(name)) for name, value in given.items()]
+    elif isinstance(given, list) and isinstance(written, list) and len(given) == len(written):
+        parts = [(f"{place}[{n}]", a, b) for n, (a, b) in enumerate(zip(given, written, strict=True))]
+    else:
+        return [] if given == written else [place]
+    return [lost for where, a, b in parts for lost in _missing(a, b, where)]
 
 
 def test_the_panels_have_places_of_their_own() -> None:

@@ -30,7 +30,11 @@ each_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: fold
 
 @pytest.mark.parametrize(
     ("command", "file"),
-    [("schema", PUBLISHED), ("schema --defaults", PUBLISHED.with_name("defaults.schema.json"))],
+    [
+        ("schema", PUBLISHED),
+        ("schema --defaults", PUBLISHED.with_name("defaults.schema.json")),
+        ("schema --journey", PUBLISHED.with_name("journey.schema.json")),
+    ],
 )
 def test_a_published_schema_is_that_of_the_model(command: str, file: Path) -> None:
     printed = CliRunner().invoke(app, command).output

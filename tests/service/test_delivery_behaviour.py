@@ -17,7 +17,7 @@ from messaging_service.campaigns.targeting import is_delivery_posted
 from messaging_service.delivery.behaviour import Behaviour
 from messaging_service.delivery.postbacks import Retry
 from messaging_service.delivery.worker import WorkerSettings, from_line, to_line
-from messaging_service.envelope import Problem
+from messaging_service.envelope import FieldProblem
 from messaging_service.undocumented_names import UNDOCUMENTED_NAMES, Names, UnknownNameError, parse_overrides
 
 NOW = datetime(2030, 3, 1, 12, 0, 30, tzinfo=UTC)
@@ -144,7 +144,7 @@ def test_a_campaign_is_sent_at_its_moment(fields, zone, moment):
 
 def test_a_moment_in_the_past_is_a_problem():
     fields = {"send_type": 1, "send_date": "2030-03-01", "send_time": "11:59"}
-    assert isinstance(sending_moment(fields, "UTC", NOW), Problem)
+    assert isinstance(sending_moment(fields, "UTC", NOW), FieldProblem)
 
 
 @pytest.mark.parametrize(

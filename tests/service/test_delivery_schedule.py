@@ -9,7 +9,7 @@ import pytest
 
 from messaging_service.campaigns.conditions import compare, person_of
 from messaging_service.campaigns.schedule import closed_because, next_occurrence, start_of_day
-from messaging_service.clock import Clock, DurationError, seconds_of
+from messaging_service.clock import DurationError, ServiceClock, seconds_of
 from messaging_service.delivery.outcomes import inbox_removal, push_deadline
 from messaging_service.delivery.webhooks import request_of
 from messaging_service.undocumented_names import UNDOCUMENTED_NAMES, UnknownNameError, parse_overrides
@@ -116,7 +116,7 @@ def test_lengths_of_time_are_read():
 def test_a_clock_without_a_store_is_the_machines():
     rounded = timedelta(microseconds=1)  # fromtimestamp rounds, but now() truncates
     before = datetime.now(UTC)
-    assert before <= Clock().now() <= datetime.now(UTC) + rounded
+    assert before <= ServiceClock().now() <= datetime.now(UTC) + rounded
 
 
 def test_a_webhook_with_a_query_of_its_own_keeps_it():

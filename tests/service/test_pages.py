@@ -21,7 +21,7 @@ from markupsafe import escape
 from messaging_service.api.access import only_own_forms, only_this_machine
 from messaging_service.api.external import Service
 from messaging_service.app import create_app
-from messaging_service.clock import Clock
+from messaging_service.clock import ServiceClock
 from messaging_service.store import Store
 from messaging_service.undocumented_names import Names
 
@@ -634,7 +634,7 @@ def test_a_request_that_sends_something_gets_json_whatever_it_accepts(service_pr
 )
 def test_every_error_of_the_service_is_a_page_in_a_browser(tmp_path, code, text):
     store = Store(f"sqlite:///{tmp_path / 'service.db'}")
-    app = create_app(Service(store, Clock(store), Names(), post_backs_anywhere=False))
+    app = create_app(Service(store, ServiceClock(store), Names(), post_backs_anywhere=False))
 
     @app.get("/broken")
     def broken() -> None:

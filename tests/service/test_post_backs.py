@@ -22,7 +22,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from messaging_service.cli.main import main
-from messaging_service.clock import Clock
+from messaging_service.clock import ServiceClock
 from messaging_service.delivery.behaviour import Behaviour
 from messaging_service.delivery.leases import Leases
 from messaging_service.delivery.postbacks import NOT_SENT, PostBackSender, Retry
@@ -182,7 +182,9 @@ def test_a_post_back_that_leads_elsewhere_is_noted_and_not_sent(tmp_path, addres
 
     async def send():
         stop = asyncio.Event()
-        sending = asyncio.create_task(PostBackSender(store, Leases(store), Clock(store), Retry()).run(stop))
+        sending = asyncio.create_task(
+            PostBackSender(store, Leases(store), ServiceClock(store), Retry()).run(stop)
+        )
         try:
             await asyncio.to_thread(until, lambda: read().attempts)
         finally:

@@ -183,6 +183,19 @@ def test_different_values_are_an_error_that_names_both_places_and_no_value(
     )
 
 
+def test_a_different_erasure_secret_is_an_error_that_does_not_ask_to_remove_the_right_one(
+    monkeypatch: pytest.MonkeyPatch, vault: Callable[..., None]
+) -> None:
+    vault(erasure_secret=SECRETS[0])
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", SECRETS[1])
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert str(caught.value) == (
+        "SENDOFF_ERASURE_SECRET and the item erasure_secret have different values. Keep the secret that this ledger is "
+        "used with, because no other one recognises the people who were erased. Remove the other one."
+    )
+
+
 def test_a_wrong_value_of_a_source_is_named_by_its_place(vault: Callable[..., None]) -> None:
     vault(post_back_secrets="short-secret")
     with pytest.raises(SettingsError, match=r"^item post_back_secrets: each secret must have") as caught:

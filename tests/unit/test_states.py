@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from sendoff.ledger import schema
+from sendoff.ledger.storage import schema
 from sendoff.states import DispatchState, FeedHealth, LaunchState, Verdict
 
 CERTAIN = [state for state in FeedHealth if state.is_certain]

@@ -1,7 +1,7 @@
 """An audience from nine tenths of a PostgreSQL table, compared with ``pandas.read_sql`` and psql's COPY.
 
 It reads integers, integers with a group, texts, and integers in at most two parts at once, compared with one part. On
-two cores shared with the server, both are one part.
+two cores shared with the server, and if two parts would not be faster, both are one part.
 
 Each reading has its own process, so that its peak memory is its own, including Python and imports. The time runs from
 before the connection is opened until the identifiers are ready, and does not include imports.
@@ -35,6 +35,7 @@ IDENTIFIERS = "SELECT device_id FROM devices WHERE device_id % 10 <> 0"
 IN_PARTS = f"{IDENTIFIERS} AND device_id / 10 % :parts = :part"
 WITH_PLATFORM = "SELECT device_id, platform FROM devices WHERE device_id % 10 <> 0"
 TEXTS = "SELECT external_id FROM devices WHERE device_id % 10 <> 0"
+NO_ROWS = "SELECT external_id FROM devices WHERE device_id = 0"  # shows the memory of Python and imports
 TABLES = f"""
 CREATE UNLOGGED TABLE devices AS
     SELECT n::bigint AS device_id, (ARRAY['android', 'ios', 'chrome', 'firefox', 'safari'])[1 + n % 5] AS platform,
@@ -46,8 +47,9 @@ VACUUM ANALYZE devices;
 
 def read_with_sendoff(url: str, sql: str, parts: int | None = None) -> tuple[float, int]:
     from sendoff.audience.build import build_audience
-    from sendoff.warehouse import read
+    from sendoff.warehouse import adbc_driver, read
 
+    adbc_driver("postgresql")  # imports the driver
     start = time.perf_counter()
     with read(url, sql, partitions=parts) as batches:
         audience = build_audience(batches)
@@ -88,6 +90,7 @@ READERS: dict[str, tuple[Callable[[str, str], tuple[float, int]], str]] = {
     "sendoff, platform": (read_with_sendoff, WITH_PLATFORM),
     "copy, platform": (copy_with_psql, WITH_PLATFORM),
     "sendoff, external_id": (read_with_sendoff, TEXTS),
+    "sendoff, no rows": (read_with_sendoff, NO_ROWS),
     "copy, external_id": (copy_with_psql, TEXTS),
 }
 
@@ -124,6 +127,8 @@ def report(medians: dict[str, tuple[float, float]]) -> dict[str, float]:
     for name, (seconds, peak) in medians.items():
         print(f"  {name:22}{kept / seconds / 1e6:8.2f} million rows/s {peak:8.0f} MiB")
     sendoff, pandas = medians["sendoff"], medians["pandas"]
+    of_texts = medians["sendoff, external_id"][1] - medians["sendoff, no rows"][1]
+    mib_of_texts = sum(len(f"customer-{n}") for n in range(1, ROWS + 1) if n % 10) / 2**20
     figures = {
         "rows": ROWS,
         "identifiers": kept,
@@ -134,6 +139,7 @@ def report(medians: dict[str, tuple[float, float]]) -> dict[str, float]:
         "pandas_memory_over_ours": round(pandas[1] / sendoff[1], 2),
         "times_speed_in_two_parts": round(medians["sendoff, 1 part"][0] / medians["sendoff, 2 parts"][0], 2),
         "peak_mib_of_texts": round(medians["sendoff, external_id"][1], 1),
+        "memory_of_texts_over_bytes": round(of_texts / mib_of_texts, 2),
     }
     labels = {"": "", ", platform": "_with_platform", ", external_id": "_of_texts"}
     for label, key in labels.items():

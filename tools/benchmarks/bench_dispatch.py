@@ -44,13 +44,12 @@ from requests.adapters import HTTPAdapter
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign
+from sendoff.campaign import Campaign, Period, launch_key
 from sendoff.demo.airflow import Airflow, AirflowApi
 from sendoff.demo.processes import Supervisor
 from sendoff.dispatch.request import DEFAULT_REQUESTS_AT_ONCE, ServiceConnection
 from sendoff.dispatch.worker import LEASE, send_launch
 from sendoff.ledger import Ledger, NewLaunch
-from sendoff.period import Period, launch_key
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.postbacks import PostBackSigner
@@ -97,7 +96,7 @@ class Service:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Service]:
+def serving(folder: Path, devices: int = DEVICES) -> Iterator[Service]:
     command = str(Path(sys.executable).with_name("messaging-service"))
     at = ("--database", f"sqlite:///{folder / 'service.db'}")
 
@@ -110,7 +109,7 @@ def serving(folder: Path) -> Iterator[Service]:
     table = folder / "devices.csv"
     with table.open("w") as file:
         file.write("device_id,platform,profile_id,user_id,language,time_zone\n")
-        file.writelines(f"{n},android,,,,\n" for n in range(1, DEVICES + 1))
+        file.writelines(f"{n},android,,,,\n" for n in range(1, devices + 1))
     say("devices", "import", str(table))
     with subprocess.Popen(
         [command, "serve", "--port", "0", *at], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

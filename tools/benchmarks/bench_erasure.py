@@ -1,10 +1,15 @@
 """Erasing a thousand people from thirteen launches of ten million, while the receiver stores post-backs.
 
-Each launch has segments, verdicts and a report. The command ``sendoff forget`` runs in a process of its own. The
-receiver gets ``RATE`` post-backs per second on a few connections, first alone and then during the erasure. At the end,
-every stored set is decoded and compared with the people. The bytes that the erasure changed are searched for in the
-database's files, before and after ``sendoff forget --reclaim``. On PostgreSQL, this program must be allowed to read
-the server's folder. A SQLite built with SECURE_DELETE, such as Debian's, overwrites old bytes at once.
+Each launch has segments with template values, groups, a holdout, recipients withheld at a claim, verdicts and a report.
+The people have post-backs in the first launch, some of them unreadable, and are in an uploaded list and in the
+suppression list. The command ``sendoff forget`` runs in a process of its own. The receiver gets ``RATE`` post-backs per
+second on a few connections, first alone and then during the erasure.
+
+At the end, every place that may name people is decoded and compared with them. The bytes that the erasure changed are
+searched for in the database's files, before and after ``sendoff forget --reclaim``. On PostgreSQL, this program must be
+allowed to read the server's folder. The write-ahead log is counted apart, because its files are recycled without being
+overwritten. A SQLite built with SECURE_DELETE, such as Debian's, overwrites old bytes at once. The exit code is 1 if a
+person or a piece is still found.
 
 ``BENCH_SCALE`` is the number of recipients in units of ten million. ``BENCH_DATABASES`` is ``postgresql``, ``sqlite``
 or both, separated by a comma. ``SENDOFF_TEST_POSTGRES_URL`` is the server to use. The last line is one JSON object.
@@ -19,7 +24,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +33,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import pyarrow as pa
 import sqlalchemy as sa
 import uvloop
 from bench_receiver import (
@@ -40,19 +47,22 @@ from bench_receiver import (
     sqlite_ledger,
 )
 
+from sendoff.audience import read_template_values
 from sendoff.audience.build import Audience
-from sendoff.audience.identifiers import Identifiers, integers
+from sendoff.audience.identifiers import Identifiers, from_bytes, integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign
+from sendoff.campaign import Campaign, Period, launch_key
 from sendoff.dispatch.worker import LEASE
-from sendoff.ledger import Ledger, NewLaunch
-from sendoff.ledger.erasure_steps import TABLES
-from sendoff.period import Period, launch_key
+from sendoff.ledger import Ledger, NewLaunch, NewSuppression
+from sendoff.ledger.erasure.person_columns import SETS, TABLES, People, naming, rows_of, streamed
+from sendoff.ledger.post_backs.post_backs import stored_runs
+from sendoff.ledger.storage.schema import erasure_queue, segments, suppressions
 from sendoff.postbacks import reconcile_launch
-from sendoff.service.postbacks import PostBackSigner
+from sendoff.service.postbacks import PostBack, PostBackSigner
 from sendoff.states import Accepted
 
 LAUNCHES, PEOPLE, SEGMENT = 13, 1_000, 10_000
+VALUES_EACH = 10  # one segment in ten has template values
 RECIPIENTS = int(10_000_000 * float(os.environ.get("BENCH_SCALE", "1")))
 DEVICES = np.cumsum(np.random.default_rng(3).integers(1, 4, RECIPIENTS))  # with gaps, as in real audiences
 PIECE, AHEAD = 32, 8  # bytes around a byte that changed, which are searched for
@@ -70,9 +80,15 @@ CAMPAIGN = Campaign.model_validate(
 )
 
 
-def fill(ledger: Ledger) -> str:
-    """Freeze the launches, record each request as accepted, and make the reports. Return one dispatch key."""
+def fill(ledger: Ledger, gone: Sequence[int]) -> str:
+    """Freeze the launches, record each request as accepted, and make the reports. Return one dispatch key.
+
+    The people to erase are in every launch, list and post-back.
+    """
     people = integers(DEVICES)
+    groups = {"platform": {"android": people, "ios": integers(gone)}}
+    holdout = integers(DEVICES[:: RECIPIENTS // 1_000])
+    ledger.suppressions.add(NewSuppression("account", "device_id", "bench", "bench"), gone[:10], NOW)
     for number in range(LAUNCHES):
         period = Period(NOW - timedelta(days=number + 1), NOW - timedelta(days=number))
         key = launch_key("service", "spring", period)
@@ -84,18 +100,55 @@ def fill(ledger: Ledger) -> str:
                 period=period,
                 resend=0,
                 definition=CAMPAIGN.model_dump_json(),
-                audience=Audience("device_id", people, len(people), {}, {}),
-                segments=(Segment(part) for part in people.slices(SEGMENT)),
+                audience=Audience("device_id", people, len(people), {}, groups),
+                segments=(
+                    Segment(part, template_values=named(part) if place % VALUES_EACH == 0 else None)
+                    for place, part in enumerate((people - holdout).slices(SEGMENT))
+                ),
                 created_at=NOW,
                 sends_at=NOW,
+                suppressed={"holdout": holdout, "cap": integers(gone)},
             )
         )
         claim = ledger.dispatches.claim(key, worker="w", now=NOW, lease=LEASE)
         while claim is not None:
-            dispatch_key = claim.dispatch_key
+            dispatch_key, recipients = claim.dispatch_key, claim.content.identifiers
+            if number == 0 and recipients is not None:
+                post_back(ledger, dispatch_key, recipients & integers(gone))
             claim = ledger.dispatches.record_and_claim(claim, Accepted(200, 17), NOW, worker="w", lease=LEASE)
         reconcile_launch(ledger, key, now=NOW)
+    ledger.uploaded_lists.store("complained", "device_id", people, "bench", NOW)
+    listed = [*gone, *DEVICES[:PEOPLE].tolist()]
+    ledger.suppressions.add(NewSuppression("topic:news", "device_id", "bench", "bench"), listed, NOW)
     return dispatch_key
+
+
+def named(people: Identifiers) -> bytes:
+    """Return template values of recipients, each with the recipient's number in it."""
+    names = pa.array([f"name {each:09}" for each in people], pa.large_string())
+    table = pa.table(
+        {"name": names}, schema=pa.schema([pa.field("name", names.type, metadata={"holds": "text"})])
+    )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def post_back(ledger: Ledger, dispatch_key: str, people: Identifiers) -> None:
+    """Store post-backs of people: a delivery of each, an open, and an unreadable body."""
+    received = [
+        PostBack.received(kind, dispatch_key, NOW, body)
+        for device in people
+        for kind, body in (
+            ("delivery", json.dumps({"time": 1_772_355_600, "device": {"id": device}}).encode()),
+            ("open", json.dumps({"time": 1_772_355_600, "device": {"id": device}}).encode()),
+            ("open", b"broken %d" % device),
+        )
+    ]
+    if received:
+        receiver = ledger.post_backs.register_receiver("bench", NOW)
+        ledger.post_backs.store(receiver, list(enumerate(received, 1)))
 
 
 class Sender:
@@ -138,24 +191,39 @@ async def load(
 
 
 def forget(url: str, folder: Path, *options: str) -> subprocess.Popen[bytes]:
-    """Start the erasure in a process of its own."""
+    """Start the command that erases people in a process of its own."""
     secret = {"SENDOFF_ERASURE_SECRET": "e" * 32, "SENDOFF_ERASURE_LOG": str(folder / "erasures.jsonl")}
-    line = ["sendoff", "forget", *options, "--ledger", url]
+    line = [str(Path(sys.executable).with_name("sendoff")), "forget", *options, "--ledger", url]
     return subprocess.Popen(line, env={**os.environ, **secret}, stdout=subprocess.DEVNULL)
 
 
-def remaining(url: str, people: Identifiers) -> int:
-    """Count the people in every decoded set of the ledger."""
+def remaining(url: str, people: Sequence[int]) -> dict[str, int]:
+    """Count the people in every decoded place of the ledger, by place. Places without any are left out."""
+    gone, found = integers(people), Counter[str]()
+    names = {f"name {each:09}" for each in people}
     with closing(Ledger(url)) as ledger:
-        keys = [launch.launch_key for launch in ledger.launches.search(limit=2 * LAUNCHES)]
-        sets = [each for key in keys for each in ledger.verdicts.sets(key).values()]
-        sets += [
-            content.identifiers
-            for key in keys
-            for dispatch in ledger.dispatch_queries.of_launch(key)
-            if (content := ledger.dispatch_queries.segment(key, dispatch.segment)).identifiers is not None
-        ]
-        return sum(len(each & people) for each in sets)
+        database = ledger._database
+        for column in SETS:
+            query = streamed(rows_of(column, "device_id", "integer"))
+            with database.read() as db, db.execute(query) as rows:
+                for row in rows:
+                    found[str(column)] += len(from_bytes("integer", row.blob) & gone)
+        with database.read() as db:
+            values = sa.select(segments.c.template_values).where(segments.c.template_values.is_not(None))
+            for value in db.scalars(streamed(values)):
+                found["segments.template_values"] += sum(
+                    each["name"] in names for each in read_template_values(value)
+                )
+            listed = sa.select(suppressions.c.identifier)
+            found["erasure_queue.identifier"] = (
+                db.scalar(sa.select(sa.func.count()).select_from(erasure_queue)) or 0
+            )
+            found["suppressions.identifier"] = len(set(map(int, db.scalars(listed))) & set(people))
+        for run in stored_runs(database):
+            found["post_backs.block"] += len(
+                naming(database, People.of("device_id", list(map(str, people))), run)
+            )
+    return {place: count for place, count in found.items() if count}
 
 
 def stored_sets(url: str) -> dict[tuple[Any, ...], bytes]:
@@ -212,6 +280,17 @@ def files(url: str) -> list[Path]:
     return sorted((Path(root) / "base" / str(number)).iterdir())
 
 
+def log_files(url: str) -> list[Path]:
+    """Return the files of PostgreSQL's write-ahead log; none on SQLite, whose log is beside the database."""
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    if engine.dialect.name == "sqlite":
+        return []
+    with engine.connect() as db:
+        root = db.exec_driver_sql("SHOW data_directory").scalar_one()
+    engine.dispose()
+    return sorted(path for path in (Path(root) / "pg_wal").iterdir() if path.is_file())
+
+
 def contents(paths: list[Path]) -> Iterator[bytes]:
     """Read files in overlapping parts."""
     for path in paths:
@@ -236,8 +315,9 @@ def measure(database: str) -> dict[str, Any]:
     """Return the figures of one database."""
     with tempfile.TemporaryDirectory() as folder, ledger_of(database) as url:
         with closing(Ledger(url)) as ledger:
-            dispatch_key = fill(ledger)
-        people = np.random.default_rng(7).choice(DEVICES, PEOPLE, replace=False)
+            people = np.random.default_rng(7).choice(DEVICES, PEOPLE, replace=False).tolist()
+            dispatch_key = fill(ledger, people)
+        before_it = remaining(url, people)
         names = Path(folder) / "people.txt"
         names.write_text("".join(f"{each}\n" for each in people))
         sets = stored_sets(url)
@@ -253,18 +333,23 @@ def measure(database: str) -> dict[str, Any]:
             sys.exit(f"the erasure ended with {process.returncode}")
         pieces = removed_pieces(sets, stored_sets(url))
         deleted = len(found_in(pieces, contents(files(url))))
+        start = time.perf_counter()
         if forget(url, Path(folder), "--reclaim").wait():
             sys.exit("the old bytes could not be removed")
+        reclaiming = time.perf_counter() - start
         return {
             "seconds": round(seconds, 1),
             "peak_mib": round(peak),
             "p99_ms_alone": p99(before),
             "p99_ms_during": p99(during),
             "slowest_ms_during": round(1_000 * max(during)),
-            "still_found": remaining(url, integers(people)),
+            "found_before": before_it,
+            "still_found": remaining(url, people),
+            "reclaim_seconds": round(reclaiming, 1),
             "old_pieces": len(pieces),
             "old_pieces_in_files": deleted,
             "old_pieces_after_reclaim": len(found_in(pieces, contents(files(url)))),
+            "old_pieces_in_log_after_reclaim": len(found_in(pieces, contents(log_files(url)))),
         }
 
 
@@ -278,6 +363,10 @@ def main() -> None:
         found[database] = measure(database)
         print(f"{database}: {found[database]}", flush=True)
     print(json.dumps({"benchmark": "erasure", "recipients": RECIPIENTS, **found}))
+    if left := [
+        name for name, each in found.items() if each["still_found"] or each["old_pieces_after_reclaim"]
+    ]:
+        sys.exit(f"people were still found in: {', '.join(left)}")
 
 
 if __name__ == "__main__":

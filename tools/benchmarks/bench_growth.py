@@ -2,8 +2,12 @@
 
 One launch of each size goes through all steps in PostgreSQL, with the real code and without network. The audience is
 read, rules are applied and segments frozen. Requests are claimed, written and recorded. Post-backs are stored,
-aggregated and reconciled. Each step runs in a process of its own, so that its peak memory is its own. Memory is counted
-beyond what the process has after its imports.
+aggregated and reconciled. Verdicts become the audience of another launch. Requests are claimed while a hundredth of
+their recipients is on the suppression list. A hundred people are erased. One campaign folder for 10,000 recipients is
+parsed. Each step runs in a process of its own, so that its peak memory is its own. Memory is counted beyond what the
+process has after its imports.
+
+Ten million verdicts become an audience once more at the end, because that has a limit of five seconds.
 
 The exponent says by what the cost grows if the launch doubles: 1 is twice as much, 0 is no more. ``BENCH_SCALE`` is
 the largest launch in millions of recipients. ``--picture FILE`` draws the figures. ``SENDOFF_TEST_POSTGRES_URL`` is
@@ -17,14 +21,17 @@ import json
 import math
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import cycle, islice
 from multiprocessing import get_context
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
 import sqlalchemy as sa
@@ -32,22 +39,35 @@ from bench_receiver import postgres_ledger
 
 from sendoff.audience.build import Audience, build_audience
 from sendoff.audience.identifiers import Identifiers, integers
-from sendoff.audience.segmentation import segments_of
-from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.audience.segmentation import Segment, segments_of
+from sendoff.campaign import (
+    EVERYTHING,
+    Campaign,
+    CampaignFolder,
+    Period,
+    VerdictsOf,
+    launch_key,
+    load_campaign,
+)
 from sendoff.dispatch.worker import LEASE
 from sendoff.launch.suppression import Rule, apply_rules
-from sendoff.ledger import Ledger, NewLaunch
-from sendoff.period import Period, launch_key
-from sendoff.postbacks import reconcile_launch
+from sendoff.launch.verdict_audience import read_verdicts
+from sendoff.ledger import Ledger, NewLaunch, NewSuppression
+from sendoff.ledger.storage.schema import dispatch_totals
+from sendoff.postbacks import forget, reconcile_launch
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.service.postbacks import PostBack, PostBackSigner
 from sendoff.service.wire import Targeting, create_body
-from sendoff.states import Accepted
+from sendoff.states import Accepted, Verdict
 from sendoff.warehouse import read
 
 SIZES = [round(1_000_000 * float(os.environ.get("BENCH_SCALE", "1")) / 4**step) for step in (2, 1, 0)]
 FIRST = 1_000_000_000  # the recipients' numbers are around this, because the number of digits matters
 AT_ONCE = 500  # post-backs per commit
+REUSED = round(10_000_000 * float(os.environ.get("BENCH_SCALE", "1")))  # verdicts that become an audience
+ERASED = 100  # people
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples/campaigns"
+A_CAMPAIGN = 10_000  # recipients for each campaign folder
 OPENS = 3  # every third recipient opens the message
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
@@ -105,31 +125,31 @@ def freezing(at: Place) -> Callable[[], object]:
     excluded: dict[Rule, Identifiers] = {CAMPAIGN.audience.exclude[0]: people(at.size // 100)}
     now = datetime.now(UTC)
 
-    def freeze() -> None:
+    def freeze(campaign: str = "spring") -> str:
         audience = Audience("device_id", everyone, len(everyone), {}, {})
         kept = apply_rules(folder, audience, excluded=excluded, ledger=at.ledger, sends_at=now, now=now)
-        at.ledger.launches.freeze(
-            NewLaunch(
-                KEY,
-                connection="service",
-                campaign="spring",
-                period=PERIOD,
-                resend=0,
-                definition=CAMPAIGN.model_dump_json(),
-                audience=kept.audience,
-                segments=segments_of(CAMPAIGN, kept.sent_to, name="spring"),
-                created_at=NOW,
-                state="released",
-                sends_at=NOW,
-            )
+        new = NewLaunch(
+            launch_key("service", campaign, PERIOD),
+            connection="service",
+            campaign=campaign,
+            period=PERIOD,
+            resend=0,
+            definition=CAMPAIGN.model_dump_json(),
+            audience=kept.audience,
+            segments=segments_of(CAMPAIGN, kept.sent_to, name=campaign),
+            created_at=NOW,
+            state="released",
+            sends_at=NOW,
         )
+        at.ledger.launches.freeze(new)
+        return new.launch_key
 
     return freeze
 
 
-def sending(at: Place) -> Callable[[], object]:
+def sending(at: Place, key: str = KEY) -> Callable[[], object]:
     def send() -> None:
-        claim = at.ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+        claim = at.ledger.dispatches.claim(key, worker="w", now=NOW, lease=LEASE)
         while claim is not None:
             assert claim.content.identifiers is not None
             addresses = SIGNER.for_dispatch(claim.dispatch_key, CAMPAIGN.post_backs.kinds)
@@ -188,7 +208,95 @@ def reconciling(at: Place) -> Callable[[], object]:
     return lambda: reconcile_launch(at.ledger, KEY, now=NOW)
 
 
-STEPS = (reading, freezing, sending, storing, aggregating, reconciling)
+def reusing(at: Place) -> Callable[[], object]:
+    """Reconcile a launch, and read verdicts of it. A third of its people engaged, and a third got the message."""
+    everyone = people(at.size)
+    key = launch_key("service", f"reused {at.size}", PERIOD)
+    at.ledger.launches.freeze(
+        NewLaunch(
+            key,
+            connection="service",
+            campaign="reused",
+            period=PERIOD,
+            resend=at.size,
+            definition=CAMPAIGN.model_dump_json(),
+            audience=Audience("device_id", everyone, len(everyone), {}, {}),
+            segments=(Segment(part) for part in everyone.slices(CAMPAIGN.segment_size)),
+            created_at=NOW,
+            state="released",
+            sends_at=NOW,
+        )
+    )
+    sending(at, key)()
+    random = np.random.default_rng(2)
+    with at.ledger._database.write() as db:
+        for dispatch, members in at.ledger.dispatch_queries.segments(key):
+            assert members is not None
+            drawn = random.integers(0, 3, len(members))
+            engaged, delivered = (integers(members.values()[drawn == number]) for number in range(2))
+            row = {
+                "dispatch_key": dispatch.dispatch_key,
+                "deliveries": len(delivered),
+                "opens": len(engaged),
+                "anomalies": {},
+                "newest_at": NOW,
+                "is_evidence": True,
+                "delivered": delivered.to_bytes(),
+                "engaged": engaged.to_bytes(),
+                "suspects": integers([]).to_bytes(),
+            }
+            db.execute(sa.insert(dispatch_totals), row)
+    rows = VerdictsOf(key, (Verdict.ENGAGED, Verdict.DELIVERED, Verdict.MISSING))
+    folder = CampaignFolder("reminder", CAMPAIGN, None, Path(), {}, audience_rows=rows)
+
+    def audience() -> object:
+        found = read_verdicts(at.ledger, folder, PERIOD)
+        assert found
+        return found.audience
+
+    return audience
+
+
+def suppressing(at: Place) -> Callable[[], object]:
+    """Send as ``sending`` does, with every hundredth recipient of another launch on the suppression list."""
+    key = freezing(at)("summer")
+    on_list = people(at.size).values()[::100].tolist()
+    at.ledger.suppressions.add(NewSuppression(EVERYTHING, "device_id", "growth", "growth"), on_list, NOW)
+    return sending(at, key)
+
+
+def erasing(at: Place) -> Callable[[], object]:
+    erased = people(at.size).values()[:: max(1, at.size // ERASED)].tolist()[:ERASED]
+    log = Path(tempfile.mkdtemp()) / "erasures.jsonl"
+    return lambda: forget(
+        at.ledger, erased, identified_by="device_id", who="growth", reason="growth", log=log
+    )
+
+
+def parsing(at: Place) -> Callable[[], object]:
+    place = Path(tempfile.mkdtemp())
+    examples = sorted(EXAMPLES.iterdir())
+    folders = [
+        place / f"{each.name}_{number}"
+        for number, each in enumerate(islice(cycle(examples), max(1, at.size // A_CAMPAIGN)))
+    ]
+    for folder, example in zip(folders, cycle(examples)):
+        copytree(example, folder)
+    return lambda: [load_campaign(folder) for folder in folders]
+
+
+STEPS = (
+    reading,
+    freezing,
+    sending,
+    storing,
+    aggregating,
+    reconciling,
+    reusing,
+    suppressing,
+    erasing,
+    parsing,
+)
 
 
 # Measuring
@@ -224,9 +332,20 @@ def exponent(values: Sequence[float]) -> float:
     return math.log(max(values[-1], 1e-9) / max(values[-2], 1e-9), 4)
 
 
+def apart(step: str, url: str, size: int) -> Cost:
+    """Measure one step in a process of its own."""
+    os.environ["PYTHONPATH"] = str(
+        Path(__file__).parent
+    )  # for the process that imports everything once and forks
+    processes = get_context("forkserver")
+    processes.set_forkserver_preload(["bench_growth"])
+    with ProcessPoolExecutor(1, processes) as process:
+        return process.submit(measured, step, url, size).result()
+
+
 def measured(step: str, url: str, size: int) -> Cost:
     """Run one step; called in a process of its own."""
-    with closing(Ledger(url)) as ledger:
+    with closing(Ledger(url, erasure_secret="e" * 32)) as ledger:
         run = next(each for each in STEPS if each.__name__ == step)(Place(ledger, url, size))
         before, start = peak(), time.perf_counter()
         run()
@@ -244,8 +363,7 @@ def measure(say: Callable[[str], object] = print) -> dict[str, Growth]:
     for size in SIZES:
         with postgres_ledger() as url:
             for name, costs in found.items():
-                with ProcessPoolExecutor(1, get_context("spawn")) as process:
-                    costs.append(process.submit(measured, name, url, size).result())
+                costs.append(apart(name, url, size))
                 say(f"  {size:>12,}  {name:12}{costs[-1].seconds:9.2f} s {costs[-1].mib:8.0f} MiB")
     return {name: Growth.of(costs) for name, costs in found.items()}
 
@@ -263,7 +381,7 @@ def draw(found: dict[str, Growth], picture: Path) -> None:
         axes.set(xlabel="recipients", title=title)
         axes.grid(visible=True, alpha=0.3)
     axes.legend(fontsize="small")
-    figure.savefig(picture)
+    figure.savefig(picture, metadata={"Date": None} if picture.suffix == ".svg" else None)
 
 
 def main() -> None:
@@ -279,9 +397,19 @@ def main() -> None:
         print(f"  {name:12}{growth.time_exponent:6.2f} {growth.memory_exponent:6.2f}")
     if options.picture:
         draw(found, options.picture)
+    with postgres_ledger() as url:
+        reused = apart("reusing", url, REUSED)
+    print(f"\n{REUSED:,} verdicts became an audience in {reused.seconds:.2f} s ({reused.mib:,.0f} MiB)")
+    steps = {name: asdict(each) for name, each in found.items()}
     print(
         json.dumps(
-            {"benchmark": "growth", "sizes": SIZES, **{name: asdict(each) for name, each in found.items()}}
+            {
+                "benchmark": "growth",
+                "sizes": SIZES,
+                "verdicts_reused": REUSED,
+                "verdicts_reused_seconds": round(reused.seconds, 2),
+                **steps,
+            }
         )
     )
 

@@ -67,8 +67,8 @@ def fill(ledger_url: str) -> tuple[str, list[tuple[str, str, datetime]]]:
     """Create the launches. Return the key of the large one, and for each the campaign, the key and its time."""
     from sendoff.audience.identifiers import integers
     from sendoff.audience.segmentation import Segment
+    from sendoff.campaign import Period, launch_key
     from sendoff.ledger import Ledger
-    from sendoff.period import Period, launch_key
     from sendoff.postbacks import reconcile_launch
     from sendoff.states import Accepted, InDoubt
     from tests.factories import make_launch, send

@@ -4,8 +4,8 @@ All use the same server, endpoint, and checks, with one process each. 64 connect
 soon as the last one is answered. The client is another process, which competes for the processors.
 
 ``BENCH_SCALE`` times three seconds is the duration of each run, and ``BENCH_ROUNDS`` is the number of rounds.
-``SENDOFF_TEST_POSTGRES_URL`` is the server to use. If none answers, only SQLite is measured. The last line is one JSON
-object.
+``SENDOFF_TEST_POSTGRES_URL`` is the server to use. If none answers, only SQLite is measured. ``BENCH_PORT`` is the port
+of the receiver. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ import uvloop
 from pydantic import SecretStr
 
 from sendoff.ledger import Ledger
-from sendoff.ledger.blocks import blocks_of
-from sendoff.ledger.schema import post_backs
+from sendoff.ledger.post_backs.blocks import blocks_of
+from sendoff.ledger.storage.schema import post_backs
 from sendoff.postbacks.group_commit import CommitCounts
 from sendoff.postbacks.receiver import ReceiverApp, app_of
 from sendoff.postbacks.server import serve
@@ -49,7 +49,7 @@ ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres")
 CONNECTIONS = 64
 THREADS = 15  # of the variant with a commit each; more do not make it faster
-PORT = 19_731
+PORT = int(os.environ.get("BENCH_PORT", "19731"))
 SECRET = "s" * 32
 PUBLIC_URL = f"http://127.0.0.1:{PORT}"
 BODY = json.dumps(

@@ -12,7 +12,8 @@ include imports.
 
 ``BENCH_SCALE`` is the size of the launch in millions of recipients; 1 takes about a minute on an idle machine. With
 10, it has ten million recipients and eleven and a half million post-backs. ``BENCH_SEGMENT`` is the size of a
-dispatch (10,000), and ``BENCH_COMMIT`` that of a receiver's commit (500). ``BENCH_ROUNDS`` is the number of rounds.
+dispatch (10,000), and ``BENCH_COMMIT`` that of a receiver's commit (500). ``BENCH_RECEIVERS`` is the number of
+receivers that commit in turn (1). ``BENCH_ROUNDS`` is the number of rounds.
 ``SENDOFF_TEST_POSTGRES_URL`` is the server to use.
 """
 
@@ -27,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
@@ -37,6 +39,7 @@ import sqlalchemy as sa
 PEOPLE = int(1_000_000 * float(os.environ.get("BENCH_SCALE", "1")))
 SEGMENT = int(os.environ.get("BENCH_SEGMENT", "10000"))
 COMMIT = int(os.environ.get("BENCH_COMMIT", "500"))
+RECEIVERS = int(os.environ.get("BENCH_RECEIVERS", "1"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres")
 
@@ -73,9 +76,8 @@ def make(url: str) -> None:
     from sendoff.audience.build import Audience
     from sendoff.audience.identifiers import integers
     from sendoff.audience.segmentation import Segment
-    from sendoff.campaign import Campaign
+    from sendoff.campaign import Campaign, Period, launch_key
     from sendoff.ledger import Ledger, NewLaunch
-    from sendoff.period import Period, launch_key
 
     email = {"from_address": 1, "subject": "Hello", "text": "It is spring"}
     campaign = Campaign.model_validate({"title": "Spring", "channels": {"email": email}})
@@ -100,7 +102,8 @@ def make(url: str) -> None:
         )
     )
     segments = list(ledger.dispatch_queries.segments(key))
-    ledger.post_backs.register_receiver("bench", NOW)
+    for _ in range(RECEIVERS):
+        ledger.post_backs.register_receiver("bench", NOW)
     ledger.close()
     engine = sa.create_engine(url)
     with engine.begin() as db:
@@ -125,8 +128,9 @@ def _events(*, after: int, deliveries: float, opens: float) -> sa.TextClause:
 
 
 def store(url: str, *, after: int) -> None:
-    """Store the post-backs of the table ``came`` like a receiver."""
+    """Store the post-backs of the table ``came`` like receivers that commit in turn."""
     from sendoff.ledger import Ledger
+    from sendoff.ledger.post_backs.post_backs import stored_runs
     from sendoff.service.postbacks import PostBack
     from sendoff.service.wire import PostBackBody
 
@@ -135,12 +139,17 @@ def store(url: str, *, after: int) -> None:
     engine = sa.create_engine(url)
     query = sa.text(f"SELECT * FROM came WHERE number > {after} ORDER BY number")
     with engine.connect().execution_options(stream_results=True, max_row_buffer=50_000) as db:
-        for rows in db.execute(query).partitions(COMMIT):
+        newest = {run.receiver: run.newest for run in stored_runs(ledger._database)}
+        for receiver, rows in zip(
+            cycle(range(1, RECEIVERS + 1)), db.execute(query).partitions(COMMIT), strict=False
+        ):
             numbered = []
-            for number, kind, dispatch_key, received_at, device_id in rows:
+            first = newest.get(receiver, 0) + 1
+            newest[receiver] = first + len(rows) - 1
+            for number, (_, kind, dispatch_key, received_at, device_id) in enumerate(rows, first):
                 body = PostBackBody(received_at.replace(microsecond=0), device_id, campaign_id=CAMPAIGN)
                 numbered.append((number, PostBack(kind, dispatch_key, received_at, b"", body)))
-            ledger.post_backs.store(1, numbered)
+            ledger.post_backs.store(receiver, numbered)
     engine.dispose()
     ledger.close()
 
@@ -150,7 +159,7 @@ def reconcile_with_sendoff(url: str) -> dict[str, Any]:
     from sendoff.postbacks.aggregation import aggregate
     from sendoff.postbacks.reconcile import reconcile_launch
 
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     ledger = Ledger(url)
     aggregated = aggregate(ledger, now=NOW)
     after_aggregation = time.perf_counter()
@@ -161,6 +170,7 @@ def reconcile_with_sendoff(url: str) -> dict[str, Any]:
         "seconds": end - start,
         "aggregate": after_aggregation - start,
         "reconcile": end - after_aggregation,
+        "cpu": time.process_time() - cpu,
         "post_backs": aggregated,
         "verdicts": dict(only.verdicts),
     }
@@ -259,6 +269,8 @@ def report(medians: dict[str, dict[str, float]]) -> dict[str, float]:
         "seconds": round(ours["seconds"], 2),
         "aggregate_seconds": round(ours["aggregate"], 2),
         "reconcile_seconds": round(ours["reconcile"], 2),
+        "cpu_seconds": round(ours["cpu"], 2),
+        "receivers": RECEIVERS,
         "post_backs_per_second": round(ours["post_backs"] / ours["seconds"]),
         "peak_mib": round(ours["peak"], 1),
         "pandas_seconds": round(pandas["seconds"], 2),

@@ -82,8 +82,8 @@ def store_launches(place: Path) -> None:
     """Freeze the earlier launches in a ledger."""
     from sendoff.audience.build import Audience
     from sendoff.audience.segmentation import Segment
+    from sendoff.campaign import Period, launch_key
     from sendoff.ledger import Ledger, NewLaunch
-    from sendoff.period import Period, launch_key
 
     day = Period(NOW - timedelta(days=2), NOW - timedelta(days=1))
     ledger = Ledger(f"sqlite:///{place / 'ledger.db'}")

@@ -12,6 +12,8 @@ look. The scenarios:
     better ........... 10,000 people a side, 5 % open on one and 6.5 % on the other
     equal, adjusted .. means of 1,000 people a side, correlation of 0.8 with what they did before, hourly looks
     better, adjusted . the same, 15 % more on one side
+    campaign ......... 26 equal launches to the same people, who keep their habits; each look at its level
+    campaign, 95 % ... the same, every launch at 95 %
 
 It also divides a million people by chance, loses people, and counts how often the sides are called unbalanced. The
 figures are seeded. The last line is one JSON object.
@@ -23,16 +25,17 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import numpy as np
 import numpy.typing as npt
 
-from sendoff.report.adjustment import Outcome, compared_adjusted
-from sendoff.report.balance import are_losses_off, are_shares_off
-from sendoff.report.sequential import Answers, differs
-from sendoff.report.statistics import PEOPLE as NOUN
-from sendoff.report.statistics import Values
+from sendoff.comparison.adjustment import SideOutcome, compared_adjusted
+from sendoff.comparison.balance import are_losses_off, are_shares_off
+from sendoff.comparison.sequential import Answers, differs, spent
+from sendoff.comparison.statistics import LEVEL, Values
+from sendoff.comparison.statistics import PEOPLE as NOUN
 
 LOOK = 10  # minutes
 LOOKS = 24 * 60 // LOOK
@@ -45,10 +48,13 @@ LOST = 0.01
 LIFT_OF_MEANS = 1.15
 HOURS = 24  # looks at adjusted means
 ORDERS = 4  # of a person before the launch, and on the day after it, in the mean
+WEEKS = 26  # launches of a campaign
+OPENERS = 0.1  # the share of people who open messages; they open a half
 _LOADS = 20  # looks while people are lost
 
 Counts = npt.NDArray[np.int64]
 Judge = Callable[[Answers, Answers], bool]
+FIRST: Judge = partial(differs, alpha=(1 - LEVEL) * spent(1))
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ def answers_at(
     return chance.multinomial(chance.binomial(people, share, launches), steps)[:, :-1].cumsum(axis=1)
 
 
-def looked_at(sides: tuple[Counts, Counts], people: tuple[Counts, Counts], judge: Judge = differs) -> Looks:
+def looked_at(sides: tuple[Counts, Counts], people: tuple[Counts, Counts], judge: Judge = FIRST) -> Looks:
     """Look at each launch until it shows a difference. ``people``: on each side at each look of each launch."""
     minutes, ahead = [], []
     for answers, sizes in zip(np.stack(sides, 2).tolist(), np.stack(people, 2).tolist(), strict=True):
@@ -94,7 +100,7 @@ def at_once(
     launches: int,
     one: tuple[int, float],
     other: tuple[int, float],
-    judge: Judge = differs,
+    judge: Judge = FIRST,
 ) -> Looks:
     """Simulate launches that go out at once. ``one`` and ``other``: the people and the share that answers."""
     answers = [answers_at(chance, launches, *side) for side in (one, other)]
@@ -116,6 +122,25 @@ def in_waves(chance: np.random.Generator, launches: int) -> Looks:
             answers[side] += np.array(came)
             sizes[side] += np.where(LOOK * np.arange(1, LOOKS + 1) > after, of[:, None], 0)
     return looked_at((answers[0], answers[1]), (sizes[0], sizes[1]))
+
+
+def campaigns(chance: np.random.Generator, count: int, levels: Callable[[int], float] = spent) -> float:
+    """Return how many campaigns with equal variants show a difference in any launch, at any look.
+
+    Everyone is on the same side in all launches. Those who open messages are the same people too. ``levels``: the part
+    of the 5 % that a launch has, by its number from 1.
+    """
+    found = 0
+    sizes = np.full((1, LOOKS), SIDE)
+    for _ in range(count):
+        openers = chance.binomial(SIDE, OPENERS, 2).tolist()
+        for week in range(1, WEEKS + 1):
+            answers = [answers_at(chance, 1, people, SHARE / OPENERS) for people in openers]
+            judge = partial(differs, alpha=(1 - LEVEL) * levels(week))
+            if looked_at((answers[0], answers[1]), (sizes, sizes), judge).minutes:
+                found += 1
+                break
+    return found / count
 
 
 def unbalanced(chance: np.random.Generator, launches: int, lost: tuple[float, float]) -> float:
@@ -164,9 +189,9 @@ def orders(chance: np.random.Generator, people: int, lift: float = 1.0) -> tuple
     return chance.poisson(rates), chance.poisson(rates * lift / HOURS, (HOURS, people)).cumsum(axis=0)
 
 
-def outcome(name: str, before: npt.NDArray[np.number], after: npt.NDArray[np.number]) -> Outcome:
+def outcome(name: str, before: npt.NDArray[np.number], after: npt.NDArray[np.number]) -> SideOutcome:
     """Return what the people of a side did. Those who did nothing have no row."""
-    return Outcome(
+    return SideOutcome(
         name,
         len(after),
         _values(after[after != 0]),
@@ -193,6 +218,8 @@ def simulated(launches: int, seed: int) -> dict[str, float]:
         "better_shown": better.shown,
         "better_hours": median(better.minutes) / 60,
         "better_wrong_side": better.ahead.count(False) / launches,
+        "campaign": campaigns(np.random.default_rng(seed), launches // 10),
+        "campaign_each_95": campaigns(np.random.default_rng(seed), launches // 10, lambda _: 1.0),
         "unbalanced_by_chance": unbalanced(chance, launches, (0, 0)),
         "unbalanced_equal_losses": unbalanced(chance, launches, (LOST, LOST)),
         "unbalanced_one_side_lost": unbalanced(chance, launches // 10, (LOST, 0)),

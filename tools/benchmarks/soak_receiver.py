@@ -33,10 +33,9 @@ from bench_receiver import CONNECTIONS, PORT, PUBLIC_URL, SECRET, peak_memory, p
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign
+from sendoff.campaign import Campaign, Period, launch_key
 from sendoff.ledger import Ledger, NewLaunch, values
-from sendoff.ledger.post_backs import stored_runs
-from sendoff.period import Period, launch_key
+from sendoff.ledger.post_backs.post_backs import stored_runs
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.service.postbacks import PostBackSigner
 from sendoff.states import Accepted

@@ -6,22 +6,25 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 import sqlalchemy as sa
 
+from sendoff.audience import split
 from sendoff.campaign import Campaign
 from sendoff.ledger import DispatchTotals, Ledger
-from sendoff.ledger.post_backs import stored_runs
-from sendoff.ledger.schema import attempts, dispatches, outcomes, segments
+from sendoff.ledger.post_backs.post_backs import stored_runs
+from sendoff.ledger.storage.schema import attempts, dispatches, outcomes, segments
 from sendoff.postbacks.reconcile import reconcile_launch
-from sendoff.states import DispatchState, OutcomeKind
+from sendoff.states import Arm, DispatchState, OutcomeKind
 from tools.chaos.environment import Result
 from tools.chaos.processes import Sent, Service
 
 _KNOWN_IF_ACCEPTED = {DispatchState.ACCEPTED, DispatchState.IN_DOUBT}
 _KNOWN_OTHERWISE = {*DispatchState} - {DispatchState.ACCEPTED, DispatchState.WRITTEN_OFF}
 _AT_MOST_AFTER = timedelta(seconds=1)
+_OPENS_AFTER = timedelta(seconds=30)  # a worker aggregates new opens at least every 20 seconds
+_ALL = 100_000  # requests
 _KEY = re.compile(r"\[([0-9a-f]{32})\]$")
 
 
@@ -31,12 +34,16 @@ class Count:
 
     ``duplicates``: messages of a period that a device got after its first. ``lost_dispatches``: requests that the
     service accepted and the ledger has neither as accepted nor in doubt, or that only the ledger has as accepted.
-    ``lost_post_backs``: post-backs answered 2xx that are missing in the ledger's totals. ``above_limit``: recipients
-    above the daily limit, of all requests claimed on a day except those not processed. ``lost_opt_outs``: opt-outs
-    answered 200 that are not in the suppression list. ``sent_after_opt_out``: recipients in an accepted request that
-    was claimed more than a second after their opt-out was answered. ``unfinished``: dispatches that are planned or in
-    flight at the end. ``in_doubt``: dispatches still in doubt. ``resolved``: doubts that
-    post-backs settled. ``kept``: people who were erased and are still in the ledger.
+    ``lost_post_backs``: post-backs answered 2xx that are missing in the ledger's totals. ``above_limit``:
+    recipients above the daily limit, of all requests claimed on a day except those not processed.
+    ``lost_opt_outs``: opt-outs answered 200 that are not in the suppression list. ``sent_after_opt_out``:
+    recipients in an accepted request that was claimed more than a second after their opt-out was answered.
+    ``sent_after_open``: the same for opens of an earlier message, if it was claimed more than 30 seconds later.
+    ``other_variants``: requests to the rest of a launch with another variant than the first of them.
+    ``wrong_hours``: recipients in a request that was claimed outside of their own hour, or who are in the control
+    group although they should not be, or the reverse. ``unfinished``: dispatches that are planned or in flight at
+    the end. ``in_doubt``: dispatches still in doubt. ``resolved``: doubts that post-backs settled. ``kept``: people
+    who were erased and are still in the ledger.
     """
 
     launches: int = 0
@@ -47,6 +54,9 @@ class Count:
     above_limit: int = 0
     lost_opt_outs: int = 0
     sent_after_opt_out: int = 0
+    other_variants: int = 0
+    wrong_hours: int = 0
+    sent_after_open: int = 0
     in_doubt: int = 0
     resolved: int = 0
     unfinished: int = 0
@@ -56,6 +66,11 @@ class Count:
     kept: int = 0
 
     @property
+    def sent_too_late(self) -> int:
+        """Recipients in requests that were claimed after they opted out or opened."""
+        return self.sent_after_opt_out + self.sent_after_open
+
+    @property
     def lost(self) -> int:
         """Lost dispatches, post-backs and opt-outs together, and erased people who were kept."""
         return self.lost_dispatches + self.lost_post_backs + self.lost_opt_outs + self.kept
@@ -63,10 +78,11 @@ class Count:
 
 @dataclass
 class Record:
-    """The service's own record: the devices of each accepted request, and each post-back that was answered 2xx."""
+    """The service's own record: each accepted request's devices and texts, and each post-back that was answered 2xx."""
 
     campaigns: Mapping[str, Sequence[Sequence[int]]]  # dispatch key -> for each campaign: its devices
     post_backs: Mapping[str, Sequence[Sent]]
+    texts: Mapping[str, Sequence[str]]  # dispatch key -> for each campaign: the text of its push message
     counted: set[str] = field(default_factory=set)
 
     @classmethod
@@ -79,7 +95,11 @@ class Record:
         post_backs: dict[str, list[Sent]] = defaultdict(list)
         for sent in service.sent_post_backs():
             post_backs[sent.dispatch_key].append(sent)
-        return cls(campaigns, post_backs)
+        texts: dict[str, list[str]] = defaultdict(list)
+        for title, text in service.texts():
+            match = _KEY.search(title)
+            texts[match[1] if match else title].append(text)
+        return cls(campaigns, post_backs, texts)
 
     def unknown(self) -> set[str]:
         """Return the accepted requests that belong to no counted launch."""
@@ -99,6 +119,10 @@ def count(record: Record, result: Result) -> Count:
         _add_launch(totals, record, ledger, key, reached[ledger.launches.get(key).period.key], result.erased)
         totals.above_limit += _above_limit(result.backend.url, ledger, key)
         _add_opt_outs(totals, record, result, key)
+        totals.wrong_hours += _wrong_hours(result.backend.url, ledger, key)
+        totals.other_variants += _other_variants(record, ledger, key)
+        opened = result.opens.get(key, {})
+        totals.sent_after_open += _sent_after(record, result, key, opened, _OPENS_AFTER)
         totals.kept += _kept(ledger, key, result.erased)
     totals.duplicates = sum(times - 1 for devices in reached.values() for times in devices.values())
     totals.kept += len(result.erased & _named_in_post_backs(ledger)) if result.erased else 0
@@ -110,7 +134,7 @@ def _kept(ledger: Ledger, key: str, erased: Collection[int]) -> int:
     """Count the erased people that some set of a launch still contains."""
     totals = ledger.aggregates.totals(key).values()
     sets = [ledger.launches.audience(key), *ledger.verdicts.sets(key).values()]
-    sets += [each for part in totals for each in (part.delivered, part.engaged)]
+    sets += [each for part in totals for each in (part.delivered, part.engaged, part.suspects)]
     return sum(any(device in each for each in sets) for device in erased)
 
 
@@ -146,18 +170,56 @@ def _add_launch(
         found.lost_post_backs += _lost(of_others, returned.get(dispatch.dispatch_key))
 
 
+def _other_variants(record: Record, ledger: Ledger, key: str) -> int:
+    """Count the requests to the rest of a launch, after its test share, with another text than the first of them."""
+    if Campaign.frozen(ledger.launches.get(key).definition).decide is None:
+        return 0
+    tested = ledger.dispatch_queries.variants(key)
+    rest = [each for each in ledger.dispatch_queries.of_launch(key) if each.segment not in tested]
+    texts = [text for each in rest for text in record.texts.get(each.dispatch_key, ())]
+    return sum(text != texts[0] for text in texts)
+
+
+def _wrong_hours(url: str, ledger: Ledger, key: str) -> int:
+    """Count the recipients who got a launch outside of their own hour in UTC, or are in the wrong arm."""
+    settings = Campaign.frozen(ledger.launches.get(key).definition).own_hours
+    if settings is None:
+        return 0
+    control, _ = split(
+        ledger.launches.audience(key), f"control {key}", [settings.control, 100 - settings.control]
+    )
+    queries, found = ledger.dispatch_queries, 0
+    arms, claimed = queries.arms(key), _claimed(url, key)
+    hours = {each.segment: each.hour for each in queries.requests(key, limit=_ALL)}
+    for dispatch, people in queries.segments(key):
+        arm, hour = arms.get(dispatch.segment), hours[dispatch.segment]
+        claimed_at = claimed.get(dispatch.dispatch_key)
+        if hour is not None and claimed_at and claimed_at.astimezone(UTC).hour != hour:
+            found += len(people)
+        if arm == Arm.CONTROL:
+            found += len(people - control)
+        elif arm == Arm.OWN_HOUR:
+            found += len(people & control)
+    return found
+
+
 def _add_opt_outs(found: Count, record: Record, result: Result, key: str) -> None:
     opted_out = result.opt_outs.get(key, {})
     suppressions = result.backend.ledger.suppressions
     found.lost_opt_outs += sum(not suppressions.of_person("device_id", device) for device in opted_out)
-    for dispatch, claimed_at in _claimed(result.backend.url, key).items():
-        for devices in record.campaigns.get(dispatch, ()):
-            late = (
-                device
-                for device, at in opted_out.items()
-                if device in devices and claimed_at > at + _AT_MOST_AFTER
-            )
-            found.sent_after_opt_out += sum(1 for _ in late)
+    found.sent_after_opt_out += _sent_after(record, result, key, opted_out, _AT_MOST_AFTER)
+
+
+def _sent_after(
+    record: Record, result: Result, key: str, left: Mapping[int, datetime], after: timedelta
+) -> int:
+    """Count the devices in an accepted request that was claimed later than ``after`` their own time."""
+    return sum(
+        device in devices and claimed_at > at + after
+        for dispatch, claimed_at in _claimed(result.backend.url, key).items()
+        for devices in record.campaigns.get(dispatch, ())
+        for device, at in left.items()
+    )
 
 
 def _claimed(url: str, key: str) -> dict[str, datetime]:

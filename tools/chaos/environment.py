@@ -17,11 +17,10 @@ from typing import Any, Self
 import requests
 import sqlalchemy as sa
 
-from sendoff.campaign import topic_scope
+from sendoff.campaign import Period, topic_scope
 from sendoff.demo.processes import Process, Supervisor
 from sendoff.ledger import Ledger
-from sendoff.ledger.schema import dispatches, rate_limits
-from sendoff.period import Period
+from sendoff.ledger.storage.schema import dispatches, rate_limits
 from sendoff.service import OptOut, OptOutSigner
 from sendoff.service.postbacks import PostBackSigner
 from sendoff.states import DispatchState
@@ -33,7 +32,16 @@ from tools.chaos.processes import (
     Service,
     receiver,
 )
-from tools.chaos.workers import AGAIN, Job, Phase, join, start_aggregation, start_erasure, start_worker
+from tools.chaos.workers import (
+    AGAIN,
+    DECIDED_AFTER,
+    Job,
+    Phase,
+    join,
+    start_aggregation,
+    start_erasure,
+    start_worker,
+)
 
 DEVICES = 400
 ONE_BY_ONE = 1  # one request at a time, so that a line number means the same in every run
@@ -95,6 +103,8 @@ class Result:
     unfinished: int = 0
     opt_outs: dict[str, dict[int, datetime]] = field(default_factory=dict)
     """By launch: the devices whose opt-out was answered 200, and when, by the clock of the launch's workers."""
+    opens: dict[str, dict[int, datetime]] = field(default_factory=dict)
+    """The same for opens of an earlier message, by the launch that must leave out who opened it."""
     erased: set[int] = field(default_factory=set)  # devices that were erased from the ledger
 
 
@@ -229,6 +239,66 @@ class Environment:
         if answer.status_code == 200:
             self.result.opt_outs.setdefault(job.key, {})[device] = datetime.now(UTC) + job.ahead
 
+    def send_test_share(self, job: Job) -> None:
+        """Send the variants of a launch to its test share."""
+        self._join([start_worker(replace(job, dies_at=None))])
+
+    def open_variant(self, job: Job, variant: str) -> None:
+        """Post an open of everyone in the test share who got a variant."""
+        queries, at = self.backend.ledger.dispatch_queries, int(datetime.now(UTC).timestamp())
+        variants, addresses = queries.variants(job.key), signer(self.backend)
+        for dispatch, devices in queries.segments(job.key):
+            if variants.get(dispatch.segment) == variant:
+                address = addresses.sign("open", dispatch.dispatch_key)
+                for device in map(int, devices):
+                    body = {"time": at, "device": {"id": device}, "campaign": {"id": dispatch.campaign_id}}
+                    requests.post(address, json=body, timeout=60).raise_for_status()
+
+    def open_at_hours(self, job: Job, hours: Sequence[datetime]) -> None:
+        """Post an open of everyone in a launch, each at one of these hours, in turn."""
+        queries, addresses = self.backend.ledger.dispatch_queries, signer(self.backend)
+        for dispatch, devices in queries.segments(job.key):
+            address = addresses.sign("open", dispatch.dispatch_key)
+            for number, device in enumerate(sorted(map(int, devices))):
+                at = hours[number % len(hours)] + timedelta(minutes=number % 60)
+                body = {
+                    "time": int(at.timestamp()),
+                    "device": {"id": device},
+                    "campaign": {"id": dispatch.campaign_id},
+                }
+                requests.post(address, json=body, timeout=60).raise_for_status()
+
+    def at_own_hours(self, source: Job, **changes: Any) -> Job:
+        """Return the job of one worker for a launch at the hours at which recipients opened another launch."""
+        start = source.period.start + timedelta(hours=1)  # another period with the same end
+        job = replace(source, at_own_hours=True, period=Period(start, source.period.end), **changes)
+        self.result.launches.append(job.key)
+        return job
+
+    def reminder(self, source: Job, **changes: Any) -> Job:
+        """Return the job of one worker for a launch to recipients of another launch who did not open its message."""
+        start = source.period.start + timedelta(hours=1)  # another period with the same end
+        job = replace(source, is_reminder=True, period=Period(start, source.period.end), **changes)
+        self.result.launches.append(job.key)
+        return job
+
+    def open(self, job: Job, source: Job, device: int) -> None:
+        """Open the message of a reminder's source, and remember when the post-back was answered 2xx."""
+        segments = self.backend.ledger.dispatch_queries.segments(source.key)
+        dispatch = next(dispatch for dispatch, people in segments if device in people)
+        body = {
+            "time": int(time.time()),
+            "device": {"id": device},
+            "campaign": {"id": dispatch.campaign_id},
+        }
+        address = signer(self.backend).sign("open", dispatch.dispatch_key)
+        try:
+            answer = requests.post(address, json=body, timeout=60)
+        except requests.ConnectionError:  # the receiver is down
+            return
+        if answer.ok:
+            self.result.opens.setdefault(job.key, {})[device] = datetime.now(UTC) + job.ahead
+
     def is_made(self, job: Job) -> bool:
         """Check whether every request of a launch is made."""
         return self._is_made(job.key)
@@ -268,14 +338,24 @@ class Environment:
     def _measured(self, phase: Phase) -> int:
         lines_file = self._folder / f"{phase}.lines"
         segment = self.size.segment_size
-        people = {"freeze": self.size.people, "send": 2 * segment, "aggregate": segment, "erase": segment}
+        people = {
+            "freeze": self.size.people,
+            "send": 2 * segment,
+            "decide": self.size.people,
+            "aggregate": segment,
+            "erase": segment,
+        }
         job = self.job(
             people=people[phase],
             dies_in=phase,
             dies_at=0,
             lines_to=str(lines_file),
             requests_at_once=ONE_BY_ONE,
+            decides=phase == "decide",
         )
+        if phase == "decide":
+            self.send_test_share(job)
+            job = replace(job, ahead=2 * DECIDED_AFTER)
         if phase == "aggregate":  # without earlier post-backs
             self.aggregate_earlier(job)
         self.run(job)

@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import sqlalchemy as sa
 
+from sendoff.audience import split
 from sendoff.audience.identifiers import Identifiers, empty
-from sendoff.dispatch.worker import LEASE
-from sendoff.launch import own_request, plan
+from sendoff.campaign import Decide, Period, launch_key, request_launch_key
+from sendoff.comparison import leader_of
+from sendoff.dispatch import policy
+from sendoff.dispatch.worker import LEASE, _WorkerPool
+from sendoff.errors import NotYetError
+from sendoff.launch import own_hours, own_request, plan
 from sendoff.launch.own_request import NewRequest
-from sendoff.ledger import (
-    DailyLimit,
-    Launch,
-    Ledger,
-    NewSuppression,
-    daily_limits,
-    erasure_steps,
-    suppressions,
-)
-from sendoff.ledger import dispatches as dispatches_module
-from sendoff.ledger.active_suppressions import ActiveSuppressions
-from sendoff.ledger.aggregates import AggregatedRun, Aggregates
-from sendoff.ledger.claims import Claim
-from sendoff.ledger.database import Database, LedgerTime
-from sendoff.ledger.dispatch_queries import DispatchQueries
-from sendoff.ledger.dispatches import Dispatches
-from sendoff.ledger.doubts import Doubts
-from sendoff.ledger.erasures import Erasures
-from sendoff.ledger.schema import attempts, dispatches, erasure_queue, launches, receivers
-from sendoff.period import Period, launch_key, request_launch_key
-from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome
+from sendoff.ledger import DailyLimit, Decision, LaunchRecord, Ledger, NewSuppression
+from sendoff.ledger.control import daily_limits
+from sendoff.ledger.erasure import erasure_steps
+from sendoff.ledger.erasure.erasures import Erasures
+from sendoff.ledger.post_backs.aggregates import AggregatedRun, Aggregates
+from sendoff.ledger.requests import dispatches as dispatches_module
+from sendoff.ledger.requests.claims import Claim
+from sendoff.ledger.requests.dispatch_queries import DispatchQueries
+from sendoff.ledger.requests.dispatches import Dispatches
+from sendoff.ledger.requests.doubts import Doubts
+from sendoff.ledger.storage.database import Database, LedgerTime
+from sendoff.ledger.storage.schema import attempts, dispatches, erasure_queue, launches, receivers
+from sendoff.ledger.suppression import suppressions
+from sendoff.ledger.suppression.active_suppressions import ActiveSuppressions
+from sendoff.ledger.suppression.active_verdicts import ActiveVerdicts
+from sendoff.postbacks import reconcile_launch
+from sendoff.states import Accepted, DecisionKind, DispatchState, InDoubt, NotProcessed, Outcome, Verdict
 
 _count_recipients = daily_limits.count_recipients
 _prepare_request = own_request.prepare_request
@@ -46,6 +48,7 @@ _record_and_claim = Dispatches.record_and_claim
 _expire_leases = Doubts.expire_leases
 _store_run = Aggregates.store_run
 _advance = Erasures.advance
+_send_claim = _WorkerPool._send_claim
 
 
 def intent_after_request() -> None:
@@ -168,6 +171,7 @@ class _Uncommitted(Database):
 
     def __init__(self, database: Database) -> None:
         vars(self).update(vars(database))
+        self.can_combine = False  # so that everything is in a transaction of write
 
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
@@ -221,7 +225,7 @@ def request_key_with_the_attempt() -> None:
     own_request.prepare_request = _prepare_again
 
 
-def _prepare_again(ledger: Ledger, request: NewRequest, **how: Any) -> Launch:
+def _prepare_again(ledger: Ledger, request: NewRequest, **how: Any) -> LaunchRecord:
     key = request_launch_key(request.connection, request.name, request.request_key)
     if ledger.launches.find(key) is not None:
         request = replace(request, request_key=f"{request.request_key} attempt {os.getpid()}")
@@ -259,6 +263,15 @@ def _nobody(_: ActiveSuppressions, __: Any, ___: str, people: Identifiers, *____
     return empty(people.kind)
 
 
+def verdicts_only_when_frozen() -> None:
+    """Ask the verdicts in another launch when a launch is frozen, and not again when a request is claimed."""
+    ActiveVerdicts.among = _none  # type: ignore[assignment,method-assign]
+
+
+def _none(*_: Any) -> dict[Verdict, Identifiers]:
+    return {}
+
+
 def replaced_whatever_the_source() -> None:
     """Replace the entries of every source in the suppression list, in place of those of one."""
     suppressions._own = _of_every_source
@@ -289,6 +302,43 @@ def blocks_skipped() -> None:
 def _leave(_: sa.Connection, __: int, ___: Any) -> None: ...
 
 
+def judged_at_each_claim() -> None:
+    """Open the rest without storing a winner, and judge the test share again at each claim of the rest."""
+    policy.decide_winner = _open_undecided  # type: ignore[attr-defined]
+    _WorkerPool._send_claim = _judge_and_send  # type: ignore[method-assign]
+
+
+def _open_undecided(ledger: Ledger, launch: LaunchRecord, decide: Decide, *, now: datetime) -> None:
+    newest = ledger.dispatch_queries.newest_outcome(launch.launch_key, up_to_wave=1)
+    if newest and now < (until := newest + decide.after.timedelta()):
+        raise NotYetError("the winner is not decided yet", until)
+    decision = Decision(launch.launch_key, DecisionKind.WAVE, "sendoff", "the time is over", now)
+    ledger.audit_log.decide(decision, wave=launch.wave)
+
+
+def _judge_and_send(self: _WorkerPool, claim: Claim, worker: str) -> Claim | None:
+    decide, variation = self.policy.campaign.decide, claim.content.variation
+    if decide and variation.variant is None:
+        leader = leader_of(self.ledger, reconcile_launch(self.ledger, claim.launch_key, now=self.now()))
+        judged = replace(variation, variant=leader.variant or decide.otherwise)
+        claim = replace(claim, content=replace(claim.content, variation=judged))
+    return _send_claim(self, claim, worker)
+
+
+def own_hours_ignored() -> None:
+    """Send to everyone at once, whatever the hour."""
+    policy.closed_until = lambda *_: {}  # type: ignore[attr-defined]
+
+
+def control_group_drawn_anew() -> None:
+    """Divide the recipients by chance in each process that plans."""
+    own_hours.split = _split_by_chance  # type: ignore[attr-defined]
+
+
+def _split_by_chance(identifiers: Identifiers, salt: str, percents: Sequence[float]) -> list[Identifiers]:
+    return split(identifiers, f"{salt} {uuid4().hex}", percents)
+
+
 MUTANTS: Mapping[str, Callable[[], None]] = {
     "intent after request": intent_after_request,
     "doubt sent again": doubt_sent_again,
@@ -300,9 +350,13 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
     "request key with the attempt": request_key_with_the_attempt,
     "counted after the request": counted_after_the_request,
     "asked only when frozen": asked_only_when_frozen,
+    "verdicts only when frozen": verdicts_only_when_frozen,
     "replaced whatever the source": replaced_whatever_the_source,
     "queue emptied early": queue_emptied_early,
     "blocks skipped": blocks_skipped,
+    "judged at each claim": judged_at_each_claim,
+    "own hours ignored": own_hours_ignored,
+    "control group drawn anew": control_group_drawn_anew,
 }
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import requests
 import sqlalchemy as sa
 
+from messaging_service.campaigns.content import unpack
 from sendoff.demo.processes import Process, Supervisor, answers
 
 PLATFORMS = ("android", "ios", "chrome", "firefox", "opera", "safari", "edge")
@@ -115,6 +116,15 @@ class Service:
         while page := self._get(f"campaigns?count=1000&skip={skip}")["campaigns"]:
             yield from ((each["id"], each["title"]) for each in page)
             skip += len(page)
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Yield the title of every campaign that the service accepted, and the text of its push message."""
+        connection = sqlite3.connect(f"file:{self._file}?mode=ro", uri=True)
+        try:
+            for title, content in connection.execute("SELECT title, content FROM campaigns"):
+                yield title, unpack(content).get("push_text", "")
+        finally:
+            connection.close()
 
     def targeted(self, campaign: int) -> list[int]:
         """Return the devices that a campaign was sent to."""

@@ -140,6 +140,12 @@ SCENARIOS: tuple[Scenario, ...] = (
         long=1,
     ),
     Scenario(
+        "workers killed at a rate",
+        "two workers at a time are killed while they share a rate limit, whose next moment each record reserves",
+        steps.killed_at_a_rate,
+        long=1,
+    ),
+    Scenario(
         "workers killed under a daily limit",
         "two workers at a time are killed while a new sender may reach only so many recipients a day",
         steps.killed_under_a_daily_limit,
@@ -147,11 +153,32 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "opting out between waves",
-        "recipients opt out while a launch is sent in waves, and a file that named them before no longer does; workers "
-        "and the receiver are killed",
+        "1 % of the recipients opt out at random while a launch is sent in waves over a day, and a file that named "
+        "them before no longer does; workers and the receiver are killed",
         steps.opt_outs_in_waves,
         short=2,
         long=30,
+    ),
+    Scenario(
+        "worker killed while it decides the winner",
+        "two workers at a time are killed at a line of deciding which variant the rest gets, or while they send it; "
+        "then the other variant catches up",
+        steps.killed_while_deciding,
+        long=1,
+    ),
+    Scenario(
+        "opening between waves",
+        "recipients open an earlier message while those who did not are reminded in waves; workers and the receiver "
+        "are killed",
+        steps.opens_in_waves,
+        long=30,
+    ),
+    Scenario(
+        "workers killed at own hours",
+        "recipients open a launch at two hours of the day, and get the next one then; workers are killed in each hour, "
+        "while they freeze it or send it",
+        steps.own_hours,
+        long=6,
     ),
     # Requests that go wrong.
     _fault("reset before", "the connection is reset, nothing is processed", _request("reset")),
@@ -209,6 +236,14 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("everything at once", "seven faults, workers killed, receiver killed", steps.everything, long=6),
     # The ledger on PostgreSQL.
     Scenario(
+        "workers killed at own hours, PostgreSQL",
+        "as above, on PostgreSQL",
+        steps.own_hours,
+        on="postgresql",
+        short=0,
+        long=2,
+    ),
+    Scenario(
         "clocks apart, doubts sent again, PostgreSQL",
         "as above, on PostgreSQL, whose clock judges the leases",
         steps.clocks_apart_and_doubts_resent,
@@ -232,9 +267,25 @@ SCENARIOS: tuple[Scenario, ...] = (
         long=1,
     ),
     Scenario(
+        "workers killed at a rate, PostgreSQL",
+        "as above, on PostgreSQL",
+        steps.killed_at_a_rate,
+        on="postgresql",
+        short=0,
+        long=1,
+    ),
+    Scenario(
         "workers killed under a daily limit, PostgreSQL",
         "as above, on PostgreSQL",
         steps.killed_under_a_daily_limit,
+        on="postgresql",
+        short=0,
+        long=1,
+    ),
+    Scenario(
+        "worker killed while it decides the winner, PostgreSQL",
+        "as above, on PostgreSQL, at fewer lines",
+        partial(steps.killed_while_deciding, long=16),
         on="postgresql",
         short=0,
         long=1,
@@ -298,6 +349,15 @@ SCENARIOS: tuple[Scenario, ...] = (
         expected="some",
     ),
     Scenario(
+        "claim at a rate not committed, PostgreSQL",
+        "the same while workers share a rate limit",
+        partial(steps.killed_at_a_rate, long=8, mutant="claim not committed"),
+        short=0,
+        long=1,
+        on="postgresql apart",
+        expected="some",
+    ),
+    Scenario(
         "mark moved before the post-backs are stored",
         "the mark of aggregation is moved on fetching; the aggregating process is killed",
         partial(steps.aggregation_killed, short=12, long=40, mutant="mark before events"),
@@ -331,15 +391,47 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario(
         "suppression list asked only when the launch is frozen",
-        "workers do not ask the suppression list again when they claim a request",
-        partial(steps.opt_outs_in_waves, mutant="asked only when frozen"),
+        "workers do not ask the suppression list again when they claim a request; half of the recipients opt out",
+        partial(steps.opt_outs_in_waves, share=0.5, mutant="asked only when frozen"),
+        on="sqlite apart",
+        expected="some",
+    ),
+    Scenario(
+        "verdicts asked only when the launch is frozen",
+        "workers do not ask again who opened the earlier message when they claim a request of a reminder",
+        partial(steps.opens_in_waves, mutant="verdicts only when frozen"),
         on="sqlite apart",
         expected="some",
     ),
     Scenario(
         "file that replaces entries of every source",
-        "a worker replaces the entries of one source in the suppression list, and ends those of all sources",
-        partial(steps.opt_outs_in_waves, mutant="replaced whatever the source"),
+        "a worker replaces the entries of one source in the suppression list, and ends those of all sources; half of "
+        "the recipients opt out",
+        partial(steps.opt_outs_in_waves, share=0.5, mutant="replaced whatever the source"),
+        on="sqlite apart",
+        expected="some",
+    ),
+    Scenario(
+        "winner judged at each claim",
+        "workers open the rest without storing a winner, and judge the test share again at each claim",
+        partial(steps.killed_while_deciding, short=4, long=8, mutant="judged at each claim"),
+        long=1,
+        on="sqlite apart",
+        expected="some",
+    ),
+    Scenario(
+        "own hours ignored",
+        "workers send to everyone at once, whatever the hour of the recipients",
+        partial(steps.own_hours, mutant="own hours ignored"),
+        long=1,
+        on="sqlite apart",
+        expected="some",
+    ),
+    Scenario(
+        "control group drawn anew",
+        "each worker that plans a launch at own hours draws its control group by chance, not from the launch key",
+        partial(steps.own_hours, mutant="control group drawn anew"),
+        long=1,
         on="sqlite apart",
         expected="some",
     ),

@@ -8,12 +8,14 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tools.chaos.environment import ONE_BY_ONE, Environment
+from tools.chaos.environment import DEVICES, ONE_BY_ONE, Environment
 from tools.chaos.mutants import another_key
-from tools.chaos.workers import WAVE
+from tools.chaos.workers import DAY, DECIDED_AFTER
+
+_TURNS_A_DAY = 6
 
 
 def undisturbed(env: Environment) -> None:
@@ -86,6 +88,16 @@ def own_requests(env: Environment, mutant: str | None = None) -> None:
         env.result.faults += env.service.clear_faults()
 
 
+def killed_at_a_rate(env: Environment, short: int = 2, long: int = 20, mutant: str | None = None) -> None:
+    """Kill two workers at a time that share a rate limit, so that each record also reserves the next moment."""
+    last = 2 * env.lines("send")  # about four dispatches
+    for points in _parts([env.chance.randint(1, last) for _ in range(env.size.times(short, long))], 2):
+        job = env.job(mutant=mutant, rate=50.0, requests_at_once=ONE_BY_ONE)
+        env.join(env.start(*(replace(job, dies_in="send", dies_at=point) for point in points)))
+        env.let_time_pass(job)
+        env.carry_on(job)
+
+
 def killed_under_a_daily_limit(
     env: Environment, short: int = 1, long: int = 6, mutant: str | None = None
 ) -> None:
@@ -104,24 +116,85 @@ def killed_under_a_daily_limit(
         env.carry_on(replace(job, ahead=timedelta(days=4)))
 
 
-def opt_outs_in_waves(env: Environment, mutant: str | None = None) -> None:
-    """Send in three waves while recipients opt out at the receiver, and kill workers and the receiver in between.
+def killed_while_deciding(
+    env: Environment, short: int = 4, long: int = 40, mutant: str | None = None
+) -> None:
+    """Kill two workers at a time while they decide the winner or send it, and let the other variant catch up.
 
-    Another source suppresses the same recipients first, and a worker later replaces its entries by none.
+    One variant is clearly ahead when the first workers judge, and no longer when the last ones would.
+    """
+    points = env.points("decide", env.size.times(short, long))
+    env.chance.shuffle(points)
+    for pair in _parts(points, 2):
+        job = env.job(mutant=mutant, decides=True, people=120, segment_size=6, requests_at_once=ONE_BY_ONE)
+        env.send_test_share(job)
+        env.open_variant(job, "cold")
+        later = replace(job, ahead=2 * DECIDED_AFTER)
+        env.join(env.start(*(replace(later, dies_in="decide", dies_at=point) for point in pair)))
+        env.let_time_pass(job)
+        sending = env.chance.randint(
+            env.lines("send"), 3 * env.lines("send") // 2
+        )  # of about six requests, half
+        env.join(env.start(replace(later, dies_in="send", dies_at=sending)))
+        env.let_time_pass(job)
+        env.open_variant(job, "warm")
+        env.carry_on(later)
+
+
+def opt_outs_in_waves(env: Environment, share: float = 0.01, mutant: str | None = None) -> None:
+    """Send in three waves over a day while recipients opt out at the receiver; kill workers and the receiver meanwhile.
+
+    Each turn is some hours after the one before. In each, every recipient may opt out, and over a day, about ``share``
+    of them do. Another source suppresses the same recipients first, and a worker later replaces its entries by none.
     """
     env.service.fault("slow", at=["create"], probability=1, seconds=0.1)
     job = env.job(mutant=mutant, in_waves=True, requests_at_once=ONE_BY_ONE)
-    for number in range(9):
-        turn = replace(job, ahead=2 * number * WAVE)
+    staying: list[int] = []
+    for number in range(2 * _TURNS_A_DAY):
+        turn = replace(job, ahead=number * DAY / _TURNS_A_DAY)
+        workers = env.start(turn, turn)
+        if number == 0:
+            env.wait_until_begun(job)
+            staying = sorted(map(int, env.backend.ledger.launches.audience(job.key)))
+        leaving = [device for device in staying if env.chance.random() < share / _TURNS_A_DAY]
+        staying = [device for device in staying if device not in leaving]
+        env.chance.shuffle(leaving)
+        env.complain(turn, leaving)
+        for device in leaving:
+            env.pause(0.1)
+            env.opt_out(turn, device)
+        if number == 1:
+            env.kill(env.backend.receiver)
+            env.backend.receiver.start()
+        env.pause(0.3)
+        workers[0].kill()
+        env.join(workers)
+        env.let_time_pass(job)
+        if env.is_made(job):
+            break
+    env.carry_on(replace(job, ahead=7 * DAY))
+    env.result.faults += env.service.clear_faults()
+
+
+def opens_in_waves(env: Environment, mutant: str | None = None) -> None:
+    """Send a launch, then remind who did not open, in three waves, while some of them open the first message.
+
+    Workers and the receiver are killed in between. Each new worker aggregates the opens before it claims a request.
+    """
+    source = env.job()
+    env.run(source, source)
+    env.wait_until_quiet()
+    env.service.fault("slow", at=["create"], probability=1, seconds=0.1)
+    job = env.reminder(source, mutant=mutant, in_waves=True, requests_at_once=ONE_BY_ONE)
+    for number in range(2 * _TURNS_A_DAY):
+        turn = replace(job, ahead=number * DAY / _TURNS_A_DAY)
         workers = env.start(turn, turn)
         if number == 0:
             env.wait_until_begun(job)
             everyone = sorted(map(int, env.backend.ledger.launches.audience(job.key)))
             env.chance.shuffle(everyone)
-        leaving = everyone[3 * number : 3 * number + 3]
-        env.complain(turn, leaving)
-        for device in leaving:
-            env.opt_out(turn, device)
+        for device in everyone[3 * number : 3 * number + 3]:
+            env.open(turn, source, device)
             env.pause(0.1)
         if number == 1:
             env.kill(env.backend.receiver)
@@ -131,7 +204,7 @@ def opt_outs_in_waves(env: Environment, mutant: str | None = None) -> None:
         env.let_time_pass(job)
         if env.is_made(job):
             break
-    env.carry_on(replace(job, ahead=40 * WAVE))
+    env.carry_on(replace(job, ahead=7 * DAY))
     env.result.faults += env.service.clear_faults()
 
 
@@ -155,6 +228,31 @@ def notebooks_and_worker(env: Environment, mutant: str | None = None) -> None:
         env.join(env.start(replace(notebook, dies_in="send", dies_at=point), job))
         env.let_time_pass(job)
         env.carry_on(notebook)
+
+
+def own_hours(env: Environment, mutant: str | None = None) -> None:
+    """Open a launch at two hours, then send another one at these hours over a day, and kill workers.
+
+    The first worker is killed while it freezes the launch. In each hour of the day, two start, and one is killed.
+    """
+    source = env.job(people=DEVICES)
+    env.run(source, source)
+    env.wait_until_quiet()
+    begin = datetime.now(UTC)
+    midpoint = begin.replace(minute=30, second=0, microsecond=0)  # of an hour, far from the next one
+    env.open_at_hours(source, [midpoint.replace(minute=0) + timedelta(hours=n) for n in (2, 4)])
+    env.aggregate(source)
+    job = env.at_own_hours(source, mutant=mutant, requests_at_once=ONE_BY_ONE)
+    point = env.chance.randint(1, env.lines("freeze"))
+    env.join(env.start(replace(job, dies_in="freeze", dies_at=point)))
+    for number in range(6):  # hours
+        turn = replace(job, ahead=midpoint - begin + timedelta(hours=number))
+        point = env.chance.randint(1, 2 * env.lines("send"))
+        env.join(env.start(replace(turn, dies_in="send", dies_at=point), turn))
+        env.let_time_pass(job)
+        env.join(env.start(turn, turn))
+        env.let_time_pass(job)
+    env.carry_on(replace(job, ahead=midpoint - begin + timedelta(hours=4)))
 
 
 def _parts(points: Sequence[int], size: int) -> Iterator[Sequence[int]]:

@@ -21,7 +21,8 @@ _COLUMNS = (
     "dispatches",
     "duplicates",
     "above daily limit",
-    "sent after opt-out",
+    "sent after opt-out or open",
+    "other variant or hour",
     "lost",
     "in doubt",
     "resolved by evidence",
@@ -49,7 +50,12 @@ class Row:
         if self.scenario.expected == "any":
             return True
         damage = (
-            self.count.duplicates + self.count.above_limit + self.count.sent_after_opt_out + self.count.lost
+            self.count.duplicates
+            + self.count.above_limit
+            + self.count.sent_too_late
+            + self.count.other_variants
+            + self.count.wrong_hours
+            + self.count.lost
         )
         if self.scenario.expected == "some":
             return damage > 0
@@ -70,7 +76,8 @@ class Row:
             self.count.dispatches,
             self.count.duplicates,
             self.count.above_limit,
-            self.count.sent_after_opt_out,
+            self.count.sent_too_late,
+            self.count.other_variants + self.count.wrong_hours,
             self.count.lost,
             self.count.in_doubt,
             self.count.resolved,
@@ -104,7 +111,9 @@ def _problem(row: Row) -> str:
         return f"NOT PROVEN: {row.scenario.name}: nothing was killed and no fault happened"
     return (
         f"FAILED: {row.scenario.name}: {row.count.duplicates} duplicates, {row.count.above_limit} above a daily limit, "
-        f"{row.count.sent_after_opt_out} sent after opting out, {row.count.lost_dispatches} dispatches, "
+        f"{row.count.sent_after_opt_out} sent after opting out, {row.count.sent_after_open} after opening, "
+        f"{row.count.other_variants} sent another variant, {row.count.wrong_hours} at another hour, "
+        f"{row.count.lost_dispatches} dispatches, "
         f"{row.count.lost_post_backs} post-backs and {row.count.lost_opt_outs} opt-outs lost, "
         f"{row.count.unfinished} unfinished"
     )

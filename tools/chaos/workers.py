@@ -28,28 +28,38 @@ import requests
 import sendoff
 import sendoff.app.app
 import sendoff.app.launch
+import sendoff.dispatch.decisions
 import sendoff.dispatch.policy
 import sendoff.dispatch.request
+import sendoff.dispatch.winner
 import sendoff.dispatch.worker
+import sendoff.launch.own_hours
 import sendoff.launch.own_request
 import sendoff.launch.plan
-import sendoff.ledger.aggregates
-import sendoff.ledger.claims
-import sendoff.ledger.daily_limits
-import sendoff.ledger.database
-import sendoff.ledger.dispatch_queries
-import sendoff.ledger.dispatches
-import sendoff.ledger.doubts
-import sendoff.ledger.erasure_state
-import sendoff.ledger.erasure_steps
-import sendoff.ledger.erasures
-import sendoff.ledger.evidence
-import sendoff.ledger.freeze
-import sendoff.ledger.launches
-import sendoff.ledger.post_backs
-import sendoff.ledger.rate_limits
-import sendoff.ledger.stored_sets
-import sendoff.ledger.verdicts
+import sendoff.ledger.control.audit_log
+import sendoff.ledger.control.daily_limits
+import sendoff.ledger.control.rate_limits
+import sendoff.ledger.erasure.erasure_steps
+import sendoff.ledger.erasure.erasures
+import sendoff.ledger.erasure.person_columns
+import sendoff.ledger.launches.freeze
+import sendoff.ledger.launches.launches
+import sendoff.ledger.post_backs.aggregates
+import sendoff.ledger.post_backs.blocks
+import sendoff.ledger.post_backs.post_backs
+import sendoff.ledger.requests.claims
+import sendoff.ledger.requests.dispatch_queries
+import sendoff.ledger.requests.dispatches
+import sendoff.ledger.requests.doubts
+import sendoff.ledger.requests.evidence
+import sendoff.ledger.requests.record_and_claim
+import sendoff.ledger.results.verdicts
+import sendoff.ledger.storage.database
+import sendoff.ledger.storage.erasure_state
+import sendoff.ledger.storage.stored_sets
+import sendoff.ledger.suppression.active_suppressions
+import sendoff.ledger.suppression.active_verdicts
+import sendoff.ledger.suppression.withheld
 import sendoff.postbacks.aggregation
 import sendoff.postbacks.batch_totals
 import sendoff.postbacks.erasure
@@ -58,15 +68,23 @@ import sendoff.service.client
 import sendoff.service.deadline
 import sendoff.service.transport
 from sendoff.audience.identifiers import integers
-from sendoff.campaign import Campaign, CampaignFolder, DeploymentRules, WarmUp, topic_scope
+from sendoff.campaign import (
+    Campaign,
+    CampaignFolder,
+    DeploymentRules,
+    Period,
+    WarmUp,
+    launch_key,
+    request_launch_key,
+    topic_scope,
+)
 from sendoff.dispatch.request import DEFAULT_REQUESTS_AT_ONCE, ServiceConnection
 from sendoff.dispatch.worker import send_launch
 from sendoff.errors import GateError, PermanentError, RetryableError
 from sendoff.launch.own_request import NewRequest
 from sendoff.launch.plan import prepare_launch
 from sendoff.launch.suppression_list import replace_suppressions
-from sendoff.ledger import Launch, Ledger, NewSuppression
-from sendoff.period import Period, launch_key, request_launch_key
+from sendoff.ledger import LaunchRecord, Ledger, NewSuppression
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.erasure import continue_erasures, forget
 from sendoff.service.client import Client
@@ -76,53 +94,70 @@ from sendoff.service.tokens import TokenSource
 from tools.chaos import mutants
 from tools.chaos.processes import SECRET
 
-Phase = Literal["freeze", "send", "aggregate", "erase"]
+Phase = Literal["freeze", "send", "decide", "aggregate", "erase"]
 
 LINES: dict[Phase, tuple[Any, ...]] = {
     "freeze": (
         sendoff.app.app,
+        sendoff.launch.own_hours,
         sendoff.launch.own_request,
         sendoff.launch.plan,
-        sendoff.ledger.launches,
-        sendoff.ledger.freeze,
-        sendoff.ledger.stored_sets,
-        sendoff.ledger.database,
+        sendoff.ledger.launches.launches,
+        sendoff.ledger.launches.freeze,
+        sendoff.ledger.storage.stored_sets,
+        sendoff.ledger.storage.database,
     ),
     "send": (
         sendoff.app.launch,
         sendoff.dispatch.worker,
         sendoff.dispatch.policy,
         sendoff.dispatch.request,
-        sendoff.ledger.dispatches,
-        sendoff.ledger.claims,
-        sendoff.ledger.daily_limits,
-        sendoff.ledger.rate_limits,
-        sendoff.ledger.doubts,
-        sendoff.ledger.evidence,
-        sendoff.ledger.dispatch_queries,
-        sendoff.ledger.verdicts,
-        sendoff.ledger.database,
+        sendoff.ledger.requests.dispatches,
+        sendoff.ledger.suppression.active_verdicts,
+        sendoff.ledger.requests.claims,
+        sendoff.ledger.requests.record_and_claim,
+        sendoff.ledger.suppression.active_suppressions,
+        sendoff.ledger.suppression.withheld,
+        sendoff.ledger.control.daily_limits,
+        sendoff.ledger.control.rate_limits,
+        sendoff.ledger.requests.doubts,
+        sendoff.ledger.requests.evidence,
+        sendoff.ledger.requests.dispatch_queries,
+        sendoff.ledger.results.verdicts,
+        sendoff.ledger.storage.database,
         sendoff.service.client,
         sendoff.service.deadline,
         sendoff.service.transport,
+        mutants,
+    ),
+    "decide": (
+        sendoff.dispatch.winner,
+        sendoff.dispatch.policy,
+        sendoff.dispatch.decisions,
+        sendoff.ledger.control.audit_log,
+        sendoff.ledger.requests.claims,
+        sendoff.ledger.storage.database,
         mutants,
     ),
     "aggregate": (
         sendoff.postbacks.aggregation,
         sendoff.postbacks.batch_totals,
         sendoff.postbacks.recipient_index,
-        sendoff.ledger.post_backs,
-        sendoff.ledger.aggregates,
-        sendoff.ledger.verdicts,
-        sendoff.ledger.database,
+        sendoff.ledger.post_backs.post_backs,
+        sendoff.ledger.post_backs.blocks,
+        sendoff.ledger.post_backs.aggregates,
+        sendoff.ledger.results.verdicts,
+        sendoff.ledger.storage.database,
         mutants,
     ),
     "erase": (
         sendoff.postbacks.erasure,
-        sendoff.ledger.erasures,
-        sendoff.ledger.erasure_steps,
-        sendoff.ledger.erasure_state,
-        sendoff.ledger.database,
+        sendoff.ledger.erasure.erasures,
+        sendoff.ledger.erasure.erasure_steps,
+        sendoff.ledger.erasure.person_columns,
+        sendoff.ledger.storage.erasure_state,
+        sendoff.ledger.post_backs.blocks,
+        sendoff.ledger.storage.database,
         mutants,
     ),
 }
@@ -131,9 +166,16 @@ LINES: dict[Phase, tuple[Any, ...]] = {
 AGAIN = 75  # exit code of a worker that must be started again
 _LONGEST_SLEEP = 0.1  # seconds; longer waits that the service asks for are shortened to this
 
-WAVE = timedelta(minutes=1)
-"""How long a launch in waves waits between two of them."""
-_ROLLOUT = {"shares": [20, 50], "wait": {"length": 1, "unit": "minutes"}, "refused": 100}
+DAY = timedelta(days=1)
+"""How long it takes at least to send a launch in waves."""
+_ROLLOUT = {"shares": [20, 50], "wait": {"length": 12, "unit": "hours"}, "refused": 100}
+WORDS = {"cold": "It is cold", "warm": "It is warm"}
+"""The text of each variant of a launch with a test share."""
+DECIDED_AFTER = timedelta(minutes=1)
+"""How long after the test share the winner is decided."""
+_VARIANTS = {name: {"percent": 50, "message": {"text": text}} for name, text in WORDS.items()}
+_DECIDE = {"share": 70, "after": {"length": 1, "unit": "minutes"}, "otherwise": "warm"}
+_REMINDED = {"source": {"kind": "verdicts", "of": "chaos", "are": ["delivered"], "unknowable": "include"}}
 
 _processes = multiprocessing.get_context("forkserver")
 # pyarrow imports pandas, if it is installed, at its first conversion: 0.3 seconds of CPU in each process.
@@ -164,7 +206,11 @@ class Job:
     in_notebook: bool = False
     is_own_request: bool = False  # a request of your own, in place of a campaign
     daily_limit: int | None = None  # recipients on a UTC day
+    rate: float | None = None  # requests per second
     in_waves: bool = False  # in three waves, on a topic of its own that recipients opt out of
+    decides: bool = False  # two variants to a test share, and the winner to the rest
+    is_reminder: bool = False  # to recipients of the launch of the same day who did not open its message
+    at_own_hours: bool = False  # to everyone, at the hours at which they opened the launch of the same day
 
     @property
     def key(self) -> str:
@@ -218,7 +264,10 @@ class Job:
                     "failures": None,
                     "rollout": _ROLLOUT if self.in_waves else None,
                 },  # go on, whatever fails
+                "audience": _REMINDED if self.is_reminder else {},
                 "topic": self.topic if self.in_waves else None,
+                **({"variants": _VARIANTS, "decide": _DECIDE} if self.decides else {}),
+                **({"send": {"kind": "now", "own_hours": {"explore": 0}}} if self.at_own_hours else {}),
             }
         )
         if self.daily_limit:
@@ -231,7 +280,12 @@ class Job:
             )
             campaign = campaign.replace(rules=DeploymentRules(warm_up=(limit,)))
         query = f"SELECT device_id, platform FROM devices ORDER BY random() LIMIT {self.people}"  # noqa: S608
-        return CampaignFolder("chaos", campaign, query, Path(self.warehouse).parent)
+        if self.is_reminder:
+            return CampaignFolder("reminder", campaign, None, Path(self.warehouse).parent)
+        if self.at_own_hours:
+            query = "SELECT device_id, platform FROM devices"
+        name = "hours" if self.at_own_hours else "chaos"
+        return CampaignFolder(name, campaign, query, Path(self.warehouse).parent)
 
 
 def start_worker(job: Job) -> BaseProcess:
@@ -266,7 +320,10 @@ def _send(job: Job) -> None:
     tokens = TokenSource(ClientSecret(job.client_id, job.client_secret), job.service, session)
     client = Client(job.service, session, tokens, timeout=(60.0, job.answer_within))
     connection = ServiceConnection(
-        client, PostBackSigner(job.receiver, [SECRET]), requests_at_once=job.requests_at_once
+        client,
+        PostBackSigner(job.receiver, [SECRET]),
+        rate=job.rate,
+        requests_at_once=job.requests_at_once,
     )
     with closing(Ledger(job.ledger_url)) as ledger:
         try:
@@ -275,7 +332,7 @@ def _send(job: Job) -> None:
             if job.in_waves:
                 with suppress(GateError):  # another worker does it at the same time
                     replace_suppressions(ledger, job.complaints, integers([]), most_removed=100)
-            with _followed(job, "send"):
+            with _followed(job, "send"), _followed(job, "decide"):
                 send_launch(
                     ledger,
                     launch.launch_key,
@@ -314,7 +371,7 @@ def _send_from_notebook(job: Job) -> None:
             sys.exit(AGAIN)
 
 
-def _frozen(ledger: Ledger, job: Job) -> Launch:
+def _frozen(ledger: Ledger, job: Job) -> LaunchRecord:
     if job.is_own_request:
         return sendoff.launch.own_request.prepare_request(ledger, job.own_request(), period=job.period)
     return prepare_launch(ledger, job.folder(), period=job.period, warehouses=lambda _: job.warehouse)

@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from sendoff.campaign import campaign_schema, defaults_schema
+from sendoff.campaign import campaign_schema, defaults_schema, journey_schema
 
 Node = Mapping[str, Any]
 
@@ -37,6 +37,12 @@ One campaign of every shape. Only the first line of each file, which names the s
 [examples](../../examples/), and the tests send each campaign to the local service. Copy the nearest one to
 `dags/campaigns`.
 """
+_JOURNEY = """\
+# Fields of a journey
+
+The fields of `journey.yaml`, which describes [a journey](../how-to/journeys.md). Each item of `steps` may also have
+[the fields of a campaign](campaign-fields.md), without `audience.source` and those that the journey has itself.
+"""
 _HEAD = ("| Field | Value | Default | Meaning |", "|---|---|---|---|")
 _MANY = 12  # the most choices to list in a cell
 _LARGEST = 2**31 - 1  # a limit that is too large to mention
@@ -56,6 +62,14 @@ def page_of_fields() -> str:
         _RULES + of_rules,
     ]
     return "\n".join(pages) + "\n"
+
+
+def page_of_journey_fields() -> str:
+    """Return the page of the fields of a journey."""
+    schema = journey_schema()
+    step = schema["$defs"]["Step"]
+    step["properties"] = {name: step["properties"][name] for name in ("name", "wait", "when", "title")}
+    return f"{_JOURNEY}\n{reference(schema)}\n"
 
 
 def page_of_examples() -> str:
@@ -121,8 +135,10 @@ class _Fields:
 
     def properties(self, path: str, node: Node, known: Node) -> Iterator[str]:
         for inner, given, required in _properties(node, f"{path}."):
-            if "const" not in given and inner.rpartition(".")[2] not in known.get("properties", {}):
-                yield self.own_row(inner, given, required)  # a const is a kind, which has a row already
+            name = inner.rpartition(".")[2]
+            is_kind = name == "kind" and "const" in given  # it has a row already
+            if not is_kind and name not in known.get("properties", {}):
+                yield self.own_row(inner, given, required)
                 yield from self.within(inner, given)
 
     def kinds(self, path: str, node: Node) -> Iterator[str]:

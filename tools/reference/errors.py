@@ -32,6 +32,7 @@ _ADVICE = {
     "CampaignError": "Correct the file at the line that the message names: [campaigns](campaigns.md).",
     "QueryError": "Run the query on the warehouse, and grant its user access to the tables that it reads.",
     "AudienceError": "Check the query's rows: `sendoff preview` counts them, and shows how many are left out.",
+    "NobodyLeftError": "Check the query and the exclusions. In a journey, the step is skipped.",
     "GateError": "Read the actual value in the message. If it is fine, change the campaign or release the launch.",
     "LateError": "Do nothing, or trigger the period with *Send late*, unless its sending time has passed.",
     "NotFoundError": "List the launches with `sendoff report`. Check that it is the right ledger.",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from sqlalchemy import CheckConstraint, Column, Table
 from sqlalchemy.dialects import postgresql
 
-from sendoff.ledger import schema
-from sendoff.ledger.schema import Moment, metadata
+from sendoff.ledger.storage import schema
+from sendoff.ledger.storage.schema import UtcDateTime, metadata
 from tools.reference.drawing import Box, drawn
 from tools.reference.markdown import code, prose, table
 
@@ -20,9 +20,9 @@ change between versions.
 
 ![The tables and their foreign keys](../pictures/ledger.svg)
 
-An arrow points from a table to the one that its foreign key refers to. `post_backs`, `parked_post_backs` and
-`dispatch_totals` have no foreign keys: a post-back is kept even if the ledger does not have its dispatch. `decisions`
-has none either, because a decision may apply to all launches.
+An arrow points from a table to the one that its foreign key refers to. `post_backs`, `parked_post_backs`,
+`dispatch_totals` and `open_hours` have no foreign keys: a post-back is kept even if the ledger does not have its
+dispatch. `decisions` has none either, because a decision may apply to all launches.
 """
 _DIALECT = postgresql.dialect()  # type: ignore[no-untyped-call]
 
@@ -60,7 +60,7 @@ def _section(each: Table) -> str:
 
 
 def _row(column: Column[object]) -> list[str]:
-    kind = "moment" if isinstance(column.type, Moment) else column.type.compile(dialect=_DIALECT)
+    kind = "moment" if isinstance(column.type, UtcDateTime) else column.type.compile(dialect=_DIALECT)
     keys = ["primary"] * column.primary_key
     keys += [f"[{key.column.table.name}](#{key.column.table.name})" for key in column.foreign_keys]
     return [code(column.name), kind, "yes" if column.nullable else "", ", ".join(keys), column.comment or ""]

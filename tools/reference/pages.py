@@ -32,6 +32,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/result-tables.md": result_tables.page,
     "docs/reference/errors.md": errors.page,
     "docs/reference/campaign-fields.md": campaigns.page_of_fields,
+    "docs/reference/journey-fields.md": campaigns.page_of_journey_fields,
     "docs/reference/campaign-examples.md": campaigns.page_of_examples,
     "docs/pictures/ledger.svg": ledger_tables.picture,
     "docs/pictures/code-map.svg": code_map.picture,

@@ -73,12 +73,15 @@ _OF_TESTS = {
     "SENDOFF_WRITE_PICTURES": "`1`: tests of pages update the pictures of the documentation",
 }
 _TELEMETRY = {
-    "OTEL_SDK_DISABLED": "`true` turns metrics off",
+    "OTEL_SDK_DISABLED": "`true` turns metrics and traces off",
     "OTEL_METRICS_EXPORTER": "`otlp`, `prometheus`, `console`, several separated by commas, or `none`",
+    "OTEL_TRACES_EXPORTER": "the same for traces, without `prometheus`; commands have traces, the receiver has none",
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "URL to send metrics to; setting it turns metrics on",
-    "OTEL_EXPORTER_OTLP_ENDPOINT": "the same, if the variable above is not set",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "URL to send traces to; setting it turns traces on",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "the same for both, if the variable of one is not set",
     "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL": "`http/protobuf` (default) or `grpc`",
-    "OTEL_EXPORTER_OTLP_PROTOCOL": "the same, if the variable above is not set",
+    "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "the same for traces",
+    "OTEL_EXPORTER_OTLP_PROTOCOL": "the same for both, if the variable of one is not set",
     "OTEL_EXPORTER_PROMETHEUS_HOST": "address for Prometheus to scrape; `localhost` by default",
     "OTEL_EXPORTER_PROMETHEUS_PORT": "first port to try; 9464 by default",
 }

@@ -22,10 +22,10 @@ from messaging_service.campaigns.saved_segments import (
 )
 from messaging_service.campaigns.triggers import hit_event, hit_location
 from messaging_service.clock import DurationError, advance, described, seconds_of
-from messaging_service.envelope import RejectedError, Reply, rejected
+from messaging_service.envelope import ApiResponse, RejectedError, rejected
 
 _HIGHEST = 2**63
-Number = Annotated[int, Field(gt=0, lt=_HIGHEST)]
+_Number = Annotated[int, Field(gt=0, lt=_HIGHEST)]
 
 
 class _Body(BaseModel):
@@ -54,8 +54,8 @@ class NewLocation(_Body):
 class LocationHit(_Body):
     """A device enters or leaves (``exit``) a location."""
 
-    device_id: Number
-    location_id: Number
+    device_id: _Number
+    location_id: _Number
     action: str = "enter"
 
 
@@ -64,7 +64,7 @@ class EventHit(_Body):
 
     event: str
     user_id: str | None = None
-    device_id: Number | None = None
+    device_id: _Number | None = None
     value: Any = None
 
 
@@ -166,5 +166,5 @@ def _json(value: Any) -> Response:
     return Response(orjson.dumps(value), media_type="application/json")
 
 
-def _reply(reply: Reply) -> Response:
+def _reply(reply: ApiResponse) -> Response:
     return Response(orjson.dumps(reply.body), reply.code, media_type="application/json")

@@ -17,9 +17,9 @@ from messaging_service.campaigns.create import create_campaign, plan_campaign
 from messaging_service.campaigns.execute import execute_campaign, plan_execution
 from messaging_service.campaigns.listing import list_page
 from messaging_service.campaigns.saved_segments import create_segment
-from messaging_service.clock import Clock
+from messaging_service.clock import ServiceClock
 from messaging_service.delivery.loopback import is_number_elsewhere
-from messaging_service.envelope import Problem, RejectedError, Reply, accepted, listed, rejected
+from messaging_service.envelope import ApiResponse, FieldProblem, RejectedError, accepted, listed, rejected
 from messaging_service.store import Store
 from messaging_service.undocumented_names import Names
 
@@ -29,17 +29,17 @@ class Service:
     """The parts of the service that every request needs."""
 
     store: Store
-    clock: Clock
+    clock: ServiceClock
     names: Names
     post_backs_anywhere: bool = False
 
 
-Operation = Callable[[Service, Connection, Principal, dict[str, Any], Received], Reply]
+Operation = Callable[[Service, Connection, Principal, dict[str, Any], Received], ApiResponse]
 
 
 def create(
     service: Service, connection: Connection, principal: Principal, body: dict[str, Any], received: Received
-) -> Reply:
+) -> ApiResponse:
     """Create a campaign; the answer's model holds its id."""
     now = service.clock.now()
     plan = plan_campaign(body, service.names, principal.time_zone, now)
@@ -52,7 +52,7 @@ def create(
 
 def execute(
     service: Service, connection: Connection, _principal: Principal, body: dict[str, Any], received: Received
-) -> Reply:
+) -> ApiResponse:
     """Execute a template; the answer's model holds its id and the id of this sending."""
     now = service.clock.now()
     execution = plan_execution(body, service.names, now)
@@ -65,7 +65,7 @@ def execute(
 
 def save_segment(
     service: Service, connection: Connection, _principal: Principal, body: dict[str, Any], _received: Received
-) -> Reply:
+) -> ApiResponse:
     """Save a segment, as described by public pages of the same interface; the answer's model holds its id."""
     title = body.get("title")
     segment_id = create_segment(connection, title, body.get("conditions"), service.clock.time())
@@ -74,7 +74,7 @@ def save_segment(
 
 def list_campaigns(
     _service: Service, connection: Connection, principal: Principal, body: dict[str, Any], _received: Received
-) -> Reply:
+) -> ApiResponse:
     """List the principal's campaigns, as described by public pages of the same interface."""
     return listed(list_page(connection, body, principal.app.id if principal.app else None))
 
@@ -87,7 +87,7 @@ def answer(
     authorization: str | None,
     content_type: str | None,
     content: bytes,
-) -> Reply:
+) -> ApiResponse:
     """Answer a request. Record the request and the answer in the same transaction as its changes."""
     headers: Mapping[str, str] = {}
     try:
@@ -112,11 +112,11 @@ def _refuse_elsewhere(service: Service, content: Content) -> None:
     names = [key for key in ("webhook_delivery", "webhook_open") if is_number_elsewhere(content.get(key, ""))]
     if names:
         text = "must be on this machine; to allow other machines, start serve with --post-backs-anywhere"
-        problems = [Problem(key, text) for key in names]
+        problems = [FieldProblem(key, text) for key in names]
         raise RejectedError(400, "Post-backs may only go to this machine.", problems)
 
 
-def _recorded(service: Service, received: Received, reply: Reply) -> Reply:
+def _recorded(service: Service, received: Received, reply: ApiResponse) -> ApiResponse:
     with service.store.write() as connection:
         record(connection, received, reply, service.clock.time())
     return reply

@@ -16,7 +16,7 @@ from messaging_service.api.external import Service
 from messaging_service.api.request_log import Received, record
 from messaging_service.api.token_endpoint import refused
 from messaging_service.auth.tokens import GrantRefusedError, end_early, machine_time
-from messaging_service.envelope import RejectedError, Reply, rejected
+from messaging_service.envelope import ApiResponse, RejectedError, rejected
 from messaging_service.faults.faults import InjectedFault, inject_request_fault
 
 # The server passes the connection's transport as this scope extension.
@@ -31,12 +31,12 @@ _OAUTH_ERRORS = {
     503: "temporarily_unavailable",
 }
 _PAGE = "<!doctype html><title>{0}</title><h1>{0}</h1><p>A fault that was asked for.</p>"
-_NO_ANSWER = Reply(0, {})
+_NO_ANSWER = ApiResponse(0, {})
 _RESET_AT_ONCE = struct.pack("ii", 1, 0)
 
 
 def respond(
-    service: Service, place: str, received: Received, token: str | None, work: Callable[[], Reply]
+    service: Service, place: str, received: Received, token: str | None, work: Callable[[], ApiResponse]
 ) -> Response:
     """Answer a request by ``work``, unless a fault is due at that place (``token``, ``create``, ``execute``)."""
     fault = inject_request_fault(service.store, place)
@@ -56,12 +56,12 @@ def respond(
     return response
 
 
-def to_response(reply: Reply) -> Response:
+def to_response(reply: ApiResponse) -> Response:
     """Return a reply as JSON."""
     return Response(orjson.dumps(reply.body), reply.code, dict(reply.headers), _JSON)
 
 
-def _broken(fault: InjectedFault, place: str, reply: Reply) -> Response:
+def _broken(fault: InjectedFault, place: str, reply: ApiResponse) -> Response:
     if fault.kind == "slow":
         return _Late(reply, fault.seconds)
     if fault.kind in ("reset", "lost"):
@@ -72,20 +72,20 @@ def _broken(fault: InjectedFault, place: str, reply: Reply) -> Response:
     return to_response(_instead(fault, place))
 
 
-def _instead(fault: InjectedFault, place: str) -> Reply:
+def _instead(fault: InjectedFault, place: str) -> ApiResponse:
     status, text = _STATUS[fault.kind], "A fault that was asked for."
     reply = rejected(RejectedError(status, text))
     if place == "token":
         error = GrantRefusedError(_OAUTH_ERRORS.get(status, "server_error"), text, status)
         reply = refused(error)
     more = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
-    return Reply(reply.code, reply.body, {**reply.headers, **more})
+    return ApiResponse(reply.code, reply.body, {**reply.headers, **more})
 
 
 class _Late(Response):
     """An answer that comes some seconds late."""
 
-    def __init__(self, reply: Reply, seconds: float) -> None:
+    def __init__(self, reply: ApiResponse, seconds: float) -> None:
         super().__init__(orjson.dumps(reply.body), reply.code, dict(reply.headers), _JSON)
         self._seconds = seconds
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from messaging_service.faults.faults import Fault, FaultRefusedError, add_fault, list_faults, remove_faults
 from messaging_service.store import Store
 
-Number = Annotated[int, Path(ge=1, lt=2**63)]
+_Number = Annotated[int, Path(ge=1, lt=2**63)]
 
 
 class FaultBody(BaseModel):
@@ -47,7 +47,7 @@ def fault_routes(store: Store) -> APIRouter:
         return {"removed": remove_faults(store)}
 
     @router.delete("/{number}")
-    def remove_fault(number: Number) -> dict[str, Any]:
+    def remove_fault(number: _Number) -> dict[str, Any]:
         if not (removed := remove_faults(store, number)):
             raise HTTPException(404, "There is no such fault.")
         return {"removed": removed}

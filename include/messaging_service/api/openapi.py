@@ -33,7 +33,7 @@ _PAIRS: Schema = {
         "additionalProperties": False,
     },
 }
-_BY_CHECK: Mapping[fields.Check, Schema] = {
+_BY_CHECK: Mapping[fields.FieldCheck, Schema] = {
     fields.is_text: _TEXT,
     fields.is_object: _OBJECT,
     fields.is_flag: {"type": "integer", "enum": [0, 1]},
@@ -256,7 +256,7 @@ def _example(path: str, names: Names) -> Schema:
     }
 
 
-def _properties(table: Mapping[str, fields.Check], names: Names) -> Schema:
+def _properties(table: Mapping[str, fields.FieldCheck], names: Names) -> Schema:
     return {
         fields.wire_name(key, names): _BY_KEY.get(key) or _BY_CHECK.get(check, {})
         for key, check in table.items()

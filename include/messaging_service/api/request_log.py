@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, insert
 
-from messaging_service.envelope import Reply
+from messaging_service.envelope import ApiResponse
 from messaging_service.tables import requests
 
 _SECRET = frozenset({"apptoken", "assertion", "client_secret", "access_token", "authorization"})
@@ -31,7 +31,7 @@ class Received:
     fault: str | None = None
 
 
-def record(connection: Connection, received: Received, reply: Reply, now: float) -> None:
+def record(connection: Connection, received: Received, reply: ApiResponse, now: float) -> None:
     """Store a request with its answer; shorten long arrays and texts, and redact secrets."""
     connection.execute(
         insert(requests).values(

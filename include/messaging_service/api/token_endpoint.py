@@ -11,20 +11,20 @@ import orjson
 from messaging_service.api.external import Service
 from messaging_service.api.request_log import Received, record
 from messaging_service.auth.tokens import GrantRefusedError, grant, machine_time
-from messaging_service.envelope import Reply
+from messaging_service.envelope import ApiResponse
 
 TOKEN_PATH = "/api/oauth/token"  # noqa: S105  # a path
 _FORM, _JSON = "application/x-www-form-urlencoded", "application/json"
 _NOT_STORED = {"Cache-Control": "no-store", "Pragma": "no-cache"}
 
 
-def answer_token(service: Service, received: Received, content_type: str, content: bytes) -> Reply:
+def answer_token(service: Service, received: Received, content_type: str, content: bytes) -> ApiResponse:
     """Answer a token request and record both, without secrets and tokens."""
     try:
         received.body = _fields(content_type, content)
         token = grant(service.store, received.body, machine_time())
         body = {"access_token": token.access_token, "token_type": "Bearer", "expires_in": token.expires_in}
-        reply = Reply(200, body, _NOT_STORED)
+        reply = ApiResponse(200, body, _NOT_STORED)
     except GrantRefusedError as error:
         reply = refused(error)
     if isinstance(received.body, Mapping) and isinstance(received.body.get("client_id"), str):
@@ -34,11 +34,11 @@ def answer_token(service: Service, received: Received, content_type: str, conten
     return reply
 
 
-def refused(error: GrantRefusedError) -> Reply:
+def refused(error: GrantRefusedError) -> ApiResponse:
     """Return the answer to a refused token request."""
     body = {"error": error.error, "error_description": error.description}
     challenge = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
-    return Reply(error.status, body, {**_NOT_STORED, **challenge})
+    return ApiResponse(error.status, body, {**_NOT_STORED, **challenge})
 
 
 def _fields(content_type: str, content: bytes) -> Mapping[str, Any]:

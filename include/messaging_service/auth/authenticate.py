@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from messaging_service.auth.client_ids import App, ClientId, find_app
+from messaging_service.auth.client_ids import Application, ClientId, find_app
 from messaging_service.auth.tokens import GrantRefusedError, accept_assertion, token_owner
 from messaging_service.envelope import RejectedError
 from messaging_service.store import Store
@@ -25,7 +25,7 @@ class Principal:
     """
 
     client: ClientId | None
-    app: App | None
+    app: Application | None
     signed: bool = False
 
     @property
@@ -90,7 +90,7 @@ def _signer(store: Store, assertion: str, now: datetime) -> ClientId:
         raise RejectedError(401, f"The JWT was refused: {error.description}.") from None
 
 
-def _app(store: Store, token: object) -> App:
+def _app(store: Store, token: object) -> Application:
     app = None
     if isinstance(token, str):
         with store.read() as connection:

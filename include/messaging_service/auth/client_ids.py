@@ -34,7 +34,7 @@ class RegistrationError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class App:
+class Application:
     """An application: requests carry its token; its time zone applies to schedules that name none."""
 
     id: int
@@ -92,7 +92,7 @@ def end_of_day(text: str) -> datetime:
         raise ValueError("this date is too late") from None
 
 
-def add_app(store: Store, name: str, time_zone: str, now: datetime) -> App:
+def add_app(store: Store, name: str, time_zone: str, now: datetime) -> Application:
     """Add an app with a new token. Raise RegistrationError if the name is taken or the time zone unknown."""
     try:
         ZoneInfo(time_zone)
@@ -107,13 +107,13 @@ def add_app(store: Store, name: str, time_zone: str, now: datetime) -> App:
             key = connection.execute(insert(apps).values(row)).inserted_primary_key
     except IntegrityError:
         raise RegistrationError(f"there is already an app named {name!r}") from None
-    return App(key[0] if key else 0, name, token, time_zone)
+    return Application(key[0] if key else 0, name, token, time_zone)
 
 
-def find_app(connection: Connection, token: str) -> App | None:
+def find_app(connection: Connection, token: str) -> Application | None:
     """Return the app with this token, or None."""
     row = connection.execute(select(apps).where(apps.c.token == token)).one_or_none()
-    return App(row.id, row.name, row.token, row.time_zone) if row else None
+    return Application(row.id, row.name, row.token, row.time_zone) if row else None
 
 
 def add_secret_client(

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, func, select
 
-from messaging_service.envelope import Problem
+from messaging_service.envelope import FieldProblem
 from messaging_service.tables import hits, segments
 
 # Anything with the attributes of a row of ``devices``.
@@ -36,10 +36,10 @@ _ON = frozenset({"1", "true", "on", "yes"})
 _COLUMNS = ("platform", "user_id", "language", "time_zone", "external_id", "email", "mobile_number")
 
 
-def check_conditions(conditions: Mapping[str, Any], at: str = "conditions") -> Iterator[Problem]:
+def check_conditions(conditions: Mapping[str, Any], at: str = "conditions") -> Iterator[FieldProblem]:
     """Yield the problems with conditions: a wrong shape, or kinds and operators that the service does not know."""
     if len(orjson.dumps(conditions)) > LONGEST:
-        yield Problem(at, f"must not be longer than {LONGEST:,} characters")
+        yield FieldProblem(at, f"must not be longer than {LONGEST:,} characters")
     else:
         yield from _check_group(conditions, at, 1)
 
@@ -157,28 +157,28 @@ def _ids(value: Any) -> list[int]:
     return value if isinstance(value, list) else [value]
 
 
-def _check_group(group: Mapping[str, Any], at: str, depth: int) -> Iterator[Problem]:
+def _check_group(group: Mapping[str, Any], at: str, depth: int) -> Iterator[FieldProblem]:
     if group.get("operator") not in _OPERATORS:
-        yield Problem(f"{at}.operator", "must be AND or OR")
+        yield FieldProblem(f"{at}.operator", "must be AND or OR")
     members = {key: member for key, member in group.items() if key != "operator"}
     if depth > _DEEPEST:
-        yield Problem(at, f"must not be nested deeper than {_DEEPEST} groups")
+        yield FieldProblem(at, f"must not be nested deeper than {_DEEPEST} groups")
     elif not members:
-        yield Problem(at, "must have a member 0: a group or a condition")
+        yield FieldProblem(at, "must have a member 0: a group or a condition")
     elif set(members) != {str(number) for number in range(len(members))}:
-        yield Problem(at, f"the members must be operator and 0 to {len(members) - 1}")
+        yield FieldProblem(at, f"the members must be operator and 0 to {len(members) - 1}")
     else:
         for key, member in members.items():
             yield from _check_member(member, f"{at}.{key}", depth)
 
 
-def _check_member(member: Any, at: str, depth: int) -> Iterator[Problem]:
+def _check_member(member: Any, at: str, depth: int) -> Iterator[FieldProblem]:
     if isinstance(member, dict):
         yield from _check_group(member, at, depth + 1)
     elif not isinstance(member, list):
-        yield Problem(at, "must be a group or a condition")
+        yield FieldProblem(at, "must be a group or a condition")
     elif wrong := _wrong_condition(member):
-        yield Problem(at, wrong)
+        yield FieldProblem(at, wrong)
 
 
 def _wrong_condition(condition: list[Any]) -> str | None:

@@ -12,10 +12,10 @@ from typing import Any
 import orjson
 from sqlalchemy import Connection, Row, select
 
-from messaging_service.campaigns.fields import CHANNEL_FLAGS, ENTRY, Check, Checked, check_members
+from messaging_service.campaigns.fields import CHANNEL_FLAGS, ENTRY, Checked, FieldCheck, check_members
 from messaging_service.campaigns.schedule import NOW, REPEATEDLY
 from messaging_service.campaigns.spellings import ENTER, spell_out
-from messaging_service.envelope import Problem
+from messaging_service.envelope import FieldProblem
 from messaging_service.tables import campaigns
 from messaging_service.undocumented_names import Names
 
@@ -35,7 +35,7 @@ Content = Mapping[str, Any]
 
 
 def read_content(
-    body: Mapping[str, Any], table: Mapping[str, Check], names: Names
+    body: Mapping[str, Any], table: Mapping[str, FieldCheck], names: Names
 ) -> tuple[dict[str, Any], Checked]:
     """Read the members of a request by key, and its messages by type. Leave out the token."""
     checked = check_members(body, table, names)
@@ -105,7 +105,7 @@ def _messages(checked: Checked, names: Names) -> dict[int, dict[str, Any]]:
         if key not in types:
             checked.unknown.append(at)
         elif not isinstance(entry, dict):
-            checked.problems.append(Problem(at, "must be an object"))
+            checked.problems.append(FieldProblem(at, "must be an object"))
         else:
             inner = check_members(entry, ENTRY, names, f"{at}.")
             checked.problems += inner.problems

@@ -15,13 +15,13 @@ from messaging_service.campaigns.fields import CAMPAIGN, wire_name
 from messaging_service.campaigns.saved_segments import unknown_locations, unknown_segments
 from messaging_service.campaigns.schedule import GRACE, NOW, ONCE, next_occurrence, once_off, sending_moment
 from messaging_service.campaigns.validation import doubts_about, missing_segmentation, problems_of
-from messaging_service.envelope import Problem, RejectedError
+from messaging_service.envelope import FieldProblem, RejectedError
 from messaging_service.tables import campaigns, devices, runs
 from messaging_service.undocumented_names import Names
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ValidCampaign:
     """A valid campaign, before the check that its segments and locations exist."""
 
     title: str
@@ -35,7 +35,7 @@ class Plan:
         return trigger
 
 
-def plan_campaign(body: Mapping[str, Any], names: Names, zone: str, now: datetime) -> Plan:
+def plan_campaign(body: Mapping[str, Any], names: Names, zone: str, now: datetime) -> ValidCampaign:
     """Check a create request against the document. Raise RejectedError (400) with all problems found."""
     read, checked = read_content(body, CAMPAIGN, names)
     content = with_defaults(read, zone)
@@ -46,15 +46,20 @@ def plan_campaign(body: Mapping[str, Any], names: Names, zone: str, now: datetim
     ]
     if not problems and content["campaign_trigger"] == SCHEDULED:
         moment = sending_moment(content, zone, now)
-        problems = [moment] if isinstance(moment, Problem) else []
+        problems = [moment] if isinstance(moment, FieldProblem) else []
     if problems:
         raise RejectedError(400, "The campaign was not created: some fields are wrong.", problems)
     unknown = (f"unknown member: {name}" for name in checked.unknown)
-    return Plan(content["title"], content, (*unknown, *doubts_about(content, names)))
+    return ValidCampaign(content["title"], content, (*unknown, *doubts_about(content, names)))
 
 
 def create_campaign(
-    connection: Connection, plan: Plan, names: Names, app_id: int | None, client_id: str | None, now: datetime
+    connection: Connection,
+    plan: ValidCampaign,
+    names: Names,
+    app_id: int | None,
+    client_id: str | None,
+    now: datetime,
 ) -> int:
     """Store a campaign with its first runs. Return its id, or raise RejectedError if its references are unknown."""
     problems = list(unknown_references(connection, plan.content, names))
@@ -134,7 +139,7 @@ def stop_campaign(connection: Connection, campaign_id: int, now: float) -> bool:
     return True
 
 
-def unknown_references(connection: Connection, content: Content, names: Names) -> Iterator[Problem]:
+def unknown_references(connection: Connection, content: Content, names: Names) -> Iterator[FieldProblem]:
     """Yield a problem for each segment and location of a campaign that does not exist."""
     name = wire_name("segment_ids", names)
     yield from unknown_segments(connection, name, content.get("segment_ids", ()))
@@ -173,6 +178,6 @@ def _first_run(
         yield next_moment, own
 
 
-def _missing_title(content: Content) -> Iterator[Problem]:
+def _missing_title(content: Content) -> Iterator[FieldProblem]:
     if not content.get("title", "").strip():
-        yield Problem("title", "is required")
+        yield FieldProblem("title", "is required")

@@ -18,7 +18,7 @@ from messaging_service.campaigns.fields import EXECUTION, moment, wire_name
 from messaging_service.campaigns.profiles import create_missing_profiles
 from messaging_service.campaigns.schedule import closed_because
 from messaging_service.campaigns.validation import is_segmented, problems_of
-from messaging_service.envelope import Problem, RejectedError
+from messaging_service.envelope import FieldProblem, RejectedError
 from messaging_service.tables import campaigns
 from messaging_service.undocumented_names import Names
 
@@ -84,21 +84,21 @@ def _template(connection: Connection, campaign_id: int) -> Content:
     return unpack(row.content)
 
 
-def _missing(overrides: Content, names: Names) -> list[Problem]:
+def _missing(overrides: Content, names: Names) -> list[FieldProblem]:
     problems = []
     if "execute_id" not in overrides:
-        problems.append(Problem(wire_name("execute_id", names), "is required"))
+        problems.append(FieldProblem(wire_name("execute_id", names), "is required"))
     if not overrides.get("target_existing_only", 1) and overrides.get("target_by") != "user_id":
         name = wire_name("target_by", names)
-        problems.append(Problem(name, f"must be {names['target_by_user_id']} if profiles are created"))
+        problems.append(FieldProblem(name, f"must be {names['target_by_user_id']} if profiles are created"))
     return problems
 
 
-def _missing_target(content: Content, names: Names) -> list[Problem]:
+def _missing_target(content: Content, names: Names) -> list[FieldProblem]:
     if content.get("target") or content.get("target_with_params") or is_segmented(content):
         return []
     text = "is required, because the template selects no recipients: give the identifiers to send to"
-    return [Problem(wire_name("target", names), text)]
+    return [FieldProblem(wire_name("target", names), text)]
 
 
 def _moment(given: int | str | None, now: datetime) -> datetime:

@@ -14,12 +14,12 @@ from typing import Any
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-from messaging_service.envelope import Problem
+from messaging_service.envelope import FieldProblem
 from messaging_service.undocumented_names import UNDOCUMENTED_NAMES, Names
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 # Returns the problem with a value, or None.
-Check = Callable[[Any], str | None]
+FieldCheck = Callable[[Any], str | None]
 # ISO 639-1.
 _LANGUAGES = frozenset(
     """aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el en
@@ -110,7 +110,7 @@ def is_language(value: Any) -> str | None:
     return None if good else "must be a two-letter language code of ISO 639-1"
 
 
-def integer_between(least: int, most: int) -> Check:
+def integer_between(least: int, most: int) -> FieldCheck:
     """Accept a whole number from ``least`` to ``most``."""
 
     def check(value: Any) -> str | None:
@@ -120,7 +120,7 @@ def integer_between(least: int, most: int) -> Check:
     return check
 
 
-def one_of(*allowed: object) -> Check:
+def one_of(*allowed: object) -> FieldCheck:
     """Accept exactly these values."""
     text = f"must be one of {', '.join(map(str, allowed))}"
 
@@ -130,7 +130,7 @@ def one_of(*allowed: object) -> Check:
     return check
 
 
-def array_of(kind: type, what: str) -> Check:
+def array_of(kind: type, what: str) -> FieldCheck:
     """Accept an array whose elements all have exactly this type."""
 
     def check(value: Any) -> str | None:
@@ -140,7 +140,7 @@ def array_of(kind: type, what: str) -> Check:
     return check
 
 
-def by_language(check_one: Check) -> Check:
+def by_language(check_one: FieldCheck) -> FieldCheck:
     """Accept an object that maps language codes to values."""
 
     def check(value: Any) -> str | None:
@@ -178,7 +178,7 @@ def _send_days(value: Any) -> str | None:
     return None if good else "must be an array of days, 1 to 7"
 
 
-def _text_members(*members: str) -> Check:
+def _text_members(*members: str) -> FieldCheck:
     def check(value: Any) -> str | None:
         if not isinstance(value, dict):
             return "must be an object"
@@ -211,7 +211,7 @@ _PERIOD = one_of("campaign", "day")
 _UNITS = one_of("seconds", "minutes", "hours", "days", "weeks")
 _FROM_1, _FROM_0 = integer_between(1, 2**31 - 1), integer_between(0, 2**31 - 1)
 
-MESSAGE: Mapping[str, Check] = {
+MESSAGE: Mapping[str, FieldCheck] = {
     "push_title": is_text,
     "push_text": is_text,
     "push_picture_type": is_text,
@@ -246,7 +246,7 @@ MESSAGE: Mapping[str, Check] = {
     "inbox_expiry_time": _FROM_1,
 }
 
-ENTRY: Mapping[str, Check] = {**MESSAGE, "webhook": _webhook}
+ENTRY: Mapping[str, FieldCheck] = {**MESSAGE, "webhook": _webhook}
 
 CHANNEL_FLAGS = ("android_push", "ios_push", "web_push", "inbox", "email", "sms", "webhook")
 BROWSER_FLAGS = ("web_push_chrome", "web_push_firefox", "web_push_opera", "web_push_safari", "web_push_edge")
@@ -259,7 +259,7 @@ TARGETING = {
     "external_ids": _STRINGS,
 }
 
-CAMPAIGN: Mapping[str, Check] = {
+CAMPAIGN: Mapping[str, FieldCheck] = {
     "apptoken": is_text,
     "title": is_text,
     **dict.fromkeys((*CHANNEL_FLAGS, *BROWSER_FLAGS, "ios_push_sandbox", "ios_push_production"), is_flag),
@@ -324,7 +324,7 @@ def _targets_with_params(value: Any) -> str | None:
     return None if good else "must be an object that maps identifiers to objects of variables"
 
 
-EXECUTION: Mapping[str, Check] = {
+EXECUTION: Mapping[str, FieldCheck] = {
     **CAMPAIGN,
     "execute_id": _execute_id,
     "target": _integers_or_strings,
@@ -341,11 +341,13 @@ class Checked:
     """The valid members of an object by their key in the table, the problems, and the unknown members."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[FieldProblem] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
 
-def check_members(body: Mapping[str, Any], table: Mapping[str, Check], names: Names, at: str = "") -> Checked:
+def check_members(
+    body: Mapping[str, Any], table: Mapping[str, FieldCheck], names: Names, at: str = ""
+) -> Checked:
     """Check all members of an object against a table; ``at`` is the prefix of the reported names."""
     keys = {wire_name(key, names): key for key in table}
     checked = Checked()
@@ -356,7 +358,7 @@ def check_members(body: Mapping[str, Any], table: Mapping[str, Check], names: Na
             continue
         problem = table[key](value)
         if problem:
-            checked.problems.append(Problem(at + name, problem))
+            checked.problems.append(FieldProblem(at + name, problem))
         else:
             checked.values[key] = value
     return checked

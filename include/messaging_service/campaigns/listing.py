@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from messaging_service.envelope import Problem, RejectedError
+from messaging_service.envelope import FieldProblem, RejectedError
 from messaging_service.tables import campaigns
 
 MEMBERS = ("id", "title", "trigger", "active", "create_time")
@@ -41,17 +41,17 @@ def _members(row: Any) -> dict[str, Any]:
     }
 
 
-def _problems(body: Mapping[str, Any]) -> Iterator[Problem]:
+def _problems(body: Mapping[str, Any]) -> Iterator[FieldProblem]:
     if not _is_whole(body.get("limit", 1), 1, LARGEST_PAGE):
-        yield Problem("limit", f"must be a whole number from 1 to {LARGEST_PAGE}")
+        yield FieldProblem("limit", f"must be a whole number from 1 to {LARGEST_PAGE}")
     if not _is_whole(body.get("offset", 0), 0, 2**31 - 1):
-        yield Problem("offset", "must be a whole number, 0 or more")
+        yield FieldProblem("offset", "must be a whole number, 0 or more")
     for name, allowed, most in (("select", MEMBERS, len(MEMBERS)), ("order", ORDERS, 1)):
         given = body.get(name, [])
         if not isinstance(given, list) or len(given) > most or any(each not in allowed for each in given):
-            yield Problem(name, f"must be an array of {' or '.join(allowed)}")
+            yield FieldProblem(name, f"must be an array of {' or '.join(allowed)}")
     if "condition" in body:
-        yield Problem("condition", "is not supported")
+        yield FieldProblem("condition", "is not supported")
 
 
 def _is_whole(value: Any, least: int, most: int) -> bool:

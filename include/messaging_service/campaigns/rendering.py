@@ -14,7 +14,7 @@ import orjson
 from sqlalchemy import ColumnElement, Connection, Row, select
 
 from messaging_service.campaigns.content import EMAIL, INBOX, SMS, WEBHOOK, Content, content_of_run, message
-from messaging_service.campaigns.targeting import Device, variables_by_device
+from messaging_service.campaigns.targeting import DeviceRow, variables_by_device
 from messaging_service.store import Store
 from messaging_service.tables import devices, runs, sends
 
@@ -33,7 +33,7 @@ _COLUMNS = (
     "mobile_number",
 )
 
-Values = Mapping[str, Any]
+Variables = Mapping[str, Any]
 
 
 class NotPersonalizedError(Exception):
@@ -41,7 +41,7 @@ class NotPersonalizedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class RenderedMessage:
     """The content of one message for one device; fields that its type does not have are None.
 
     ``language`` is set if the content is multi-language. ``text`` is the text of a push, an inbox message or an SMS,
@@ -82,7 +82,7 @@ class Rendered:
     device_id: int
     platform: str
     message_type: int | None
-    message: Message | None
+    message: RenderedMessage | None
     sent_at: datetime
     delivered_at: datetime | None
     opened_at: datetime | None
@@ -118,7 +118,7 @@ def has_tags(content: Content, message_type: int) -> bool:
     return _TAG.search(orjson.dumps(message(content, message_type)).decode()) is not None
 
 
-def render(content: Content, message_type: int, device: Device, variables: Values) -> Message:
+def render(content: Content, message_type: int, device: DeviceRow, variables: Variables) -> RenderedMessage:
     """Render a message of this type for a device. Raise NotPersonalizedError if a tag has no value.
 
     A tag takes its value from ``variables``, then from the device's attributes, then from its columns.
@@ -129,13 +129,13 @@ def render(content: Content, message_type: int, device: Device, variables: Value
         return _email(entry, fill)
     if message_type == SMS:
         sms = entry.get("sms", {})
-        return Message(sender=fill.text(sms.get("from")), text=fill.text(sms.get("text")))
+        return RenderedMessage(sender=fill.text(sms.get("from")), text=fill.text(sms.get("text")))
     if message_type == WEBHOOK:
-        return Message(webhook=_webhook(entry.get("webhook", {}), fill))
+        return RenderedMessage(webhook=_webhook(entry.get("webhook", {}), fill))
     return _push(entry, fill, device.language)
 
 
-def variables_for(content: Content, device: Device, own: Mapping[Any, Values]) -> Values:
+def variables_for(content: Content, device: DeviceRow, own: Mapping[Any, Variables]) -> Variables:
     """Return the variables of a run for a device: the common variables, overridden by the device's ``own``."""
     return {**content.get("params", {}), **own.get(device.device_id, {})}
 
@@ -155,8 +155,8 @@ def _rendered(connection: Connection, *where: ColumnElement[bool]) -> list[Rende
 
 
 def _shown(
-    connection: Connection, content: Content, message_type: int | None, device: Device | None
-) -> Message | None:
+    connection: Connection, content: Content, message_type: int | None, device: DeviceRow | None
+) -> RenderedMessage | None:
     if message_type is None or device is None:
         return None
     own = variables_by_device(connection, content, only=device)
@@ -166,7 +166,7 @@ def _shown(
         return None
 
 
-def _with_message(row: Row[tuple[Any, ...]], shown: Message | None) -> Rendered:
+def _with_message(row: Row[tuple[Any, ...]], shown: RenderedMessage | None) -> Rendered:
     return Rendered(
         send_id=row.id,
         campaign_id=row.campaign_id,
@@ -187,7 +187,7 @@ def _moment(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
-def _known(device: Device) -> dict[str, Any]:
+def _known(device: DeviceRow) -> dict[str, Any]:
     columns = {name: getattr(device, name) for name in _COLUMNS}
     return {**columns, **device.attributes}
 
@@ -208,7 +208,7 @@ def _quoted(value: str) -> str:
 class _Filler:
     """Fills tags with values, and escapes each value for its context."""
 
-    values: Values
+    values: Variables
 
     def text(self, template: str | None) -> str | None:
         return self._fill(template, str)
@@ -235,8 +235,8 @@ class _Filler:
         return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def _email(entry: Mapping[str, Any], fill: _Filler) -> Message:
-    return Message(
+def _email(entry: Mapping[str, Any], fill: _Filler) -> RenderedMessage:
+    return RenderedMessage(
         subject=fill.text(entry.get("email_subject")),
         html=fill.html(entry.get("email_html")),
         text=fill.text(entry.get("email_text")),
@@ -245,10 +245,10 @@ def _email(entry: Mapping[str, Any], fill: _Filler) -> Message:
     )
 
 
-def _push(entry: Mapping[str, Any], fill: _Filler, spoken: str | None) -> Message:
+def _push(entry: Mapping[str, Any], fill: _Filler, spoken: str | None) -> RenderedMessage:
     language = chosen_language(entry, spoken)
     opens_in_browser = entry.get("url_browser")
-    return Message(
+    return RenderedMessage(
         language=language,
         title=fill.text(_in_language(entry, "push_title", language)),
         text=fill.text(_in_language(entry, "push_text", language)),

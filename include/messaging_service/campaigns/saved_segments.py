@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Table, insert, select
 
 from messaging_service.campaigns.conditions import check_conditions, wanted_segments
-from messaging_service.envelope import Problem, RejectedError
+from messaging_service.envelope import FieldProblem, RejectedError
 from messaging_service.tables import locations, segments
 
 _LONGEST_TITLE = 250
@@ -18,7 +18,7 @@ def create_segment(connection: Connection, title: Any, conditions: Any, now: flo
     """Save a segment and return its id. Raise RejectedError (400) with all problems found."""
     problems = list(_wrong_title(title))
     if not isinstance(conditions, dict):
-        problems.append(Problem("conditions", "must be an object"))
+        problems.append(FieldProblem("conditions", "must be an object"))
     else:
         problems += check_conditions(conditions)
         if not problems:
@@ -49,26 +49,26 @@ def list_locations(connection: Connection) -> list[dict[str, Any]]:
     return [dict(row) for row in rows.mappings()]
 
 
-def unknown_segments(connection: Connection, name: str, ids: Iterable[int]) -> Iterator[Problem]:
+def unknown_segments(connection: Connection, name: str, ids: Iterable[int]) -> Iterator[FieldProblem]:
     """Yield a problem for each of these segments that does not exist."""
     return _unknown(connection, segments, name, ids, "segment")
 
 
-def unknown_locations(connection: Connection, name: str, ids: Iterable[int]) -> Iterator[Problem]:
+def unknown_locations(connection: Connection, name: str, ids: Iterable[int]) -> Iterator[FieldProblem]:
     """Yield a problem for each of these locations that does not exist."""
     return _unknown(connection, locations, name, ids, "location")
 
 
 def _unknown(
     connection: Connection, table: Table, name: str, ids: Iterable[int], what: str
-) -> Iterator[Problem]:
+) -> Iterator[FieldProblem]:
     for identifier in dict.fromkeys(ids):
         exists = (
             0 < identifier < 2**63
             and connection.execute(select(table.c.id).where(table.c.id == identifier)).first()
         )
         if not exists:
-            yield Problem(name, f"there is no {what} {identifier}")
+            yield FieldProblem(name, f"there is no {what} {identifier}")
 
 
 def _insert(connection: Connection, table: Table, row: Mapping[str, Any]) -> int:
@@ -76,8 +76,8 @@ def _insert(connection: Connection, table: Table, row: Mapping[str, Any]) -> int
     return created
 
 
-def _wrong_title(title: Any) -> Iterator[Problem]:
+def _wrong_title(title: Any) -> Iterator[FieldProblem]:
     if not isinstance(title, str) or not title.strip():
-        yield Problem("title", "is required")
+        yield FieldProblem("title", "is required")
     elif len(title) > _LONGEST_TITLE:
-        yield Problem("title", f"must not be longer than {_LONGEST_TITLE} characters")
+        yield FieldProblem("title", f"must not be longer than {_LONGEST_TITLE} characters")

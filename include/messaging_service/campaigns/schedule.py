@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from messaging_service.envelope import Problem
+from messaging_service.envelope import FieldProblem
 
 NOW, ONCE, REPEATEDLY = 0, 1, 2
 # Schedules have no seconds, so the current minute does not count as past.
@@ -23,8 +23,8 @@ _IN_TWO_YEARS = 731
 Fields = Mapping[str, Any]
 
 
-def sending_moment(fields: Fields, zone: str, now: datetime) -> datetime | Problem:
-    """Return when a campaign of any send_type is sent next, or a Problem with one of its fields.
+def sending_moment(fields: Fields, zone: str, now: datetime) -> datetime | FieldProblem:
+    """Return when a campaign of any send_type is sent next, or a FieldProblem for one of its fields.
 
     ``zone`` applies if the request names no time zone.
     """
@@ -36,18 +36,18 @@ def sending_moment(fields: Fields, zone: str, now: datetime) -> datetime | Probl
         return missing[0]
     if fields["send_type"] == ONCE:
         at = once_off(fields, zone)
-        return Problem("send_date", "is in the past") if at < now - GRACE else at
-    return next_occurrence(fields, zone, now - GRACE) or Problem("end_date", "leaves no day to send on")
+        return FieldProblem("send_date", "is in the past") if at < now - GRACE else at
+    return next_occurrence(fields, zone, now - GRACE) or FieldProblem("end_date", "leaves no day to send on")
 
 
-def missing_fields(fields: Fields) -> Iterator[Problem]:
+def missing_fields(fields: Fields) -> Iterator[FieldProblem]:
     """Yield a problem for each field that a scheduled campaign of this send_type lacks."""
     needed = {ONCE: ("send_date", "send_time"), REPEATEDLY: ("send_time",)}
     kind = {ONCE: "a once-off campaign (send_type 1)", REPEATEDLY: "a recurring campaign (send_type 2)"}
     send_type = fields.get("send_type", NOW)
     for name in needed.get(send_type, ()):
         if name not in fields:
-            yield Problem(name, f"is required for {kind[send_type]}")
+            yield FieldProblem(name, f"is required for {kind[send_type]}")
 
 
 def once_off(fields: Fields, zone: str) -> datetime:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from messaging_service.campaigns.fields import EXECUTION, wire_name
-from messaging_service.envelope import Problem
+from messaging_service.envelope import FieldProblem
 from messaging_service.undocumented_names import UNDOCUMENTED_NAMES, Names, UnknownNameError
 
 ENTER, EXIT, DWELL = "enter", "exit", "dwell"
@@ -40,7 +40,7 @@ def _of(values: Mapping[str, str], beginning: str) -> dict[str, str]:
     return {key: spelling for key, spelling in values.items() if key.startswith(beginning)}
 
 
-def spell_out(content: dict[str, Any], names: Names) -> Iterator[Problem]:
+def spell_out(content: dict[str, Any], names: Names) -> Iterator[FieldProblem]:
     """Replace the spelled values of a checked request by internal values. Yield a problem for each unknown value."""
     if "send_days" in content:
         monday = names.number("send_days_monday")
@@ -84,7 +84,7 @@ def _header_lines(text: str) -> str:
     return "\n".join(lines) if are_lines else text
 
 
-def _location_trigger(content: dict[str, Any], names: Names) -> Iterator[Problem]:
+def _location_trigger(content: dict[str, Any], names: Names) -> Iterator[FieldProblem]:
     actions = {
         1: ENTER,
         names.number("location_trigger_exit"): EXIT,
@@ -93,8 +93,8 @@ def _location_trigger(content: dict[str, Any], names: Names) -> Iterator[Problem
     return _spell(content, "location_trigger", actions, wire_name("location_trigger", names))
 
 
-def _spell(values: dict[str, Any], key: str, words: dict[Any, str], at: str) -> Iterator[Problem]:
+def _spell(values: dict[str, Any], key: str, words: dict[Any, str], at: str) -> Iterator[FieldProblem]:
     if values[key] in words:
         values[key] = words[values[key]]
     else:
-        yield Problem(at, f"must be one of {', '.join(map(str, words))}")
+        yield FieldProblem(at, f"must be one of {', '.join(map(str, words))}")

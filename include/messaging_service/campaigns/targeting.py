@@ -25,7 +25,7 @@ from messaging_service.campaigns.validation import is_broadcast
 from messaging_service.devices import BROWSERS
 from messaging_service.tables import devices
 
-Device = Row[tuple[Any, ...]]
+DeviceRow = Row[tuple[Any, ...]]
 _VALUES_AT_ONCE = 2_000
 _DELIVERED_BROWSERS = ("chrome", "opera", "firefox")
 _COLUMNS: dict[str, Column[Any]] = {
@@ -78,13 +78,13 @@ def find_targets(connection: Connection, content: Content) -> Targets:
     return Targets(None if everyone else sorted(found), unknown, _all_of(in_zone, meets))
 
 
-def is_target(targets: Targets, device: Device) -> bool:
+def is_target(targets: Targets, device: DeviceRow) -> bool:
     """Check whether a device is among the targets."""
     among = targets.device_ids is None or device.device_id in targets.device_ids
     return among and targets.holds(device)
 
 
-def next_devices(connection: Connection, targets: Targets, after: int, count: int) -> Sequence[Device]:
+def next_devices(connection: Connection, targets: Targets, after: int, count: int) -> Sequence[DeviceRow]:
     """Return the next ``count`` devices with ids above ``after``, in id order; ``targets.holds`` is not applied."""
     query = select(devices).order_by(devices.c.device_id)
     if targets.device_ids is None:
@@ -94,7 +94,7 @@ def next_devices(connection: Connection, targets: Targets, after: int, count: in
     return connection.execute(query.where(devices.c.device_id.in_(chunk))).all() if chunk else []
 
 
-def message_types(content: Content, device: Device) -> list[int]:
+def message_types(content: Content, device: DeviceRow) -> list[int]:
     """Return the message types that reach a device through the channels of the campaign.
 
     A device whose attribute ``email_subscription`` is 0 gets no email, and with ``mobile_subscription`` 0 no SMS.
@@ -120,7 +120,7 @@ def message_types(content: Content, device: Device) -> list[int]:
 
 
 def variables_by_device(
-    connection: Connection, content: Content, only: Device | None = None
+    connection: Connection, content: Content, only: DeviceRow | None = None
 ) -> Mapping[int, Mapping[str, Any]]:
     """Return the variables of an execution's targets by device id, for all devices or for ``only``."""
     by_target = content.get("target_with_params", {})
@@ -181,7 +181,7 @@ def _in_zone(content: Content) -> Predicate:
     return lambda device: zone is None or device.time_zone == zone
 
 
-def _in_ios_environment(content: Content, device: Device) -> bool:
+def _in_ios_environment(content: Content, device: DeviceRow) -> bool:
     """Check whether the flags select a device's iOS environment: sandbox or production, by ``ios_environment``."""
     in_sandbox = device.attributes.get("ios_environment") == "sandbox"
     sandbox = content.get("ios_push_sandbox") == 1

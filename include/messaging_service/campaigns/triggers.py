@@ -19,8 +19,8 @@ from messaging_service.campaigns.content import BY_EVENT, BY_LOCATION, Content, 
 from messaging_service.campaigns.create import add_run
 from messaging_service.campaigns.schedule import closed_because, start_of_day
 from messaging_service.campaigns.spellings import DWELL, ENTER, EXIT
-from messaging_service.campaigns.targeting import Device, find_targets, is_target
-from messaging_service.envelope import Problem, RejectedError
+from messaging_service.campaigns.targeting import DeviceRow, find_targets, is_target
+from messaging_service.envelope import FieldProblem, RejectedError
 from messaging_service.tables import campaigns, devices, firings, hits, locations, runs
 
 EVENT = "event"
@@ -36,7 +36,7 @@ class _Hit:
     kind: str
     name: str
     person: str
-    reached: Sequence[Device]
+    reached: Sequence[DeviceRow]
     at: datetime
     values: dict[str, Any]
 
@@ -56,7 +56,7 @@ def hit_location(
     if device is None or title is None:
         raise _unknown("location_id" if device is not None else "device_id")
     if action not in (ENTER, EXIT):
-        raise RejectedError(400, "The hit is not valid.", [Problem("action", "must be enter or exit")])
+        raise RejectedError(400, "The hit is not valid.", [FieldProblem("action", "must be enter or exit")])
     started = list(_called_off(connection, device_id, location_id, now)) if action == EXIT else []
     values = {"location": title}
     hit = _store(connection, action, str(location_id), [device], device_id, None, now, values)
@@ -72,7 +72,7 @@ def hit_event(
     Tags may use ``value``, and its members if it is an object.
     """
     if not event or (user_id is None) == (device_id is None):
-        problem = Problem("event", "the event must have a name, and either user_id or device_id")
+        problem = FieldProblem("event", "the event must have a name, and either user_id or device_id")
         raise RejectedError(400, "The hit is not valid.", [problem])
     whose = devices.c.user_id == user_id if device_id is None else devices.c.device_id == device_id
     reached = connection.execute(select(devices).where(whose).order_by(devices.c.device_id)).all()
@@ -87,7 +87,7 @@ def _store(
     connection: Connection,
     kind: str,
     name: str,
-    reached: Sequence[Device],
+    reached: Sequence[DeviceRow],
     device_id: int | None,
     value: Any,
     now: datetime,
@@ -198,7 +198,7 @@ def _called_off(
         yield {"campaign": row.campaign_id, "run": row.run_id, "due_at": None, "reason": reason}
 
 
-def _zone(content: Content, device: Device) -> str:
+def _zone(content: Content, device: DeviceRow) -> str:
     zone: str = content.get("timezone") or device.time_zone or content["default_zone"]
     return zone
 
@@ -211,5 +211,5 @@ def _device(connection: Connection, device_id: int) -> Row[tuple[Any, ...]] | No
 
 def _unknown(field: str) -> RejectedError:
     return RejectedError(
-        404, "The hit refers to an unknown device, user or location.", [Problem(field, "is unknown")]
+        404, "The hit refers to an unknown device, user or location.", [FieldProblem(field, "is unknown")]
     )

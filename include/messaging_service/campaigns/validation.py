@@ -19,7 +19,7 @@ from messaging_service.campaigns.content import (
 from messaging_service.campaigns.fields import BROWSER_FLAGS, CHANNEL_FLAGS, TARGETING, wire_name
 from messaging_service.campaigns.schedule import NOW, ONCE, REPEATEDLY, missing_fields
 from messaging_service.campaigns.spellings import DWELL, FORM, JSON, RAW
-from messaging_service.envelope import Problem
+from messaging_service.envelope import FieldProblem
 from messaging_service.undocumented_names import Names
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -32,7 +32,7 @@ _SCHEDULE_FIELDS = {
 }
 
 
-def problems_of(content: Content, names: Names, now: datetime) -> Iterator[Problem]:
+def problems_of(content: Content, names: Names, now: datetime) -> Iterator[FieldProblem]:
     """Yield all problems with a campaign, a template, or a template merged with an execution."""
     for flag in _enabled(content):
         entry = message(content, MESSAGE_TYPES[flag])
@@ -40,7 +40,9 @@ def problems_of(content: Content, names: Names, now: datetime) -> Iterator[Probl
         if flag in _PUSH_LIKE:
             yield from _languages(entry)
     if not _enabled(content):
-        yield Problem("android_push", f"at least one channel must be enabled: {', '.join(CHANNEL_FLAGS)}")
+        yield FieldProblem(
+            "android_push", f"at least one channel must be enabled: {', '.join(CHANNEL_FLAGS)}"
+        )
     if content.get("conditions") is not None:
         yield from check_conditions(content["conditions"])
     yield from _schedule(content, names)
@@ -49,11 +51,11 @@ def problems_of(content: Content, names: Names, now: datetime) -> Iterator[Probl
         yield from _expiry(content, prefix, names, now)
 
 
-def missing_segmentation(content: Content, names: Names) -> Iterator[Problem]:
+def missing_segmentation(content: Content, names: Names) -> Iterator[FieldProblem]:
     """Yield a problem if a campaign has no segmentation (section 2.3: even a campaign to everyone needs it)."""
     if not is_segmented(content):
         allowed = ", ".join(wire_name(key, names) for key in (*TARGETING, "conditions"))
-        yield Problem("broadcast", f"must be 1, or one of these must select devices: {allowed}")
+        yield FieldProblem("broadcast", f"must be 1, or one of these must select devices: {allowed}")
 
 
 def is_segmented(content: Content) -> bool:
@@ -91,60 +93,60 @@ def _enabled(content: Content) -> list[str]:
     return [flag for flag in CHANNEL_FLAGS if content.get(flag) == 1]
 
 
-def _languages(entry: Mapping[str, Any]) -> Iterator[Problem]:
+def _languages(entry: Mapping[str, Any]) -> Iterator[FieldProblem]:
     if not entry.get("languages_multi"):
         return
     listed, default = entry.get("languages_list", []), entry.get("languages_default")
     if not listed:
-        yield Problem("languages_list", "is required if languages_multi is 1")
+        yield FieldProblem("languages_list", "is required if languages_multi is 1")
     elif default is None:
-        yield Problem("languages_default", "is required if languages_multi is 1")
+        yield FieldProblem("languages_default", "is required if languages_multi is 1")
     elif default not in listed:
-        yield Problem("languages_default", "must be one of languages_list")
+        yield FieldProblem("languages_default", "must be one of languages_list")
     for name in _LANGUAGE_FIELDS:
         strangers = sorted(set(entry.get(f"{name}_languages", {})) - set(listed))
         if listed and strangers:
-            yield Problem(
+            yield FieldProblem(
                 f"{name}_languages", f"has languages that are not in languages_list: {', '.join(strangers)}"
             )
     translations = entry.get("push_text_languages", {})
     if default in listed and not (entry.get("push_text") or translations.get(default)):
-        yield Problem(
+        yield FieldProblem(
             "push_text_languages", "must have a text for languages_default, or push_text must be set"
         )
 
 
-def _lacking_text(entry: Mapping[str, Any]) -> Iterator[Problem]:
+def _lacking_text(entry: Mapping[str, Any]) -> Iterator[FieldProblem]:
     multi = entry.get("languages_multi") and entry.get("push_text_languages")
     if not (entry.get("push_text") or multi):
-        yield Problem("push_text", "is required for push and inbox messages")
+        yield FieldProblem("push_text", "is required for push and inbox messages")
 
 
-def _lacking_email(entry: Mapping[str, Any]) -> Iterator[Problem]:
+def _lacking_email(entry: Mapping[str, Any]) -> Iterator[FieldProblem]:
     if not entry.get("email_subject"):
-        yield Problem("messages.7.email_subject", "is required for email")
+        yield FieldProblem("messages.7.email_subject", "is required for email")
     if not (entry.get("email_html") or entry.get("email_text")):
-        yield Problem("messages.7.email_html", "is required for email, unless email_text is set")
+        yield FieldProblem("messages.7.email_html", "is required for email, unless email_text is set")
 
 
-def _lacking_sms(entry: Mapping[str, Any]) -> Iterator[Problem]:
+def _lacking_sms(entry: Mapping[str, Any]) -> Iterator[FieldProblem]:
     if not entry.get("sms", {}).get("text"):
-        yield Problem("messages.9.sms", "is required for SMS: an object with text")
+        yield FieldProblem("messages.9.sms", "is required for SMS: an object with text")
 
 
-def _lacking_webhook(entry: Mapping[str, Any]) -> Iterator[Problem]:
+def _lacking_webhook(entry: Mapping[str, Any]) -> Iterator[FieldProblem]:
     webhook = entry.get("webhook", {})
     if not webhook.get("url"):
-        yield Problem("messages.8.webhook", "is required for webhooks: an object with url")
+        yield FieldProblem("messages.8.webhook", "is required for webhooks: an object with url")
     kind = webhook.get("request_body_type")
     data = webhook.get("request_body_data", {})
     if kind in (RAW, FORM, JSON) and kind not in data:
-        yield Problem("messages.8.webhook.request_body_data", f"must have the member {kind}")
+        yield FieldProblem("messages.8.webhook.request_body_data", f"must have the member {kind}")
     for line in webhook.get("request_headers", "").splitlines():
         name, colon, _ = line.partition(":")
         if line.strip() and not (colon and _HEADER_NAME.fullmatch(name.strip())):
             text = "must have 'Name: value' on each line, or be a JSON object of names and values"
-            yield Problem("messages.8.webhook.request_headers", text)
+            yield FieldProblem("messages.8.webhook.request_headers", text)
             return
 
 
@@ -156,29 +158,29 @@ _LACKING = {
 }
 
 
-def _schedule(content: Content, names: Names) -> Iterator[Problem]:
+def _schedule(content: Content, names: Names) -> Iterator[FieldProblem]:
     trigger = content["campaign_trigger"]
     if trigger != SCHEDULED and content["send_type"] != REPEATEDLY:
-        yield Problem("send_type", "must be 2 for a campaign that is triggered")
+        yield FieldProblem("send_type", "must be 2 for a campaign that is triggered")
     if trigger == SCHEDULED:
         yield from missing_fields(content)
     if trigger == BY_EVENT and not content.get("event"):
-        yield Problem(wire_name("event", names), "is required for a campaign that an event triggers")
+        yield FieldProblem(wire_name("event", names), "is required for a campaign that an event triggers")
     for first, last in (("start_date", "end_date"), ("start_time", "end_time")):
         if first in content and last in content and content[last] < content[first]:
-            yield Problem(last, f"must not be before {first}")
+            yield FieldProblem(last, f"must not be before {first}")
 
 
-def _locations(content: Content, names: Names) -> Iterator[Problem]:
+def _locations(content: Content, names: Names) -> Iterator[FieldProblem]:
     if content["campaign_trigger"] != BY_LOCATION:
         return
     if not content.get("locations"):
-        yield Problem("locations", "is required for a campaign that a location triggers")
+        yield FieldProblem("locations", "is required for a campaign that a location triggers")
     if content.get("location_trigger") == DWELL and "dwell_time" not in content:
-        yield Problem(wire_name("dwell_time", names), "is required if the trigger is dwell time")
+        yield FieldProblem(wire_name("dwell_time", names), "is required if the trigger is dwell time")
 
 
-def _expiry(content: Content, prefix: str, names: Names, now: datetime) -> Iterator[Problem]:
+def _expiry(content: Content, prefix: str, names: Names, now: datetime) -> Iterator[FieldProblem]:
     places = {"": content} | {
         f"messages.{message_type}.": entry for message_type, entry in content["messages"].items()
     }
@@ -186,6 +188,6 @@ def _expiry(content: Content, prefix: str, names: Names, now: datetime) -> Itera
         for given, needed in ((prefix, f"{prefix}_unit"), (f"{prefix}_unit", prefix)):
             if given in fields and needed not in fields:
                 name = wire_name(needed, names)
-                yield Problem(at + name, f"is required with {wire_name(given, names)}")
+                yield FieldProblem(at + name, f"is required with {wire_name(given, names)}")
         if fields.get(f"{prefix}_time", now.timestamp()) < now.timestamp():
-            yield Problem(at + wire_name(f"{prefix}_time", names), "is in the past")
+            yield FieldProblem(at + wire_name(f"{prefix}_time", names), "is in the past")

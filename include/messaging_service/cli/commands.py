@@ -18,8 +18,8 @@ from messaging_service.campaigns.saved_segments import (
     list_segments,
 )
 from messaging_service.campaigns.triggers import hit_event, hit_location
-from messaging_service.cli.output import DATABASE, Database, exit_on_error, open_store, print_json
-from messaging_service.clock import Clock, advance, described, seconds_of
+from messaging_service.cli.output import DATABASE, DatabaseOption, exit_on_error, open_store, print_json
+from messaging_service.clock import ServiceClock, advance, described, seconds_of
 from messaging_service.envelope import RejectedError
 
 clock = typer.Typer(no_args_is_help=True, help="The clock that campaigns follow.")
@@ -50,28 +50,28 @@ def add_to(main: typer.Typer) -> None:
 
 
 @clock.command("show")
-def show_clock(database: Database = DATABASE) -> None:
+def show_clock(database: DatabaseOption = DATABASE) -> None:
     """Print the service's time, and by how many seconds it is ahead of the machine's."""
     with exit_on_error(), open_store(database) as store:
-        print_json(described(Clock(store)))
+        print_json(described(ServiceClock(store)))
 
 
 @clock.command("advance")
 def advance_clock(
     duration: Annotated[str, typer.Argument(help="Duration, such as 45s, 90m, 3h, 1d12h or 2w.")],
-    database: Database = DATABASE,
+    database: DatabaseOption = DATABASE,
 ) -> None:
     """Advance the clock, even while the service runs; everything due in between happens."""
     with exit_on_error(), open_store(database) as store:
         advance(store, seconds_of(duration))
-        print_json(described(Clock(store)))
+        print_json(described(ServiceClock(store)))
 
 
 @segments.command("add")
 def add_segment(
     title: Title,
     conditions: Annotated[Path, typer.Option(help="JSON file with the conditions.")],
-    database: Database = DATABASE,
+    database: DatabaseOption = DATABASE,
 ) -> None:
     """Save a segment and print its id."""
     with exit_on_error():
@@ -80,21 +80,21 @@ def add_segment(
 
 
 @segments.command("list")
-def show_segments(database: Database = DATABASE) -> None:
+def show_segments(database: DatabaseOption = DATABASE) -> None:
     """Print all saved segments."""
     with exit_on_error(), open_store(database) as store, store.read() as connection:
         print_json({"segments": list_segments(connection)})
 
 
 @locations.command("add")
-def add_location(title: Title, database: Database = DATABASE) -> None:
+def add_location(title: Title, database: DatabaseOption = DATABASE) -> None:
     """Save a location and print its id."""
     with exit_on_error():
         _write(database, lambda c, at: {"id": create_location(c, title, at.time())})
 
 
 @locations.command("list")
-def show_locations(database: Database = DATABASE) -> None:
+def show_locations(database: DatabaseOption = DATABASE) -> None:
     """Print all locations."""
     with exit_on_error(), open_store(database) as store, store.read() as connection:
         print_json({"locations": list_locations(connection)})
@@ -105,7 +105,7 @@ def at_location(
     device_id: Annotated[int, typer.Option(help="Id of the device.")],
     location_id: Annotated[int, typer.Option(help="Id of the location.")],
     action: Annotated[str, typer.Option(help="enter or exit.")] = "enter",
-    database: Database = DATABASE,
+    database: DatabaseOption = DATABASE,
 ) -> None:
     """Make a device enter or leave a location, and print the triggered campaigns."""
     with exit_on_error():
@@ -120,7 +120,7 @@ def of_event(
         int | None, typer.Option(help="The device that triggers it, instead of a user.")
     ] = None,
     value: Annotated[str | None, typer.Option(help="Its value, as JSON.")] = None,
-    database: Database = DATABASE,
+    database: DatabaseOption = DATABASE,
 ) -> None:
     """Make a user or a device trigger an event, and print the triggered campaigns."""
     with exit_on_error():
@@ -130,7 +130,8 @@ def of_event(
 
 @campaigns.command("stop")
 def stop(
-    campaign_id: Annotated[int, typer.Argument(help="Id of the campaign.")], database: Database = DATABASE
+    campaign_id: Annotated[int, typer.Argument(help="Id of the campaign.")],
+    database: DatabaseOption = DATABASE,
 ) -> None:
     """Stop a campaign: its waiting runs are not sent, and it can no longer be triggered."""
     with exit_on_error():
@@ -143,9 +144,9 @@ def _stopped(connection: Connection, campaign_id: int, now: float) -> dict[str, 
     return {"campaign": campaign_id, "stopped": True}
 
 
-def _write(database: str, make: Callable[[Connection, Clock], Any]) -> None:
+def _write(database: str, make: Callable[[Connection, ServiceClock], Any]) -> None:
     with open_store(database) as store:
-        at = Clock(store)
+        at = ServiceClock(store)
         at.read_again()
         try:
             with store.write() as connection:

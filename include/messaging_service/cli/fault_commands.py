@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from messaging_service.cli.output import DATABASE, Database, exit_on_error, open_store, print_json
+from messaging_service.cli.output import DATABASE, DatabaseOption, exit_on_error, open_store, print_json
 from messaging_service.faults.faults import (
     POST_BACK_FAULTS,
     REQUEST_FAULTS,
@@ -44,7 +44,7 @@ def ask_for_fault(
     retry_after: Annotated[
         int | None, typer.Option(help="Seconds in the header Retry-After, for 429 and 503.")
     ] = None,
-    database: Database = DATABASE,
+    database: DatabaseOption = DATABASE,
 ) -> None:
     """Add a fault that takes effect at once, and print it."""
     with exit_on_error(), open_store(database) as store:
@@ -53,7 +53,7 @@ def ask_for_fault(
 
 
 @faults.command("list")
-def show_faults(database: Database = DATABASE) -> None:
+def show_faults(database: DatabaseOption = DATABASE) -> None:
     """Print the faults, with how often each happened and how often it remains to happen."""
     with exit_on_error(), open_store(database) as store:
         print_json({"faults": list_faults(store)})
@@ -62,7 +62,7 @@ def show_faults(database: Database = DATABASE) -> None:
 @faults.command("clear")
 def remove(
     number: Annotated[int | None, typer.Argument(help="Id of the fault to remove; all by default.")] = None,
-    database: Database = DATABASE,
+    database: DatabaseOption = DATABASE,
 ) -> None:
     """Remove faults, and print how many were removed."""
     with exit_on_error(), open_store(database) as store:

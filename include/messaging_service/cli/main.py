@@ -26,7 +26,7 @@ from messaging_service.auth.tokens import machine_time
 from messaging_service.campaigns.spellings import refuse_same_spellings
 from messaging_service.cli import commands, options
 from messaging_service.cli.fault_commands import faults
-from messaging_service.cli.output import DATABASE, Database, exit_on_error, open_store, print_json
+from messaging_service.cli.output import DATABASE, DatabaseOption, exit_on_error, open_store, print_json
 from messaging_service.delivery.behaviour import Behaviour
 from messaging_service.devices import import_devices
 from messaging_service.undocumented_names import parse_overrides
@@ -49,24 +49,24 @@ main.add_typer(faults, name="faults")
 
 @main.command("serve")
 def serve_command(
-    host: options.Host = "127.0.0.1",
-    port: options.Port = 8025,
-    database: Database = DATABASE,
-    seed: options.Seed = 1,
-    delivered: options.Delivered = 0.9,
-    opened: options.Opened = 0.3,
-    delay_from: options.DelayFrom = 0.5,
-    delay_to: options.DelayTo = 5.0,
-    speed: options.Speed = 1.0,
-    attempts: options.Attempts = 8,
-    first_pause: options.FirstPause = 1.0,
-    longest_pause: options.LongestPause = 60.0,
-    connections: options.Connections = 48,
-    name: options.Name = None,
-    webhooks_anywhere: options.WebhooksAnywhere = False,
-    post_backs_anywhere: options.PostBacksAnywhere = False,
-    workers: options.Workers = 1,
-    admin_for_all: options.AdminForAll = False,
+    host: options.HostOption = "127.0.0.1",
+    port: options.PortOption = 8025,
+    database: DatabaseOption = DATABASE,
+    seed: options.SeedOption = 1,
+    delivered: options.DeliveredOption = 0.9,
+    opened: options.OpenedOption = 0.3,
+    delay_from: options.DelayFromOption = 0.5,
+    delay_to: options.DelayToOption = 5.0,
+    speed: options.SpeedOption = 1.0,
+    attempts: options.AttemptsOption = 8,
+    first_pause: options.FirstPauseOption = 1.0,
+    longest_pause: options.LongestPauseOption = 60.0,
+    connections: options.ConnectionsOption = 48,
+    name: options.NameOption = None,
+    webhooks_anywhere: options.WebhooksAnywhereOption = False,
+    post_backs_anywhere: options.PostBacksAnywhereOption = False,
+    workers: options.WorkersOption = 1,
+    admin_for_all: options.AdminForAllOption = False,
 ) -> None:
     """Serve the API and send post-backs of deliveries and openings, until stopped."""
     # Imported here so that the other commands start without the server's libraries.
@@ -106,7 +106,7 @@ def serve_command(
 def add_app_command(
     name: Annotated[str, typer.Option(help="Name of the app.")],
     time_zone: Annotated[str, typer.Option(help="Time zone of schedules that name none.")] = "UTC",
-    database: Database = DATABASE,
+    database: DatabaseOption = DATABASE,
 ) -> None:
     """Add an app and print its token."""
     with exit_on_error(), open_store(database) as store:
@@ -131,7 +131,7 @@ def add_client_id_command(
     scope: Annotated[
         list[str] | None, typer.Option(help="A scope of the client ID. Repeatable; all by default.")
     ] = None,
-    database: Database = DATABASE,
+    database: DatabaseOption = DATABASE,
 ) -> None:
     """Add a client ID and print it; a client secret is printed only once."""
     with exit_on_error(), open_store(database) as store:
@@ -146,7 +146,7 @@ def add_client_id_command(
 
 
 @client_ids.command("list")
-def list_client_ids_command(database: Database = DATABASE) -> None:
+def list_client_ids_command(database: DatabaseOption = DATABASE) -> None:
     """Print the client IDs, without secrets and keys."""
     with exit_on_error(), open_store(database) as store:
         print_json({"client_ids": [_described(client) for client in list_clients(store)]})
@@ -158,7 +158,7 @@ def set_scopes_command(
     scope: Annotated[
         list[str] | None, typer.Option(help="A scope to keep. Repeatable; without it, all are removed.")
     ] = None,
-    database: Database = DATABASE,
+    database: DatabaseOption = DATABASE,
 ) -> None:
     """Restrict a client ID and its existing tokens to some scopes."""
     with exit_on_error(), open_store(database) as store:
@@ -167,7 +167,7 @@ def set_scopes_command(
 
 @devices.command("import")
 def import_devices_command(
-    file: Annotated[Path, typer.Argument(help="CSV file with a header.")], database: Database = DATABASE
+    file: Annotated[Path, typer.Argument(help="CSV file with a header.")], database: DatabaseOption = DATABASE
 ) -> None:
     """Import all devices of a CSV file, or none if a line is wrong; replace those with the same device_id."""
     with exit_on_error(), open_store(database) as store:

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from messaging_service.store import Store
 
-Database = Annotated[
+DatabaseOption = Annotated[
     str,
     typer.Option(
         "--database", envvar="MESSAGING_SERVICE_DATABASE", help="SQLAlchemy URL of the service's database."

@@ -22,13 +22,13 @@ from messaging_service.campaigns.content import (
 )
 from messaging_service.campaigns.rendering import (
     NOT_PERSONALIZED,
-    Message,
     NotPersonalizedError,
+    RenderedMessage,
     has_tags,
     render,
     variables_for,
 )
-from messaging_service.campaigns.targeting import Device, variables_by_device
+from messaging_service.campaigns.targeting import DeviceRow, variables_by_device
 from messaging_service.delivery.behaviour import Behaviour
 
 NO_CHANNEL = "NO_CHANNEL"
@@ -38,7 +38,7 @@ TOO_LATE = "TIME_HAS_PASSED"
 _SECONDS = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400, "weeks": 604_800}
 _FOUR_WEEKS = 4 * 604_800
 
-Run = Row[tuple[Any, ...]]
+RunRow = Row[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +49,18 @@ class RunContext:
     device id.
     """
 
-    run: Run
+    run: RunRow
     content: Content
     behaviour: Behaviour
     entries: Mapping[int, Mapping[str, Any]]
     personal: frozenset[int]
     own: Mapping[int, Mapping[str, Any]]
 
-    def message(self, device: Device, message_type: int) -> Message:
+    def message(self, device: DeviceRow, message_type: int) -> RenderedMessage:
         """Render a message for a device, or raise NotPersonalizedError."""
         return render(self.content, message_type, device, variables_for(self.content, device, self.own))
 
-    def outcome(self, device: Device, message_type: int, now: float) -> dict[str, Any]:
+    def outcome(self, device: DeviceRow, message_type: int, now: float) -> dict[str, Any]:
         """Return the outcome columns of a message sent at ``now``.
 
         A webhook message has no outcome before it is called.
@@ -76,7 +76,7 @@ class RunContext:
             return {}
         return self._simulate(device, message_type, now)
 
-    def _simulate(self, device: Device, message_type: int, now: float) -> dict[str, Any]:
+    def _simulate(self, device: DeviceRow, message_type: int, now: float) -> dict[str, Any]:
         simulated = self.behaviour.draw(self.run.campaign_id, self.run.number, device.device_id, message_type)
         if simulated.delivered_after is None:
             return {"error": UNREGISTERED}
@@ -93,7 +93,7 @@ class RunContext:
         return {"delivered_at": delivered_at, "opened_at": opened_at, "removed_at": removed_at}
 
 
-def run_context(connection: Connection, run: Run, behaviour: Behaviour) -> RunContext:
+def run_context(connection: Connection, run: RunRow, behaviour: Behaviour) -> RunContext:
     """Return the context of a run."""
     content = content_of_run(connection, run)
     types = MESSAGE_TYPES.values()
@@ -123,7 +123,12 @@ def inbox_removal(entry: Mapping[str, Any], delivered_at: float) -> float | None
 
 
 def send_row(
-    run: Run, device: Device, send_id: int, message_type: int | None, now: float, outcome: Mapping[str, Any]
+    run: RunRow,
+    device: DeviceRow,
+    send_id: int,
+    message_type: int | None,
+    now: float,
+    outcome: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the row of a send."""
     return {
@@ -142,7 +147,7 @@ def send_row(
     }
 
 
-def post_back_row(run: Run, device: Device, send_id: int, kind: str, at: float) -> dict[str, Any]:
+def post_back_row(run: RunRow, device: DeviceRow, send_id: int, kind: str, at: float) -> dict[str, Any]:
     """Return the row of a post-back that is due at ``at`` (section 6)."""
     body = {
         "time": int(at),

@@ -17,7 +17,7 @@ import aiohttp
 from sqlalchemy import Row, bindparam, select, update
 from yarl import URL
 
-from messaging_service.clock import Clock
+from messaging_service.clock import ServiceClock
 from messaging_service.delivery.leases import Leases
 from messaging_service.delivery.loopback import USER_AGENT, NotOnThisMachineError, refuse_number_elsewhere
 from messaging_service.delivery.resolver import resolver
@@ -71,7 +71,7 @@ class PostBackSender:
         self,
         store: Store,
         leases: Leases,
-        clock: Clock,
+        clock: ServiceClock,
         retry: Retry,
         connections: int = 48,
         anywhere: bool = False,

@@ -15,14 +15,14 @@ from sqlalchemy import insert
 from messaging_service.campaigns.content import MESSAGE_TYPES, WEBHOOK
 from messaging_service.campaigns.create import add_next_run
 from messaging_service.campaigns.targeting import (
-    Device,
+    DeviceRow,
     Targets,
     find_targets,
     is_delivery_posted,
     message_types,
     next_devices,
 )
-from messaging_service.clock import Clock
+from messaging_service.clock import ServiceClock
 from messaging_service.delivery.behaviour import Behaviour
 from messaging_service.delivery.leases import Leases, reserve
 from messaging_service.delivery.outcomes import NO_CHANNEL, RunContext, post_back_row, run_context, send_row
@@ -52,7 +52,7 @@ def work_through_due_run(
     store: Store,
     leases: Leases,
     behaviour: Behaviour,
-    clock: Clock,
+    clock: ServiceClock,
     stopping: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Claim the run that has been due longest, and process it. Return False if none is due.
@@ -88,7 +88,7 @@ def _reserve_send_ids(store: Store, devices: int) -> int:
         return reserve(connection, "sends", devices * len(MESSAGE_TYPES))
 
 
-def _send_all(batch: _Batch, context: RunContext, device: Device, now: float) -> None:
+def _send_all(batch: _Batch, context: RunContext, device: DeviceRow, now: float) -> None:
     types = message_types(context.content, device)
     for message_type in types:
         _send(batch, context, device, message_type, now)
@@ -97,7 +97,7 @@ def _send_all(batch: _Batch, context: RunContext, device: Device, now: float) ->
         batch.sends.append(send_row(context.run, device, batch.take_id(), None, now, error))
 
 
-def _send(batch: _Batch, context: RunContext, device: Device, message_type: int, now: float) -> None:
+def _send(batch: _Batch, context: RunContext, device: DeviceRow, message_type: int, now: float) -> None:
     run, send_id = context.run, batch.take_id()
     row = send_row(run, device, send_id, message_type, now, context.outcome(device, message_type, now))
     batch.sends.append(row)

@@ -14,9 +14,9 @@ import aiohttp
 from sqlalchemy import Connection, Row, insert, select, update
 from yarl import URL
 
-from messaging_service.campaigns.rendering import Message
+from messaging_service.campaigns.rendering import RenderedMessage
 from messaging_service.campaigns.spellings import FORM, JSON, RAW
-from messaging_service.clock import Clock
+from messaging_service.clock import ServiceClock
 from messaging_service.delivery.leases import Leases
 from messaging_service.delivery.loopback import USER_AGENT, NotOnThisMachineError, refuse_number_elsewhere
 from messaging_service.delivery.outcomes import post_back_row
@@ -33,14 +33,14 @@ _OWN_HEADERS = frozenset(
     {"user-agent", "host", "content-length", "transfer-encoding", "connection", "upgrade"}
 )
 _AT_ONCE = 32
-_IDLE_PAUSE = 0.05
+_IDLE_PAUSE = 0.2
 _TIMEOUT = 10.0
 _ANSWER_LENGTH = 200
 
 Call = Row[tuple[Any, ...]]
 
 
-def call_row(run_id: int, send_id: int, message: Message, at: float) -> dict[str, Any]:
+def call_row(run_id: int, send_id: int, message: RenderedMessage, at: float) -> dict[str, Any]:
     """Return the row of a webhook call that is due at ``at``."""
     request = request_of(message.webhook or {})
     return {"run_id": run_id, "send_id": send_id, "request": request, "state": "due", "due_at": at}
@@ -71,7 +71,7 @@ def _is_kept_back(header: str) -> bool:
 class WebhookCaller:
     """Takes due calls from the store, makes them, and stores the answers."""
 
-    def __init__(self, store: Store, leases: Leases, clock: Clock, anywhere: bool = False) -> None:
+    def __init__(self, store: Store, leases: Leases, clock: ServiceClock, anywhere: bool = False) -> None:
         self._store = store
         self._leases = leases
         self._clock = clock

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import orjson
 import uvloop
 
-from messaging_service.clock import Clock
+from messaging_service.clock import ServiceClock
 from messaging_service.delivery.behaviour import Behaviour
 from messaging_service.delivery.leases import LEASE, LeaseLostError, Leases
 from messaging_service.delivery.postbacks import PostBackSender, Retry
@@ -59,7 +59,7 @@ def from_line(line: bytes) -> WorkerSettings:
 async def run(settings: WorkerSettings, stop: asyncio.Event) -> None:
     """Work until ``stop`` is set."""
     store = Store(settings.database)
-    clock, leases = Clock(store), Leases(store)
+    clock, leases = ServiceClock(store), Leases(store)
     try:
         sender = PostBackSender(
             store, leases, clock, settings.retry, settings.connections, settings.post_backs_anywhere
@@ -83,7 +83,7 @@ async def _renew_leases(leases: Leases, stop: asyncio.Event) -> None:
 
 
 async def _work_through_runs(
-    store: Store, leases: Leases, behaviour: Behaviour, clock: Clock, stop: asyncio.Event
+    store: Store, leases: Leases, behaviour: Behaviour, clock: ServiceClock, stop: asyncio.Event
 ) -> None:
     while not stop.is_set():
         try:

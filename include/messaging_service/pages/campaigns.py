@@ -22,7 +22,7 @@ from messaging_service.tables import campaigns, devices, post_backs, requests, r
 STATES = ("opened", "delivered", "on its way", "failed", "unreachable")
 _LINES_AT_ONCE = 50
 _WAITING = {BY_API: "template", BY_LOCATION: "waits for a location", BY_EVENT: "waits for an event"}
-Line = Row[tuple[Any, ...]]
+_Line = Row[tuple[Any, ...]]
 
 
 def add(router: APIRouter, service: Service) -> None:
@@ -52,7 +52,7 @@ def add(router: APIRouter, service: Service) -> None:
         return RedirectResponse(f"/campaigns/{campaign_id}", 303)
 
 
-def described(connection: Connection, rows: Sequence[Line], now: float) -> list[dict[str, Any]]:
+def described(connection: Connection, rows: Sequence[_Line], now: float) -> list[dict[str, Any]]:
     """Return the campaigns for a list, each with its progress and its number of messages by state."""
     ids = [row.id for row in rows]
     counts, its_runs = counts_of(connection, ids, now), runs_of(connection, ids, now)
@@ -130,7 +130,7 @@ def state_at(now: float) -> ColumnElement[str]:
     )
 
 
-def progress(campaign: Line, its_runs: Runs) -> str:
+def progress(campaign: _Line, its_runs: Runs) -> str:
     """Return the state of a campaign, in words."""
     if its_runs.due:
         return "being sent"

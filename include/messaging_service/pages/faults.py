@@ -25,10 +25,10 @@ from messaging_service.faults.faults import (
 )
 from messaging_service.pages.layout import page
 
-ADDRESS = "/faults"
+_ADDRESS = "/faults"
 _EFFECTS = {**REQUEST_FAULTS, **POST_BACK_FAULTS}
 _OWN_FORM = [Depends(only_own_forms)]
-Text = Annotated[str, Form(max_length=40)]
+_Text = Annotated[str, Form(max_length=40)]
 
 
 class FaultForm(BaseModel):
@@ -46,36 +46,36 @@ class FaultForm(BaseModel):
 def add(router: APIRouter, service: Service) -> None:
     """Add the routes of this page."""
 
-    @router.get(ADDRESS)
+    @router.get(_ADDRESS)
     def show(request: Request) -> Response:
         return _page(request, service)
 
-    @router.post(f"{ADDRESS}/clock", dependencies=_OWN_FORM)
-    def advance_clock(request: Request, by: Text = "") -> Response:
+    @router.post(f"{_ADDRESS}/clock", dependencies=_OWN_FORM)
+    def advance_clock(request: Request, by: _Text = "") -> Response:
         try:
             advance(service.store, seconds_of(by.strip()))
         except DurationError as error:
             return _page(request, service, by=by, clock_problem=str(error))
-        return RedirectResponse(ADDRESS, 303)
+        return RedirectResponse(_ADDRESS, 303)
 
-    @router.post(f"{ADDRESS}/add", dependencies=_OWN_FORM)
+    @router.post(f"{_ADDRESS}/add", dependencies=_OWN_FORM)
     def inject(request: Request, given: Annotated[FaultForm, Form()]) -> Response:
         try:
             add_fault(service.store, _fault(given))
         except FaultRefusedError as error:
             return _page(request, service, given=given, problem=str(error))
-        return RedirectResponse(ADDRESS, 303)
+        return RedirectResponse(_ADDRESS, 303)
 
-    @router.post(f"{ADDRESS}/remove", dependencies=_OWN_FORM)
+    @router.post(f"{_ADDRESS}/remove", dependencies=_OWN_FORM)
     def remove_all() -> Response:
         remove_faults(service.store)
-        return RedirectResponse(ADDRESS, 303)
+        return RedirectResponse(_ADDRESS, 303)
 
-    @router.post(f"{ADDRESS}/{{number:int}}/remove", dependencies=_OWN_FORM)
+    @router.post(f"{_ADDRESS}/{{number:int}}/remove", dependencies=_OWN_FORM)
     def remove(number: int) -> Response:
         if not (number < 2**63 and remove_faults(service.store, number)):
             raise HTTPException(404, "There is no such fault.")
-        return RedirectResponse(ADDRESS, 303)
+        return RedirectResponse(_ADDRESS, 303)
 
 
 def _page(

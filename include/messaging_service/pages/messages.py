@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, func, select, tuple_
 
 from messaging_service.api.external import Service
 from messaging_service.campaigns.content import ANDROID_PUSH, EMAIL, INBOX, IOS_PUSH, SMS, WEB_PUSH, WEBHOOK
-from messaging_service.campaigns.rendering import Message, Rendered, rendered
+from messaging_service.campaigns.rendering import Rendered, RenderedMessage, rendered
 from messaging_service.pages.campaigns import state_at
 from messaging_service.pages.layout import ALL_PICTURES, OWN_PICTURES, document, page
 from messaging_service.store import Store
@@ -137,14 +137,14 @@ def _is_loading(request: Request) -> bool:
     return request.query_params.get("pictures") == "load"
 
 
-def _has_pictures(message: Message | None) -> bool:
+def _has_pictures(message: RenderedMessage | None) -> bool:
     if message is None:
         return False
     markup = f"{message.html or ''}{message.page or ''}"
     return bool(message.picture or message.icon or _HAS_PICTURES.search(markup))
 
 
-def _host(message: Message | None) -> str:
+def _host(message: RenderedMessage | None) -> str:
     try:
         return urlsplit(message.url or "").hostname or "" if message else ""
     except ValueError:

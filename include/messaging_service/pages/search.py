@@ -17,7 +17,7 @@ from messaging_service.tables import campaigns, devices, sends
 _LAUNCHES_SHOWN = 25
 _DEVICES_SHOWN = 50
 _MESSAGES_AT_ONCE = 50
-Found = Sequence[Row[tuple[Any, ...]]]
+_Found = Sequence[Row[tuple[Any, ...]]]
 
 
 def add(router: APIRouter, service: Service) -> None:
@@ -59,11 +59,11 @@ def _search(request: Request, service: Service) -> Response:
     )
 
 
-def _campaign(connection: Connection, asked: str) -> Found:
+def _campaign(connection: Connection, asked: str) -> _Found:
     return connection.execute(select(campaigns).where(campaigns.c.id == _number(asked))).all()
 
 
-def _devices(connection: Connection, asked: str) -> Found:
+def _devices(connection: Connection, asked: str) -> _Found:
     texts = ("user_id", "external_id", "token", "uuid", "email")
     wanted = [devices.c[name] == asked for name in texts]
     if (number := _number(asked)) is not None:

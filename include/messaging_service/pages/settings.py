@@ -29,10 +29,10 @@ from messaging_service.pages.layout import page
 from messaging_service.store import Store
 from messaging_service.tables import apps, client_ids, spent_forms
 
-ADDRESS = "/settings/integrations/api"
+_ADDRESS = "/settings/integrations/api"
 _SOON = timedelta(days=30)
-Text = Annotated[str, Form(max_length=100, pattern=r"^[^\x00]*$")]
-Pem = Annotated[str, Form(max_length=20_000)]
+_Text = Annotated[str, Form(max_length=100, pattern=r"^[^\x00]*$")]
+_Pem = Annotated[str, Form(max_length=20_000)]
 _OWN_FORM = [Depends(only_own_forms)]
 
 
@@ -40,22 +40,22 @@ def add(router: APIRouter, service: Service) -> None:
     """Add the routes of this page."""
     store = service.store
 
-    @router.get(ADDRESS)
+    @router.get(_ADDRESS)
     def show(request: Request) -> Response:
         return _overview(request, store)
 
-    @router.get(f"{ADDRESS}/add-client-id")
+    @router.get(f"{_ADDRESS}/add-client-id")
     def ask(request: Request) -> Response:
         return _form(request, {"type": ClientType.PUBLIC_KEY, "scopes": ALL_SCOPES})
 
-    @router.post(f"{ADDRESS}/add-client-id", dependencies=_OWN_FORM)
+    @router.post(f"{_ADDRESS}/add-client-id", dependencies=_OWN_FORM)
     def add_client_id(
         request: Request,
-        form: Text,
-        name: Text = "",
+        form: _Text,
+        name: _Text = "",
         type: Annotated[ClientType, Form()] = ClientType.PUBLIC_KEY,  # noqa: A002  # the field's name
-        expires_at: Text = "",
-        key: Pem = "",
+        expires_at: _Text = "",
+        key: _Pem = "",
         scopes: Annotated[tuple[str, ...], Form()] = (),
     ) -> Response:
         given = {"name": name, "type": type, "expires_at": expires_at, "key": key, "scopes": scopes}
@@ -67,15 +67,15 @@ def add(router: APIRouter, service: Service) -> None:
         # Answer the form directly, without a redirect: the secret must not have a URL, and is shown only once.
         return page(request, "client_added.html", client=client, secret=secret, key=_key(client.key_text))
 
-    @router.post(f"{ADDRESS}/add-app", dependencies=_OWN_FORM)
-    def add_app_of_form(request: Request, name: Text = "", time_zone: Text = "UTC") -> Response:
+    @router.post(f"{_ADDRESS}/add-app", dependencies=_OWN_FORM)
+    def add_app_of_form(request: Request, name: _Text = "", time_zone: _Text = "UTC") -> Response:
         try:
             if not name.strip():
                 raise RegistrationError("the app needs a name")
             add_app(store, name.strip(), time_zone.strip() or "UTC", machine_time())
         except RegistrationError as error:
             return _overview(request, store, {"name": name, "time_zone": time_zone, "error": str(error)})
-        return RedirectResponse(f"{ADDRESS}#apps", 303)
+        return RedirectResponse(f"{_ADDRESS}#apps", 303)
 
 
 def _overview(request: Request, store: Store, app: dict[str, str] | None = None) -> Response:

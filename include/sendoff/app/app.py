@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from sendoff.app.connections import Connections, user_name
 from sendoff.app.launch import Launch
 from sendoff.app.results import LaunchPreview, Suppressions
+from sendoff.campaign import Given, Period, launch_key
 from sendoff.errors import CampaignError
-from sendoff.period import Given, Period, launch_key
 from sendoff.settings import Settings, load_settings
 
 if TYPE_CHECKING:

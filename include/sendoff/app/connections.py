@@ -31,8 +31,7 @@ class Connections:
         """The ledger. Raise SettingsError if no URL was given."""
         from sendoff.ledger import Ledger
 
-        secret = self.settings.erasure_secret
-        return Ledger(self.settings.ledger(), erasure_secret=secret.get_secret_value() if secret else None)
+        return Ledger.from_settings(self.settings)
 
     def close(self) -> None:
         """Close the connections to the ledger."""

@@ -15,7 +15,7 @@ from sendoff.states import DispatchState, LaunchState, Verdict
 if TYPE_CHECKING:
     from sendoff import ledger
     from sendoff.app.connections import Connections
-    from sendoff.period import Period
+    from sendoff.campaign import Period
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Launch:
         RefusedError if the service refused requests, and another RetryableError if the service or the ledger does not
         answer. Interrupting the call, such as with Ctrl-C, first finishes the requests in progress.
         """
-        from sendoff.dispatch import check_all_sent, check_refusals, send_launch
+        from sendoff.dispatch import check_all_sent, check_refusals, proposal_of, send_launch
 
         connection = self._connections.service(self._record.connection)
         self._raise_if_ended("sends nothing more", GateError)
@@ -96,9 +96,12 @@ class Launch:
                 check_all_sent(self._connections.ledger, self.key)
                 break
             except GateError as held:
+                decisions = self._connections.ledger.audit_log.of_launch(self.key)
+                chooses = proposal_of(self._record, decisions) is not None
+                argument, option = ("variant=..., ", " --variant NAME") if chooses else ("", "")
                 raise GateError(
-                    f"{held}. To release it, call launch.release(why=...), or run: "
-                    f"sendoff release {self.key[:12]} --why TEXT"
+                    f"{held}. To release it, call launch.release({argument}why=...), or run: "
+                    f"sendoff release {self.key[:12]}{option} --why TEXT"
                 ) from None
             except NotYetError as early:
                 if not wait:
@@ -128,12 +131,11 @@ class Launch:
 
     def report(self) -> Report:
         """Reconcile it with the post-backs so far, and return its report, with a comparison of its variants."""
+        from sendoff.comparison import comparisons_of
         from sendoff.postbacks import reconcile_launch
-        from sendoff.report import of_engagement
 
         figures = reconcile_launch(self._connections.ledger, self.key)
-        compared = of_engagement(self._connections.ledger, figures)
-        return Report(figures, [compared] if compared else [])
+        return Report(figures, comparisons_of(self._connections.ledger, figures))
 
     def verdicts(self, only: str | None = None) -> Verdicts:
         """Reconcile it, and return a row for each of its people; ``only``: for those with this verdict.
@@ -148,16 +150,22 @@ class Launch:
         reconcile_launch(self._connections.ledger, self.key)
         return Verdicts(VerdictRows.of(self._connections.ledger, self.key), only)
 
-    def release(self, why: str, *, without_approval: bool = False) -> None:
+    def release(self, why: str, *, without_approval: bool = False, variant: str | None = None) -> None:
         """Release it while it is held, so that it may be sent. The audit log keeps your name and ``why``.
 
-        ``without_approval``: release it even if a role must approve it in Airflow. Raise GateError if it is not held,
-        or if that approval is missing.
+        ``without_approval``: release it even if a role must approve it in Airflow. ``variant``: the variant that the
+        rest gets, if the launch waits for a person to choose it. Raise GateError if it is not held, or if the approval
+        or the variant is missing.
         """
         from sendoff.dispatch import release
 
         release(
-            self._connections.ledger, self.key, self._connections.who, why, without_approval=without_approval
+            self._connections.ledger,
+            self.key,
+            self._connections.who,
+            why,
+            without_approval=without_approval,
+            variant=variant,
         )
 
     def reject(self, why: str) -> None:
@@ -170,7 +178,7 @@ class Launch:
         reject(self._connections.ledger, self.key, self._connections.who, why)
 
     @property
-    def _record(self) -> ledger.Launch:
+    def _record(self) -> ledger.LaunchRecord:
         return self._connections.ledger.launches.get(self.key)
 
     def _raise_if_ended(self, what: str, kind: type[GateError | LateError]) -> None:

@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from rich.console import RenderableType
 
+    from sendoff.comparison import Comparison
     from sendoff.figures import LaunchStats
     from sendoff.launch import Preview
     from sendoff.ledger import SuppressionCount
-    from sendoff.report import Comparison, Document, VerdictRows
+    from sendoff.report import Document, VerdictRows
 
 
 class _Rendered:

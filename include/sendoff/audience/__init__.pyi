@@ -1,9 +1,10 @@
-from .bucketing import sample, sample_exactly
-from .build import GROUP_COLUMNS, Audience, build_audience, those_among
+from .bucketing import sample, sample_exactly, split
+from .build import GROUP_COLUMNS, IDENTIFIER_COLUMNS, Audience, build_audience, those_among
+from .column_contract import checked_columns
 from .csv_list import count_people, kind_of, read_people
 from .identifiers.selection import packed
 from .keyed_hash import HashedIdentifier, KeyedHash, KnownPeople, as_kinds, checked_texts, kinds_of
-from .segmentation import DEFAULT_VARIATION, Segment, segments_of, with_template_values
+from .segmentation import DEFAULT_VARIATION, Segment, Timed, segments_of, with_template_values
 from .template_values import (
     first_template_values,
     read_template_values,
@@ -14,13 +15,16 @@ from .template_values import (
 __all__ = [
     "DEFAULT_VARIATION",
     "GROUP_COLUMNS",
+    "IDENTIFIER_COLUMNS",
     "Audience",
     "HashedIdentifier",
     "KeyedHash",
     "KnownPeople",
     "Segment",
+    "Timed",
     "as_kinds",
     "build_audience",
+    "checked_columns",
     "checked_texts",
     "count_people",
     "first_template_values",
@@ -32,6 +36,7 @@ __all__ = [
     "sample",
     "sample_exactly",
     "segments_of",
+    "split",
     "template_columns",
     "template_values_without",
     "those_among",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -107,20 +107,27 @@ def _within(some: Identifiers, people: Identifiers) -> Identifiers:
 
 
 def build_audience(
-    batches: Iterable[pa.RecordBatch], *, columns: Sequence[str] = (), wording: Wording = QUERY
+    batches: Iterable[pa.RecordBatch],
+    *,
+    columns: Sequence[str] = (),
+    groups: Collection[str] = GROUP_COLUMNS,
+    wording: Wording = QUERY,
 ) -> Audience:
     """Build an audience from rows, such as those of a query; their order and batches do not matter.
 
     ``batches``: from ``warehouse.read``; at least one batch, so that the columns are known. ``columns``: the columns of
     template values. If a recipient's rows have different values, the smallest row counts. The audience may be empty.
-    ``wording``: how errors speak of the place that the rows come from.
+    ``groups``: the group columns to gather, if the rows have them. ``wording``: how errors speak of the place that the
+    rows come from.
 
     Raise AudienceError if the rows do not have exactly one identifier column, if one of ``columns`` is missing, or
     if a column has the wrong type.
     """
     intake: _AudienceBuilder | None = None
     for batch in batches:
-        intake = intake or _AudienceBuilder([name.lower() for name in batch.schema.names], columns, wording)
+        intake = intake or _AudienceBuilder(
+            [name.lower() for name in batch.schema.names], columns, groups, wording
+        )
         intake.add(batch)
     if intake is None:
         raise AudienceError(f"{wording.subject} has no columns")
@@ -134,14 +141,16 @@ def build_audience(
 class _AudienceBuilder:
     """Builds an audience from batches with the columns ``names``."""
 
-    def __init__(self, names: list[str], columns: Sequence[str], wording: Wording) -> None:
+    def __init__(
+        self, names: list[str], columns: Sequence[str], groups: Collection[str], wording: Wording
+    ) -> None:
         self._names = names
         self._wording = wording
         self._identified_by = _the_identifier(names, wording.subject)
         self._rows = self._before_kind = 0
         self._counter: RowCounter | None = None
         self._groups: dict[str, dict[str, IdentifierSetBuilder]] = {
-            name: {} for name in GROUP_COLUMNS if name in names
+            name: {} for name in GROUP_COLUMNS if name in names and name in groups
         }
         self._template_values = TemplateValuesBuilder(columns, names, wording) if columns else None
         self._used = {self._identified_by, *GROUP_COLUMNS, *(column.lower() for column in columns)}

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from sendoff.audience.csv_list import kind_of
@@ -20,15 +19,14 @@ from sendoff.audience.identifiers import (
     Identifiers,
     IntegerIdentifiers,
     Kind,
+    Marks,
+    Numbers,
     as_integer,
     empty,
     integers,
     strings,
 )
 from sendoff.errors import AudienceError
-
-Numbers = npt.NDArray[np.uint64]
-Marks = npt.NDArray[np.bool_]
 
 _BITS = 20
 _IN_CACHE = 1 << 15  # numbers to mix at once

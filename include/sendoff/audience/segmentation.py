@@ -6,13 +6,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from sendoff.audience.bucketing import split
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, empty
 from sendoff.audience.template_values import template_values_without
-from sendoff.campaign import Campaign, Variation, is_time_zone
+from sendoff.campaign import Campaign, Slot, Variation, is_time_zone
 from sendoff.errors import AudienceError
+from sendoff.states import Arm
 
 DEFAULT_VARIATION = Variation()
 """The variation of a campaign that is the same for all recipients."""
@@ -28,7 +30,8 @@ class Segment:
     ``identifiers``: None if the service chooses the recipients. ``wave``: 1 for the first wave; the next one follows if
     it goes well. ``template_values``: an Arrow IPC stream of each recipient's own values, in the order of the
     identifiers; None if there are none. ``body``: the JSON of a request that someone wrote; None if the request is
-    written from the campaign.
+    written from the campaign. ``hour``: the hour of the day at which the request may be made, in the recipients' time
+    zone; None for any hour. ``arm``: set only if the campaign sends at own hours.
     """
 
     identifiers: Identifiers | None
@@ -36,6 +39,8 @@ class Segment:
     wave: int = 1
     template_values: bytes | None = None
     body: bytes | None = field(default=None, repr=False)
+    hour: int | None = None
+    arm: Arm | None = None
 
     def __len__(self) -> int:
         return 0 if self.identifiers is None else len(self.identifiers)
@@ -49,6 +54,11 @@ class Segment:
             values = template_values_without(values, self.identifiers, people)
         return replace(self, identifiers=self.identifiers - people, template_values=values)
 
+    @property
+    def slot(self) -> Slot:
+        """When the request may be made."""
+        return Slot(self.variation.time_zone, self.hour)
+
     def fingerprint(self) -> str:
         """Return a text that is unique among the segments of a launch."""
         if self.body is not None:
@@ -56,11 +66,27 @@ class Segment:
         return EVERYBODY if self.identifiers is None else self.identifiers.fingerprint()
 
 
-def segments_of(campaign: Campaign, audience: Audience, *, name: str = "") -> Iterator[Segment]:
+class Timed(NamedTuple):
+    """Recipients who get the message at the same hour; ``identifiers``: None for all recipients."""
+
+    identifiers: Identifiers | None = None
+    hour: int | None = None
+    arm: Arm | None = None
+
+
+def segments_of(
+    campaign: Campaign,
+    audience: Audience,
+    *,
+    name: str = "",
+    hours: Callable[[str | None], Iterable[Timed]] = lambda _: [Timed()],
+) -> Iterator[Segment]:
     """Cut an audience into segments of at most the campaign's size, wave by wave, each with one variation.
 
     Segments do not overlap. ``name``: the campaign's name, the salt for variants and waves. A recipient therefore gets
-    the same variant and wave in every launch. Variants, waves and the holdout are independent of each other.
+    the same variant and wave in every launch. Variants, waves and the holdout are independent of each other. With
+    ``decide``, wave 1 is the test share, and wave 2 is the rest, whose variant is not known yet. ``hours``: divides all
+    recipients by their hours, in a time zone.
 
     A recipient with two of the campaign's languages gets the one that the campaign lists first. One with two time zones
     gets the first in the alphabet. One without either gets the campaign's own language or default time zone.
@@ -72,11 +98,16 @@ def segments_of(campaign: Campaign, audience: Audience, *, name: str = "") -> It
     languages = _by_language(campaign, audience)
     zones = _by_zone(campaign, audience)
     for wave, people in enumerate(_waves(campaign, everybody, name), start=1):
-        for variant, of_variant in _within(people, variants):
+        is_rest = campaign.decide is not None and wave > 1
+        for variant, of_variant in _within(people, _ALIKE if is_rest else variants):
             for language, of_language in _within(of_variant, languages):
                 for zone, members in _within(of_language, zones):
-                    for identifiers in members.slices(campaign.segment_size):
-                        yield Segment(identifiers, Variation(language, variant, zone), wave)
+                    variation = Variation(language, variant, zone)
+                    for some, hour, arm in hours(zone):
+                        at_hour = members if some is None else members & some
+                        if len(at_hour):
+                            for identifiers in at_hour.slices(campaign.segment_size):
+                                yield Segment(identifiers, variation, wave, hour=hour, arm=arm)
 
 
 def with_template_values(segments: Iterable[Segment], audience: Audience) -> Iterator[Segment]:
@@ -90,6 +121,7 @@ def with_template_values(segments: Iterable[Segment], audience: Audience) -> Ite
 
 _Part = tuple[str | None, Identifiers | None]
 """A value that some recipients share, and these recipients; None for all of them."""
+_ALIKE: list[_Part] = [(None, None)]
 
 
 def _within(people: Identifiers, parts: Iterable[_Part]) -> Iterator[tuple[str | None, Identifiers]]:
@@ -101,7 +133,12 @@ def _within(people: Identifiers, parts: Iterable[_Part]) -> Iterator[tuple[str |
 
 
 def _waves(campaign: Campaign, everybody: Identifiers, name: str) -> list[Identifiers]:
-    """Return the recipients of each wave, without empty waves, as a small audience may have them."""
+    """Return the recipients of each wave, without empty waves, as a small audience may have them.
+
+    With ``decide``, both waves stay, so that the rest is never taken for the test share.
+    """
+    if campaign.decide:
+        return split(everybody, f"decide {name}", [campaign.decide.share, 100 - campaign.decide.share])
     if campaign.gates.rollout is None:
         return [everybody]
     shares = (0, *campaign.gates.rollout.shares, 100)
@@ -111,7 +148,7 @@ def _waves(campaign: Campaign, everybody: Identifiers, name: str) -> list[Identi
 
 def _by_variant(campaign: Campaign, everybody: Identifiers, name: str) -> Iterable[_Part]:
     if not campaign.variants:
-        return [(None, None)]
+        return _ALIKE
     percents = [variant.percent for variant in campaign.variants.values()]
     return list(zip(campaign.variants, split(everybody, f"variant {name}", percents), strict=True))
 
@@ -128,7 +165,7 @@ def _by_language(campaign: Campaign, audience: Audience) -> Iterable[_Part]:
 def _by_zone(campaign: Campaign, audience: Audience) -> Iterable[_Part]:
     default = campaign.default_zone
     if default is None or not (campaign.own_default_zone or "time_zone" in audience.groups):
-        return [(None, None)]
+        return _ALIKE
     zones = _groups(audience, "time_zone", "the campaign has time_zone: query", _zone)
     return _apart(audience.identifiers, zones, default, sorted({*zones, default}))
 

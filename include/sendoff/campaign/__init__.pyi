@@ -1,19 +1,23 @@
 from .audience_rules import (
+    AudienceColumn,
     CampaignExclusion,
     Cap,
+    DbtModelSource,
     Exclusion,
     FileExclusion,
     ListExclusion,
     Priority,
     QueryExclusion,
+    VerdictExclusion,
     VerdictsOf,
     VerdictSource,
     counted_as,
 )
 from .content import PUSH_LIKE, Channel, Channels, Email, Message, Translation, Webhook
+from .dbt import Dbt, Reference, references_in
 from .defaults import Setting, defaults_schema
 from .deployment_rules import DeploymentRules, WarmUp, forbidden_time, next_open
-from .difference import Change, Difference, Part, Place, compare_campaigns
+from .difference import CampaignDifference, Change, Part, Place, compare_campaigns
 from .error_messages import campaign_schema
 from .field_types import (
     NEVER,
@@ -26,11 +30,29 @@ from .field_types import (
     is_time_zone,
     moment,
 )
-from .folders import HOUSEKEEPING_DAGS, CheckedFolder, campaign_folders, check_folders, is_campaign_folder
-from .gates import Duration, Failures, Gates, HoldAbove, Rollout, SendWindow
+from .folders import (
+    HOUSEKEEPING_DAGS,
+    CheckedFolder,
+    campaign_folders,
+    check_folders,
+    is_campaign_folder,
+    load_campaign,
+)
+from .gates import DailyHours, Duration, Failures, Gates, HoldAbove, Rollout, SendWindow
+from .journey import (
+    Journey,
+    JourneyFolder,
+    QueryExit,
+    VerdictExit,
+    is_journey_folder,
+    journey_schema,
+    load_journey,
+    step_name,
+)
 from .lint import advice
-from .loader import CampaignFolder, campaign_from, campaign_of, is_campaign_name, load_campaign
-from .model import Campaign, OwnRequest, Template, Variation
+from .loader import CampaignFolder, campaign_from, campaign_of, is_campaign_name
+from .model import Campaign, OwnRequest, Variation
+from .period import Given, Period, dispatch_key, launch_key, request_launch_key
 from .runs import last_period
 from .schedule import (
     ApiTrigger,
@@ -40,12 +62,14 @@ from .schedule import (
     Once,
     Recurring,
     Schedule,
+    Slot,
     Triggered,
     local_times,
 )
 from .scopes import ACCOUNT, EVERYTHING, channel_scope, is_suppression_scope, topic_scope
 from .targeting import Broadcast, ByConditions, Condition, Conditions, SavedSegments
 from .validation import check_campaign
+from .variants import Decide, Template
 from .yaml_document import storable
 
 __all__ = [
@@ -58,9 +82,11 @@ __all__ = [
     "QUERY_ZONE",
     "WEEKDAYS",
     "ApiTrigger",
+    "AudienceColumn",
     "Broadcast",
     "ByConditions",
     "Campaign",
+    "CampaignDifference",
     "CampaignExclusion",
     "CampaignFolder",
     "Cap",
@@ -70,8 +96,11 @@ __all__ = [
     "CheckedFolder",
     "Condition",
     "Conditions",
+    "DailyHours",
+    "Dbt",
+    "DbtModelSource",
+    "Decide",
     "DeploymentRules",
-    "Difference",
     "Duration",
     "Email",
     "EventTrigger",
@@ -80,7 +109,10 @@ __all__ = [
     "FileExclusion",
     "FrozenModel",
     "Gates",
+    "Given",
     "HoldAbove",
+    "Journey",
+    "JourneyFolder",
     "ListExclusion",
     "LocationTrigger",
     "Message",
@@ -88,19 +120,25 @@ __all__ = [
     "Once",
     "OwnRequest",
     "Part",
+    "Period",
     "Place",
     "Priority",
     "QueryExclusion",
+    "QueryExit",
     "Recurring",
+    "Reference",
     "Rollout",
     "SavedSegments",
     "Schedule",
     "SendWindow",
     "Setting",
+    "Slot",
     "Template",
     "Translation",
     "Triggered",
     "Variation",
+    "VerdictExclusion",
+    "VerdictExit",
     "VerdictSource",
     "VerdictsOf",
     "WarmUp",
@@ -118,16 +156,24 @@ __all__ = [
     "defaults_schema",
     "describe",
     "did_you_mean",
+    "dispatch_key",
     "forbidden_time",
     "is_campaign_folder",
     "is_campaign_name",
+    "is_journey_folder",
     "is_suppression_scope",
     "is_time_zone",
+    "journey_schema",
     "last_period",
+    "launch_key",
     "load_campaign",
+    "load_journey",
     "local_times",
     "moment",
     "next_open",
+    "references_in",
+    "request_launch_key",
+    "step_name",
     "storable",
     "topic_scope",
 ]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from sendoff.campaign.field_types import (
     ConnectionName,
+    Flag,
     FrozenModel,
     Int32,
     Text,
@@ -44,13 +45,17 @@ def _reason(text: str) -> str:
 
 
 FileName = Annotated[str, Field(strict=True), AfterValidator(_file_name)]
-Reason = Annotated[str, Field(strict=True), AfterValidator(_reason)]
+_Reason = Annotated[str, Field(strict=True), AfterValidator(_reason)]
 KnownVerdict = Literal["engaged", "delivered", "missing", "in_doubt", "not_sent"]
+DaysBefore = Annotated[int, between(0, 3_650)]
+_DAYS_BEFORE = (
+    "The period of the other launch may also end up to this many days before the period of this launch"
+)
 Percent = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
 
 class _Exclusion(FrozenModel):
-    reason: Reason | None = optional(
+    reason: _Reason | None = optional(
         "Reason to show for these recipients in reports; by default the kind and name, such as list complaints"
     )
 
@@ -91,13 +96,27 @@ class FileExclusion(_Exclusion):
     )
 
 
+class VerdictExclusion(_Exclusion):
+    """Leave out the recipients of another campaign with some verdicts, such as those who opened its message."""
+
+    kind: Literal["verdicts"] = "verdicts"
+    of: Text = Field(description="Name of the other campaign; its launch is chosen as for audience.source")
+    are: Annotated[tuple[KnownVerdict, ...], Field(min_length=1)] = Field(
+        description="Verdicts of the recipients to leave out. Each request checks opens and deliveries again"
+    )
+    days: DaysBefore = optional(_DAYS_BEFORE, 0)
+
+
 Exclusion = Annotated[
-    QueryExclusion | CampaignExclusion | ListExclusion | FileExclusion, Field(discriminator="kind")
+    QueryExclusion | CampaignExclusion | ListExclusion | FileExclusion | VerdictExclusion,
+    Field(discriminator="kind"),
 ]
 
 
 def counted_as(exclusion: Exclusion) -> str:
     """Return the reason to count an exclusion's recipients under."""
+    if isinstance(exclusion, VerdictExclusion):
+        return exclusion.reason or f"{' or '.join(exclusion.are)} in {exclusion.of}"
     name = exclusion.file if isinstance(exclusion, QueryExclusion | FileExclusion) else exclusion.name
     return exclusion.reason or f"{exclusion.kind} {name}"
 
@@ -129,11 +148,11 @@ class Holdout(FrozenModel):
 
 @dataclass(frozen=True, slots=True)
 class VerdictsOf:
-    """The recipients that the newest report of a launch has some verdicts for, such as ``("missing",)``.
+    """The recipients of a launch with some verdicts, such as ``("missing",)``. The launch is reconciled first.
 
-    As an audience, they have their identifiers and no other columns. The holdout of the launch is not among them.
-    ``is_without_unknowable``: count the recipients with the verdict *unknowable* as left out. Raise AudienceError for
-    an unknown verdict.
+    As an audience, they keep their platform, language and time zone, and no other columns. The holdout of the launch is
+    not among them. ``is_without_unknowable``: count the recipients with the verdict *unknowable* as left out. Raise
+    AudienceError for an unknown verdict.
     """
 
     launch_key: str
@@ -160,17 +179,19 @@ class VerdictSource(FrozenModel):
 
     kind: Literal["verdicts"] = "verdicts"
     of: Text = Field(
-        description="Name of the other campaign, which is the name of its folder; its newest launch counts whose "
-        "period ends no later than this one's"
+        description="Name of the other campaign, which is the name of its folder. The launch whose report started the "
+        "run counts, or else the newest one whose period ends within the period of this launch"
     )
     are: Annotated[tuple[KnownVerdict, ...], Field(min_length=1)] = Field(
-        description="Verdicts of the recipients to send to, as of the newest report"
+        description="Verdicts of the recipients to send to. Recipients who get another verdict before their request, "
+        "because they open the other message or it is delivered, are left out"
     )
     unknowable: Literal["leave_out", "include"] = optional(
         "What to do with recipients whose result cannot be known: leave_out counts them, include sends to "
         "them too",
         "leave_out",
     )
+    days: DaysBefore = optional(_DAYS_BEFORE, 0)
 
     def of_launch(self, launch_key: str) -> VerdictsOf:
         """Return the verdicts of a launch of the other campaign."""
@@ -178,15 +199,54 @@ class VerdictSource(FrozenModel):
         return VerdictsOf(launch_key, (*self.are, *included), is_without_unknowable=not included)
 
 
+class DbtModelSource(FrozenModel):
+    """Send to the recipients in the table of a dbt model."""
+
+    kind: Literal["dbt_model"] = "dbt_model"
+    name: Text = Field(description="Name of the model; it needs an identifier column as a query does")
+
+
+ColumnType = Literal["boolean", "date", "integer", "number", "text", "timestamp"]
+
+
+class AudienceColumn(FrozenModel):
+    """What a column of the audience query must contain. NULL is no value: only ``required`` is about it."""
+
+    type: ColumnType | None = optional("Type of the values; number also accepts whole numbers")
+    values: tuple[Text | Annotated[int, Field(strict=True)] | Flag, ...] = optional(
+        "Accepted values, exactly as the query returns them; by default all", ()
+    )
+    required: Percent | None = optional("Share of the rows that must have a value, in percent")
+
+    @model_validator(mode="after")
+    def _has_a_rule(self) -> Self:
+        if self.type is None and not self.values and self.required is None:
+            raise problem("a column without rules", "type, values or required, or leave the column out")
+        wanted = {"text": str, "integer": int, "boolean": bool}.get(self.type or "")
+        if self.values and self.type and not all(type(value) is wanted for value in self.values):
+            allowed = "values of this type; only boolean, integer and text can have values"
+            raise problem(f"values with type: {self.type}", allowed)
+        return self
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The accepted values as text."""
+        return tuple(str(value).lower() if isinstance(value, bool) else str(value) for value in self.values)
+
+
 class AudienceRules(FrozenModel):
     """Where the recipients come from, how their query is read, and which recipients are left out."""
 
-    source: VerdictSource | None = optional(
-        "Where the recipients come from instead of audience.sql; kind: verdicts takes those of another campaign"
+    source: Annotated[VerdictSource | DbtModelSource, Field(discriminator="kind")] | None = optional(
+        "Where the recipients come from instead of audience.sql; kind: verdicts takes those of another campaign, and "
+        "kind: dbt_model the table of a model"
     )
     partitions: Annotated[int, between(1, 32)] | None = optional(
         "Most parts of audience.sql to read at the same time; the query must select one part "
         "by :part (from 0) and :parts"
+    )
+    columns: Mapping[Text, AudienceColumn] = optional(
+        "What columns of the query must contain, by name; if a row differs, nothing is frozen", default={}
     )
     exclude: tuple[Exclusion, ...] = optional(
         "Recipients to leave out; if several exclusions match a recipient, the first one is the reason", ()
@@ -201,5 +261,7 @@ class AudienceRules(FrozenModel):
     def depend_on_launches(self) -> bool:
         """Check whether the rules depend on the recipients of other launches."""
         return bool(
-            self.cap or self.priority or any(isinstance(each, CampaignExclusion) for each in self.exclude)
+            self.cap
+            or self.priority
+            or any(isinstance(each, CampaignExclusion | VerdictExclusion) for each in self.exclude)
         )

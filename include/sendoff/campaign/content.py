@@ -13,7 +13,7 @@ from sendoff.campaign.field_types import (
     FrozenModel,
     Int32,
     Language,
-    Link,
+    MessageLink,
     Text,
     WebAddress,
     optional,
@@ -57,7 +57,7 @@ class Translation(_Content):
 
     title: Text | None = optional("Title in this language; required if the message has a title")
     text: Text | None = optional("Text in this language; required if the message has a text")
-    url: Link | None = optional("Link that the message opens; by default the url of the message")
+    url: MessageLink | None = optional("Link that the message opens; by default the url of the message")
 
 
 class Message(_Content):
@@ -69,7 +69,7 @@ class Message(_Content):
 
     title: Text | None = optional("Title of the message; may contain personalisation tags in double braces")
     text: Text | None = optional("Text of the message; may contain personalisation tags in double braces")
-    url: Link | None = optional("Link that the message opens: a web address, or a link into the app")
+    url: MessageLink | None = optional("Link that the message opens: a web address, or a link into the app")
     open_in: Literal["web_view", "browser"] | None = optional("What opens the url: a web view or a browser")
     page: Text | None = optional("HTML page to show when the message is opened")
     picture: WebAddress | None = optional("Web address of an image to show in the message")
@@ -105,7 +105,7 @@ class Inbox(_Content):
 
     title: Text | None = optional("Title in the inbox; by default that of message")
     text: Text | None = optional("Text in the inbox; by default that of message")
-    url: Link | None = optional("Link that the message opens; by default the url of message")
+    url: MessageLink | None = optional("Link that the message opens; by default the url of message")
     translations: Mapping[Language, Translation] = optional(
         "The message in other languages; by default those of message, unless you give a title or text here",
         default={},

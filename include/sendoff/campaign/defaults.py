@@ -21,9 +21,9 @@ from sendoff.campaign.field_types import FrozenModel, describe, did_you_mean
 from sendoff.campaign.model import Campaign
 from sendoff.campaign.yaml_document import (
     MOST_YAML,
-    Document,
-    Place,
     UnfitFileError,
+    YamlDocument,
+    YamlPath,
     document_of,
     leads_out,
     read_text,
@@ -34,7 +34,7 @@ from sendoff.settings import defaults_file
 DEFAULTS = "defaults.yaml"
 
 FIELDS = (
-    "post_backs", "audience", "gates", "on_doubt", "approval", "report", "connection", "warehouse",
+    "post_backs", "audience", "gates", "on_doubt", "approval", "report", "connection", "warehouse", "dbt",
     "schedule_time_zone", "start", "owner", "tags", "segment_size", "parallelism", "pool", "retries", "alert_after",
 )  # fmt: skip
 """The fields that may have a default: not the content of a campaign, its recipients or its times."""
@@ -69,16 +69,16 @@ class Defaults:
     """The content of ``defaults.yaml`` in JSON's types, and the line of each value in it."""
 
     tree: Mapping[str, Any] = field(default_factory=dict)
-    lines: Mapping[Place, int] = field(default_factory=dict)
+    lines: Mapping[YamlPath, int] = field(default_factory=dict)
 
-    def under(self, own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[Place, int]]:
+    def under(self, own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[YamlPath, int]]:
         """Return a campaign's tree with the defaults that it does not replace, and the places and lines of these.
 
         Rules of its own are left out.
         """
         own = {name: each for name, each in own.items() if name != RULES}
         tree = dict(own)
-        inherited: dict[Place, int] = {}
+        inherited: dict[YamlPath, int] = {}
         for name, default in self.tree.items():
             if name not in _SECTIONS:
                 if name not in own and _applies((name,), own):
@@ -134,7 +134,7 @@ def _error(file: Path, text: str) -> CampaignError:
 
 
 @lru_cache(maxsize=8)  # all campaigns of a folder have the same file
-def _checked(text: str) -> Document:
+def _checked(text: str) -> YamlDocument:
     document = document_of(text)
     tree = document.tree
     if not isinstance(tree, dict):
@@ -157,7 +157,7 @@ def _no_default(name: str) -> str:
     return f"{name!r} is not a field{did_you_mean(name, _ALL)}. Use {', '.join(sorted(_ALL))}"
 
 
-def _exclusions_of_folders(tree: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+def _exclusions_of_folders(tree: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     """Yield each exclusion that reads a file, because the campaigns' folders do not share files."""
     audience = tree.get("audience")
     exclusions = audience.get("exclude") if isinstance(audience, dict) else None
@@ -199,7 +199,7 @@ def rules_of(defaults: Defaults, file: Path) -> RulesOfFile | None:
     return RulesOfFile(rules, file, lines)
 
 
-def settings_of(campaign: Campaign, inherited: Mapping[Place, int], own: str) -> list[Setting]:
+def settings_of(campaign: Campaign, inherited: Mapping[YamlPath, int], own: str) -> list[Setting]:
     """Return every field that may have a default, in the order of the reference.
 
     ``inherited``: the places with a value from ``defaults.yaml``, and their lines there. ``own``: the origin of the
@@ -227,7 +227,7 @@ def defaults_schema() -> dict[str, Any]:
     schema = schema_with_rules()
     return {
         "$schema": schema["$schema"],
-        "$defs": _used({name: schema["properties"][name] for name in _ALL}, schema["$defs"]),
+        "$defs": used_definitions({name: schema["properties"][name] for name in _ALL}, schema["$defs"]),
         "title": "Defaults",
         "description": "Values for all campaigns of a folder; a campaign's own value wins. Rules hold for all of them.",
         "type": "object",
@@ -236,11 +236,18 @@ def defaults_schema() -> dict[str, Any]:
     }
 
 
-def _used(node: Any, definitions: Mapping[str, Any]) -> dict[str, Any]:
+def used_definitions(node: Any, definitions: Mapping[str, Any]) -> dict[str, Any]:
     """Return the definitions that a part of a schema refers to."""
-    if isinstance(node, dict):
-        name = str(node.get("$ref", "")).rpartition("/")[2]
-        found = {name: definitions[name], **_used(definitions[name], definitions)} if name else {}
-        return found | _used(list(node.values()), definitions)
-    inner = node if isinstance(node, list) else ()
-    return {name: each for item in inner for name, each in _used(item, definitions).items()}
+    found: dict[str, Any] = {}
+    ahead = [node]
+    while ahead:
+        node = ahead.pop()
+        if isinstance(node, dict):
+            name = str(node.get("$ref", "")).rpartition("/")[2]
+            if name and name not in found:
+                found[name] = definitions[name]
+                ahead.append(definitions[name])
+            ahead += node.values()
+        elif isinstance(node, list):
+            ahead += node
+    return found

@@ -49,7 +49,7 @@ _PARTS = {
         Part.TIMES,
     ),
     **dict.fromkeys(("connection", "on_doubt"), Part.TIMES),
-    "variants": Part.SHARES,
+    **dict.fromkeys(("variants", "decide"), Part.SHARES),
 }
 """The part of each field; the longest prefix counts, and every other field has no effect on recipients."""
 
@@ -79,7 +79,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class CampaignDifference:
     """All changes of a campaign. ``files``: the names of the files that differ, also in comments only.
 
     ``old`` and ``new``: the names of the campaign; None if it does not exist on that side.
@@ -103,7 +103,7 @@ class Difference:
         return is_renamed or (bool(self.old) and any(change.name == "connection" for change in self.changes))
 
 
-def compare_campaigns(old: CampaignFolder | None, new: CampaignFolder | None) -> Difference:
+def compare_campaigns(old: CampaignFolder | None, new: CampaignFolder | None) -> CampaignDifference:
     """Return the difference between two versions of a campaign. None: the campaign is new, or it is removed."""
     folders = [each for each in (old, new) if each]
     empty = Campaign.model_construct(title="")  # with defaults only
@@ -112,7 +112,7 @@ def compare_campaigns(old: CampaignFolder | None, new: CampaignFolder | None) ->
     changes = [*texts, *_fields(before, after), *_files(old, new)]
     files = sorted(name for name in _names(folders) if _content(old, name) != _content(new, name))
     names = [each.name if each else None for each in (old, new)]
-    return Difference(names[0], names[1], tuple(changes), tuple(files))
+    return CampaignDifference(names[0], names[1], tuple(changes), tuple(files))
 
 
 def _messages(old: Campaign | None, new: Campaign | None) -> Iterator[Change]:

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from sendoff.campaign.field_types import describe, did_you_mean
 from sendoff.campaign.model import Campaign
-from sendoff.campaign.yaml_document import Place
+from sendoff.campaign.yaml_document import YamlPath
 
 _QUOTED = re.compile(r"'([^']+)'")
 _MAPPING = ("model_type", "model_attributes_type", "dict_type")
@@ -40,14 +40,19 @@ def campaign_schema() -> dict[str, Any]:
 
 def schema_with_rules() -> dict[str, Any]:
     """Return the JSON Schema of campaigns with the rules for all of them, which only ``defaults.yaml`` may have."""
-    schema = Campaign.model_json_schema()
+    schema = with_required_kinds(Campaign.model_json_schema())
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def with_required_kinds(schema: dict[str, Any]) -> dict[str, Any]:
+    """Require the field ``kind`` in a schema wherever it tells which fields may follow."""
     for node in schema["$defs"].values():
         if "const" in node.get("properties", {}).get(
             "kind", ()
         ):  # its default is for Python only, not for the file
             del node["properties"]["kind"]["default"]
             node["required"] = ["kind", *node.get("required", ())]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    return schema
 
 
 _OF_RULES = ("DeploymentRules", "QuietHours", "WarmUp")
@@ -61,21 +66,23 @@ def validated(tree: Any) -> tuple[Campaign | None, list[ErrorDetails]]:
         return None, error.errors(include_url=False)
 
 
-def sentences(errors: Sequence[ErrorDetails]) -> list[tuple[Place, str]]:
-    """Return the place and the sentence of each error.
+def sentences(
+    errors: Sequence[ErrorDetails], schema: Mapping[str, Any] | None = None
+) -> list[tuple[YamlPath, str]]:
+    """Return the place and the sentence of each error. ``schema``: of the file; by default that of campaigns.
 
     A list that counts as empty only because its items are wrong is left out.
     """
     places = [error["loc"] for error in errors]
-    return [(error["loc"], sentence(error)) for error in errors if not _is_echo(error, places)]
+    return [(error["loc"], sentence(error, schema)) for error in errors if not _is_echo(error, places)]
 
 
-def _is_echo(error: ErrorDetails, places: Sequence[Place]) -> bool:
+def _is_echo(error: ErrorDetails, places: Sequence[YamlPath]) -> bool:
     size = len(error["loc"])
     return error["type"] == "too_short" and any(loc[:size] == error["loc"] and loc[size:] for loc in places)
 
 
-def sentence(error: ErrorDetails) -> str:
+def sentence(error: ErrorDetails, schema: Mapping[str, Any] | None = None) -> str:
     """Return an error as one sentence, without any message text."""
     kind, loc = error["type"], error["loc"]
     context = error.get("ctx", {})
@@ -84,11 +91,11 @@ def sentence(error: ErrorDetails) -> str:
     if kind == "missing":
         return f"the required field {str(loc[-1])!r} is missing"
     if kind == "extra_forbidden":
-        allowed = sorted(_fields_at(loc[:-1]) - ({"rules"} if len(loc) == 1 else set()))
+        allowed = sorted(_fields_at(loc[:-1], schema) - ({"rules"} if len(loc) == 1 else set()))
         hint = did_you_mean(str(loc[-1]), allowed)
         return f"{str(loc[-1])!r} is not a field{hint}. Use {', '.join(allowed)}"
     if kind == "union_tag_not_found":
-        kinds = [node["properties"]["kind"]["const"] for node in _nodes_at(loc)]
+        kinds = [node["properties"]["kind"]["const"] for node in _nodes_at(loc, schema)]
         return f"the required field 'kind' is missing. Use one of {', '.join(kinds)}"
     value = context.get("tag", error["input"])
     choices = _QUOTED.findall(context.get("expected_tags") or context.get("expected") or "")
@@ -102,21 +109,21 @@ def sentence(error: ErrorDetails) -> str:
         words = f"a text of {words}"
     example = ""
     if kind in _MAPPING and isinstance(value, list):  # writing channels as a list is a common mistake
-        names = (name for name in value if isinstance(name, str) and name in _fields_at(loc))
+        names = (name for name in value if isinstance(name, str) and name in _fields_at(loc, schema))
         example = next((f", for example `{name}:` on a line of its own" for name in names), "")
     return f"found {found}. Use {_ALLOWED.get(kind, words)}{example}"
 
 
-def _fields_at(loc: Place) -> set[str]:
+def _fields_at(loc: YamlPath, schema: Mapping[str, Any] | None = None) -> set[str]:
     """Return the fields that the schema allows in a mapping."""
-    return {name for node in _nodes_at(loc) for name in node.get("properties", {})}
+    return {name for node in _nodes_at(loc, schema) for name in node.get("properties", {})}
 
 
 _schema = cache(schema_with_rules)
 
 
-def _nodes_at(loc: Place) -> list[Mapping[str, Any]]:
-    schema = _schema()
+def _nodes_at(loc: YamlPath, schema: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    schema = _schema() if schema is None else schema
     nodes = _variants(schema, schema["$defs"])
     for step in loc:
         inner = [inner for node in nodes for inner in _inside(node, step)]

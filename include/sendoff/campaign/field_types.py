@@ -199,7 +199,7 @@ WebAddress = Annotated[
     AfterValidator(_web_address),
     WithJsonSchema({"type": "string", "format": "uri", "pattern": "^https?://"}),
 ]
-Link = Annotated[
+MessageLink = Annotated[
     str,
     _STRICT,
     AfterValidator(_link),

@@ -7,8 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sendoff.campaign.defaults import DEFAULTS, RULES
+from sendoff.campaign.field_types import did_you_mean
+from sendoff.campaign.journey import JOURNEY, is_journey_folder, load_journey
 from sendoff.campaign.lint import advice
-from sendoff.campaign.loader import CampaignFolder, load_campaign
+from sendoff.campaign.loader import CampaignFolder, load_folder
 from sendoff.errors import CampaignError, Finding
 
 HOUSEKEEPING_DAGS = ("sendoff_doubts", "sendoff_maintenance", "sendoff_reconcile")
@@ -19,7 +22,7 @@ HOUSEKEEPING_DAGS = ("sendoff_doubts", "sendoff_maintenance", "sendoff_reconcile
 class CheckedFolder:
     """The result of checking a campaign folder. ``campaign`` is None if it cannot be loaded.
 
-    ``notes``: the rules for all campaigns, or why they do not apply.
+    ``notes``: the values from ``defaults.yaml``, and the rules for all campaigns, or why they do not apply.
     """
 
     path: Path
@@ -28,11 +31,41 @@ class CheckedFolder:
     warnings: tuple[Finding, ...] = ()
     notes: tuple[Finding, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """The name of the campaign, or of the folder if it cannot be loaded."""
+        return self.campaign.name if self.campaign else self.path.name
+
+
+def load_campaign(folder: Path, *, has_audience: bool = True, defaults: Path | None = None) -> CampaignFolder:
+    """Read a campaign's folder, or a step of a journey: ``<folder of the journey>/<step>``, which is no real folder.
+
+    The arguments are those of :func:`~sendoff.campaign.loader.load_folder`. Raise the same CampaignError.
+    """
+    parent = folder.absolute().parent
+    if not is_journey_folder(parent):
+        if is_journey_folder(folder):
+            first = load_journey(folder, defaults=defaults).journey.steps[0].name
+            raise CampaignError(
+                f"{folder}: this is a journey. Name one of its steps, such as {folder / first}"
+            )
+        return load_folder(folder, has_audience=has_audience, defaults=defaults)
+    journey = load_journey(parent, defaults=defaults)
+    names = [step.name for step in journey.journey.steps]
+    if folder.name not in names:
+        hint = did_you_mean(folder.name, names)
+        raise CampaignError(
+            f"{parent / JOURNEY}: it has no step {folder.name!r}{hint}. Use {', '.join(names)}"
+        )
+    return journey.campaigns[names.index(folder.name)]
+
 
 def is_campaign_folder(path: Path) -> bool:
-    """Check whether a path is a campaign folder: one with either of its two files, or one that cannot be read."""
+    """Check whether a path is the folder of a campaign or journey. One that cannot be read counts too."""
     try:
-        return not {"campaign.yaml", "audience.sql"}.isdisjoint(entry.name for entry in path.iterdir())
+        return not {"campaign.yaml", JOURNEY, "audience.sql"}.isdisjoint(
+            entry.name for entry in path.iterdir()
+        )
     except (NotADirectoryError, FileNotFoundError):
         return False  # not a folder, or a broken link
     except OSError:
@@ -55,7 +88,7 @@ def campaign_folders(place: Path) -> Iterator[Path]:
 
 
 def check_folders(places: Iterable[Path]) -> list[CheckedFolder]:
-    """Check each campaign folder in some places, and whether two of them have the same name.
+    """Check each campaign folder in some places, and whether two campaigns have the same name, such as a step's.
 
     A place without any campaign is a mistake too.
     """
@@ -70,38 +103,50 @@ def check_folders(places: Iterable[Path]) -> list[CheckedFolder]:
             found[place.absolute()] = CheckedFolder(place.absolute(), None, (missing,))
         for path in paths:
             if path not in found:
-                found[path] = _checked(path, names)
+                found |= {each.path: each for each in _checked(path, names)}
     return list(found.values())
 
 
-def _checked(path: Path, names: dict[str, Path]) -> CheckedFolder:
-    """Check one folder, and add its name to ``names``, which holds those of the folders checked before."""
+def _checked(path: Path, names: dict[str, Path]) -> Iterator[CheckedFolder]:
+    """Check one folder, and add its name to ``names``, which holds those of the folders and steps checked before.
+
+    A journey has a result for each step.
+    """
     clashes = list(_clashes(path, names.setdefault(path.name, path)))
     try:
-        campaign = load_campaign(path)
+        is_journey = is_journey_folder(path)
+        campaigns = load_journey(path).campaigns if is_journey else (load_folder(path),)
     except CampaignError as error:
-        return CheckedFolder(path, None, (*error.mistakes, *clashes))
-    return CheckedFolder(path, campaign, tuple(clashes), tuple(_warnings(campaign)), tuple(_notes(campaign)))
+        yield CheckedFolder(path, None, (*error.mistakes, *clashes))
+        return
+    for each in campaigns:
+        place = path / each.name.removeprefix(f"{path.name}.") if is_journey else path
+        mistakes = clashes or _clashes(place, names.setdefault(each.name, place))
+        yield CheckedFolder(place, each, tuple(mistakes), tuple(_warnings(each)), tuple(_notes(each)))
 
 
 def _clashes(path: Path, first: Path) -> Iterator[Finding]:
     if first != path:
-        yield Finding(path, f"the campaign {first} has the same name. Rename one of the two folders")
+        yield Finding(path, f"the campaign {first} has the same name. Rename one of the two")
     if path.name in HOUSEKEEPING_DAGS:
         yield Finding(path, "a housekeeping DAG has this name. Rename the campaign's folder")
 
 
 def _notes(folder: CampaignFolder) -> Iterator[Finding]:
-    """Yield each rule for all campaigns with its place, or why the rules do not apply."""
+    """Yield each value from ``defaults.yaml`` and each rule with its place, or why the rules do not apply."""
     why = folder.campaign.transactional
     if why and folder.rules:
         text = f"rules: not applied, because the campaign is transactional ({why})"
         yield folder.finding(("transactional",), text)
-    for setting in folder.settings() if folder.rules else ():
-        _, _, name = setting.path.partition("rules.")
-        if name and folder.rules and (name == "warm_up" or not why):
-            text = f"{setting.path} holds for all campaigns: {json.dumps(setting.value)}"
+    for setting in folder.settings():
+        value = json.dumps(setting.value)
+        _, _, rule = setting.path.partition(f"{RULES}.")
+        if folder.rules and rule and (rule == "warm_up" or not why):
+            text = f"{setting.path} holds for all campaigns: {value}"
             yield Finding(folder.rules.file, text, setting.line)
+        elif not rule and setting.origin == DEFAULTS:
+            text = f"{setting.path} is the default of all campaigns: {value}"
+            yield Finding(folder.path.parent / DEFAULTS, text, setting.line)
 
 
 def _warnings(folder: CampaignFolder) -> Iterator[Finding]:

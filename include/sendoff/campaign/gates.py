@@ -239,3 +239,8 @@ class ReportTiming(FrozenModel):
     tables_warehouse: ConnectionName | None = optional(
         "Airflow connection that writes these tables; by default the campaign's warehouse"
     )
+    tables_dbt: Annotated[str, Field(strict=True, pattern=r"^/.*\.ya?ml$", max_length=1000)] | None = (
+        optional(
+            "Also write dbt's source file of these tables to this absolute path, such as /dbt/models/sendoff.yml"
+        )
+    )

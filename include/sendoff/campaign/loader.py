@@ -11,7 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sendoff.campaign.audience_rules import Exclusion, FileExclusion, QueryExclusion, VerdictsOf
+from sendoff.campaign.audience_rules import (
+    DbtModelSource,
+    Exclusion,
+    FileExclusion,
+    QueryExclusion,
+    VerdictsOf,
+)
+from sendoff.campaign.dbt import Reference, other_jinja_at, references_in
 from sendoff.campaign.defaults import (
     DEFAULTS,
     RULES,
@@ -30,9 +37,9 @@ from sendoff.campaign.model import Campaign
 from sendoff.campaign.validation import broken_rules, broken_texts, check_campaign
 from sendoff.campaign.yaml_document import (
     MOST_SQL,
-    Document,
-    Place,
     UnfitFileError,
+    YamlDocument,
+    YamlPath,
     dotted,
     leads_out,
     read_document,
@@ -46,15 +53,19 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _CAMPAIGN, _AUDIENCE, _OUTCOME, _BEFORE = "campaign.yaml", "audience.sql", "outcome.sql", "before.sql"
-_ALLOWED_NAMES = "Use at most 100 letters, digits, _, - and . in its name"
+ALLOWED_NAMES = "Use at most 100 letters, digits, _, - and . in its name"
 _NO_JINJA = (
     "found Jinja, such as {{ ds }}, which is not rendered in queries. Use query parameters, such as :period_start and "
     ":period_end, without quotes"
 )
+_NO_ARTIFACTS = (
+    "found {reference} of dbt without dbt.artifacts. Set it to the folder with manifest.json, in campaign.yaml or "
+    "defaults.yaml"
+)
 _NO_RULES = (
     "found rules, which hold for all campaigns. Move them to defaults.yaml, beside the campaigns' folders"
 )
-_MOST = 50  # mistakes of a file to report one by one
+MOST_MISTAKES = 50  # mistakes of a file to report one by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +77,7 @@ class CampaignFolder:
     the recipients. ``exclusion_sql``: the queries of exclusions, by file name. ``outcome_sql``: the outcome query,
     if the folder has one. ``before_sql``: the query of what people did before the launch, if there is one.
     ``inherited``: the places with a value from ``defaults.yaml``, and their lines there. ``rules``: the rules for all
-    campaigns, with their file.
+    campaigns, with their file. ``file``: the name of the file that has the campaign, at the place ``within``.
     """
 
     name: str
@@ -77,23 +88,25 @@ class CampaignFolder:
     outcome_sql: str | None = field(default=None, repr=False)
     before_sql: str | None = field(default=None, repr=False)
     audience_rows: Rows | VerdictsOf | None = None
-    inherited: Mapping[Place, int] = field(default_factory=dict)
+    inherited: Mapping[YamlPath, int] = field(default_factory=dict)
     rules: RulesOfFile | None = None
+    file: str = _CAMPAIGN
+    within: YamlPath = ()
 
     def place_of(self, *place: str | int) -> str:
         """Return the place of a field for an error: its file, and its line if the file still has it."""
-        return str(self.finding(place, dotted(place)))
+        return str(self.finding(place, dotted((*self.within, *place))))
 
-    def finding(self, place: Place, text: str) -> Finding:
+    def finding(self, place: YamlPath, text: str) -> Finding:
         """Return a finding about a field in the file that sets it, with its line if the file still has the field."""
         if default := self.inherited.get(place[:1]) or self.inherited.get(place[:2]):
             return Finding(self.path.parent / DEFAULTS, text, default)
-        file = self.path / _CAMPAIGN
-        return Finding(file, text, read_document(file).lines.get(place))
+        file = self.path / self.file
+        return Finding(file, text, read_document(file).lines.get((*self.within, *place)))
 
     def settings(self) -> list[Setting]:
         """Return every field that may have a default, with its value and the file that sets it."""
-        own = "Python" if self.path == Path() else _CAMPAIGN
+        own = "Python" if self.path == Path() else self.file
         settings = settings_of(self.campaign, self.inherited, own)
         if self.rules is None:
             return settings
@@ -103,7 +116,7 @@ class CampaignFolder:
     def named(self, name: str) -> CampaignFolder:
         """Return the campaign under another name. Raise CampaignError if a folder cannot have it."""
         if not is_campaign_name(name):
-            raise CampaignError(f"found a campaign {name!r}. {_ALLOWED_NAMES}")
+            raise CampaignError(f"found a campaign {name!r}. {ALLOWED_NAMES}")
         return replace(self, name=name)
 
     def with_audience(self, audience: Any) -> CampaignFolder:
@@ -120,8 +133,16 @@ class CampaignFolder:
         source = None if audience is None else _source(audience)
         if not isinstance(source, str):
             return replace(self, audience_sql=None, audience_rows=source)
-        _check_query(self.name, source, self.campaign.audience.partitions)
+        _check_query(self.name, source, self.campaign)
         return replace(self, audience_sql=source, audience_rows=None)
+
+    def dbt_references(self) -> list[Reference]:
+        """Return the models and sources of dbt that its audience and its exclusions name, each once."""
+        source = self.campaign.audience.source
+        found = [Reference("ref", (source.name,))] if isinstance(source, DbtModelSource) else []
+        for sql in (self.audience_sql or "", *self.exclusion_sql.values()):
+            found += [reference for reference, _, _ in references_in(sql)]
+        return list(dict.fromkeys(found))
 
     def needed_outcome_sql(self) -> str:
         """Return the outcome query. Raise CampaignError if there is none."""
@@ -147,7 +168,9 @@ def campaign_of(given: Campaign | Mapping[str, Any], name: str, *, defaults: Pat
         raise CampaignError(f"campaign {name}: {_NO_RULES}")
     campaign, errors = (given, []) if isinstance(given, Campaign) else validated(given)
     if campaign is None:
-        mistakes = (f"{'.'.join(map(str, error['loc']))}: {sentence(error)}" for error in errors[:_MOST])
+        mistakes = (
+            f"{'.'.join(map(str, error['loc']))}: {sentence(error)}" for error in errors[:MOST_MISTAKES]
+        )
         raise CampaignError("\n".join(f"campaign {name}: {mistake}" for mistake in mistakes))
     if found := rules_for(defaults):
         campaign = campaign.replace(rules=found.rules)
@@ -188,12 +211,21 @@ def _chooser(campaign: Campaign) -> str | None:
     return None if kind == "query" else f"targeting.kind: {kind}"
 
 
-def _check_query(name: str, sql: str, partitions: int | None) -> None:
-    problem = _partitions_problem(sql, partitions)
-    if (at := jinja_at(sql)) is not None:
-        problem = f"line {Spot.at(sql, at).line} of the query: {_NO_JINJA}"
+def _check_query(name: str, sql: str, campaign: Campaign) -> None:
+    problem = _partitions_problem(sql, campaign.audience.partitions)
+    if found := _jinja_problem(sql, campaign):
+        problem = f"line {found[1]} of the query: {found[0]}"
     if problem:
         raise CampaignError(f"campaign {name}: {problem}")
+
+
+def _jinja_problem(sql: str, campaign: Campaign | None) -> tuple[str, int] | None:
+    """Return what is wrong with the Jinja in a query, and its line: only references of dbt are resolved."""
+    if (at := other_jinja_at(sql)) is not None:
+        return _NO_JINJA, Spot.at(sql, at).line
+    if campaign and campaign.dbt.artifacts is None and (found := references_in(sql)):
+        return _NO_ARTIFACTS.replace("{reference}", str(found[0][0])), Spot.at(sql, found[0][1]).line
+    return None
 
 
 def _partitions_problem(sql: str, partitions: int | None) -> str | None:
@@ -219,7 +251,7 @@ def _source(audience: Any) -> str | Rows | VerdictsOf:
     return audience_source(audience)
 
 
-def load_campaign(folder: Path, *, has_audience: bool = True, defaults: Path | None = None) -> CampaignFolder:
+def load_folder(folder: Path, *, has_audience: bool = True, defaults: Path | None = None) -> CampaignFolder:
     """Read a campaign's folder, with the defaults from ``defaults.yaml`` beside it.
 
     ``defaults``: the file with the rules for all campaigns if the one beside the folder has none; by default the one
@@ -230,13 +262,13 @@ def load_campaign(folder: Path, *, has_audience: bool = True, defaults: Path | N
     """
     folder = folder.absolute()
     try:
-        return _FolderReader(folder, defaults).read(has_audience)
+        return FolderReader(folder, defaults).read(has_audience)
     except OSError as error:
         mistake = Finding(folder, f"the folder cannot be read ({error.strerror})")
     raise CampaignError(str(mistake), [mistake])
 
 
-def _checked(document: Document, tree: Mapping[str, Any]) -> Campaign | None:
+def _checked(document: YamlDocument, tree: Mapping[str, Any]) -> Campaign | None:
     """Check a document's tree with its defaults, and report the mistakes: the first 50, the others as a number.
 
     If unknown fields are the only mistakes, check the rules without them too.
@@ -244,24 +276,27 @@ def _checked(document: Document, tree: Mapping[str, Any]) -> Campaign | None:
     campaign, errors = validated(tree)
     whole = campaign
     unknown = [error["loc"] for error in errors if error["type"] == "extra_forbidden"]
-    if errors and len(unknown) == len(errors) <= _MOST:
+    if errors and len(unknown) == len(errors) <= MOST_MISTAKES:
         whole, others = validated(_without(tree, unknown))
         errors += others
-    mistakes = sentences(errors[:_MOST])
+    mistakes = sentences(errors[:MOST_MISTAKES])
     mistakes += [(rule.path, rule.text) for rule in broken_texts(tree)]
     is_channel_unknown = any(loc[-2:-1] == ("channels",) for loc in unknown)
     for rule in broken_rules(whole) if whole else ():
         # If a channel's name is misspelled, rules about missing channels would only repeat that.
         if not (is_channel_unknown and _is_about_channels(rule.path)):
             mistakes.append((rule.path, rule.text))
-    for loc, text in mistakes[:_MOST]:
+    for loc, text in mistakes[:MOST_MISTAKES]:
         document.report(loc, text)
-    if more := [*(error["loc"] for error in errors[_MOST:]), *(loc for loc, _ in mistakes[_MOST:])]:
+    if more := [
+        *(error["loc"] for error in errors[MOST_MISTAKES:]),
+        *(loc for loc, _ in mistakes[MOST_MISTAKES:]),
+    ]:
         document.report(more[0], f"there are {len(more)} more mistakes")
     return campaign
 
 
-def _without(tree: Any, unknown: Sequence[Place], place: Place = ()) -> Any:
+def _without(tree: Any, unknown: Sequence[YamlPath], place: YamlPath = ()) -> Any:
     """Copy a tree without the fields at some places, which pydantic names with steps that are not in the tree."""
     if isinstance(tree, list):
         return [_without(item, unknown, (*place, number)) for number, item in enumerate(tree)]
@@ -274,17 +309,17 @@ def _without(tree: Any, unknown: Sequence[Place], place: Place = ()) -> Any:
     return tree
 
 
-def _leads_to(loc: Place, place: Place) -> bool:
+def _leads_to(loc: YamlPath, place: YamlPath) -> bool:
     steps = iter(loc)
     return all(step in steps for step in place)
 
 
-def _is_about_channels(path: Place) -> bool:
+def _is_about_channels(path: YamlPath) -> bool:
     place = path[2:] if path[0] == "variants" else path
     return place[:1] in (("message",), ("channels",), ("push_expiry",))
 
 
-class _FolderReader:
+class FolderReader:
     """Reads the files of a folder, and collects their mistakes."""
 
     def __init__(self, folder: Path, defaults: Path | None) -> None:
@@ -293,18 +328,19 @@ class _FolderReader:
         self._mistakes: list[Finding] = []
 
     def read(self, has_audience: bool) -> CampaignFolder:
+        """Return the campaign. Raise CampaignError with all mistakes."""
         defaults = read_defaults(self._folder.parent)
         rules = rules_of(defaults, self._folder.parent / DEFAULTS) or rules_for(self._defaults)
         if self._leads_out(_CAMPAIGN):
             raise self._error()
         campaign, inherited = self._campaign(defaults, rules)
         audience_sql = self._audience_sql(campaign) if has_audience else None
-        exclusion_sql = self._exclusion_sql(campaign.audience.exclude if campaign else ())
+        exclusion_sql = self._exclusion_sql(campaign.audience.exclude if campaign else (), campaign)
         outcome_sql = self._sql(_OUTCOME, "the outcome query") if self._has(_OUTCOME) else None
         before_sql = self._before_sql() if self._has(_BEFORE) else None
         name = self._folder.name
         if not is_campaign_name(name):
-            self._refuse("", f"found a folder {name!r}. {_ALLOWED_NAMES}")
+            self._refuse("", f"found a folder {name!r}. {ALLOWED_NAMES}")
         if self._mistakes or campaign is None:
             raise self._error()
         return CampaignFolder(
@@ -321,7 +357,7 @@ class _FolderReader:
 
     def _campaign(
         self, defaults: Defaults, rules: RulesOfFile | None
-    ) -> tuple[Campaign | None, Mapping[Place, int]]:
+    ) -> tuple[Campaign | None, Mapping[YamlPath, int]]:
         """Return the campaign, and the places and lines of the defaults that it uses."""
         document = read_document(self._folder / _CAMPAIGN)
         campaign: Campaign | None = None
@@ -349,17 +385,20 @@ class _FolderReader:
             if (self._folder / _AUDIENCE).exists():
                 self._refuse(_AUDIENCE, f"found a query with {chosen_by}. Remove one of them")
             return None
-        sql = self._sql(_AUDIENCE, "the query of the recipients")
+        sql = self._sql(_AUDIENCE, "the query of the recipients", campaign, has_references=True)
         if campaign and sql and (problem := _partitions_problem(sql, campaign.audience.partitions)):
             self._refuse(_AUDIENCE, problem)
         return sql
 
-    def _exclusion_sql(self, exclusions: Iterable[Exclusion]) -> dict[str, str]:
+    def _exclusion_sql(
+        self, exclusions: Iterable[Exclusion], campaign: Campaign | None = None
+    ) -> dict[str, str]:
         """Read the queries of exclusions, and check that the CSV files of exclusions exist."""
         queries = {}
         for exclusion in exclusions:
             if isinstance(exclusion, QueryExclusion):
-                sql = self._sql(exclusion.file, "the query of the recipients to leave out")
+                meaning = "the query of the recipients to leave out"
+                sql = self._sql(exclusion.file, meaning, campaign, has_references=campaign is not None)
                 queries[exclusion.file] = sql or ""
             if not isinstance(exclusion, FileExclusion) or self._leads_out(exclusion.file):
                 continue
@@ -381,7 +420,10 @@ class _FolderReader:
             )
         return self._sql(_BEFORE, "the query of what people did before the launch")
 
-    def _sql(self, name: str, meaning: str) -> str | None:
+    def _sql(
+        self, name: str, meaning: str, campaign: Campaign | None = None, *, has_references: bool = False
+    ) -> str | None:
+        """Read a query, or refuse it. ``has_references``: it may name models and sources of dbt."""
         if self._leads_out(name):
             return None
         try:
@@ -394,7 +436,10 @@ class _FolderReader:
             return None
         if not sql.strip():
             self._refuse(name, f"the file is empty. Add {meaning}")
-        if (at := jinja_at(sql)) is not None:
+        if has_references:
+            if found := _jinja_problem(sql, campaign):
+                self._refuse(name, *found)
+        elif (at := jinja_at(sql)) is not None:
             self._refuse(name, _NO_JINJA, Spot.at(sql, at).line)
         return sql
 

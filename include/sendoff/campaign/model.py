@@ -8,14 +8,15 @@ models, because they become the JSON Schema of ``campaign.yaml``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from sendoff.campaign.audience_rules import AudienceRules, Percent
+from sendoff.campaign.audience_rules import AudienceRules
 from sendoff.campaign.content import Channel, Channels, Message
+from sendoff.campaign.dbt import Dbt
 from sendoff.campaign.deployment_rules import DeploymentRules, WarmUp
 from sendoff.campaign.field_types import (
     QUERY_ZONE,
@@ -23,7 +24,6 @@ from sendoff.campaign.field_types import (
     ConnectionName,
     Day,
     FrozenModel,
-    Int32,
     Language,
     Text,
     TimeZone,
@@ -31,12 +31,13 @@ from sendoff.campaign.field_types import (
     optional,
 )
 from sendoff.campaign.gates import Approval, Duration, Gates, ReportTiming
-from sendoff.campaign.schedule import Now, Once, Recurring, Schedule, TimeToLive, Triggered
+from sendoff.campaign.period import Period
+from sendoff.campaign.schedule import Now, Once, OwnHours, Recurring, Schedule, TimeToLive, Triggered
 from sendoff.campaign.scopes import TOPIC, scopes_of
 from sendoff.campaign.tags import names_in
 from sendoff.campaign.targeting import ByQuery, Target
+from sendoff.campaign.variants import Decide, Template, Variant
 from sendoff.errors import CampaignError, LateError, SendoffError
-from sendoff.period import Period
 
 PRESETS = {
     "@hourly": "0 * * * *",
@@ -59,40 +60,6 @@ class Variation:
     language: str | None = None
     variant: str | None = None
     time_zone: str | None = None
-
-
-class Template(FrozenModel):
-    """A live campaign in the service, executed with its own content once for each segment (section 4.3)."""
-
-    id: Int32 = Field(description="ID of the live campaign in the service")
-    channels: Annotated[
-        tuple[Channel, ...], Field(min_length=1, description="Channels that the template uses")
-    ]
-    parameters: Mapping[str, str] = Field(
-        default={}, repr=False, description="Values of the template's variables, the same for all recipients"
-    )
-    columns: tuple[Text, ...] = optional(
-        "Columns of the query that hold each recipient's own values for the template's variables", ()
-    )
-    unsubscribe_url: Text | None = optional(
-        "Variable of the template that gets each recipient's own address to opt out, such as unsubscribe_url; "
-        "a transactional campaign with it needs a topic"
-    )
-
-
-class Variant(FrozenModel):
-    """A variant for comparison: a share of the recipients, and the content they get instead."""
-
-    percent: Percent = Field(
-        description="Share of the recipients, in percent, without the holdout; all variants must add up to 100"
-    )
-    message: Message | None = optional(
-        "Fields that replace those of the campaign's message; the others stay as they are"
-    )
-    channels: Channels = optional(
-        "Channels that replace those of the campaign, each one completely", Channels()
-    )
-    template: Template | None = optional("Template to execute instead of the campaign's")
 
 
 class PostBacks(FrozenModel):
@@ -144,6 +111,9 @@ class Campaign(FrozenModel):
     variants: Mapping[Text, Variant] = optional(
         "Variants to compare, by name; recipients are split between them at random", default={}
     )
+    decide: Decide | None = optional(
+        "Send the variants to a test share first, and the winner to the rest; without it, everyone gets a variant"
+    )
     gates: Gates = optional("Checks that must pass before the launch sends", Gates())
     on_doubt: Literal["hold", "resend"] = optional(
         "What to do if it is unclear whether the service processed a request. hold: wait until evidence or a "
@@ -159,6 +129,7 @@ class Campaign(FrozenModel):
     warehouse: ConnectionName = optional(
         "Airflow connection of the database that the audience query reads", "sendoff_warehouse"
     )
+    dbt: Dbt = optional("The dbt project whose models the queries read, and the gates of these models", Dbt())
     schedule: str | None = Field(
         None,
         description="When the DAG runs: a cron expression of five fields, or one of "
@@ -298,6 +269,24 @@ class Campaign(FrozenModel):
         return self.gates.window.default_time_zone if self.gates.window else None
 
     @property
+    def own_hours(self) -> OwnHours | None:
+        """How recipients get messages at their own hours, or None if they do not."""
+        return self.send.own_hours if isinstance(self.send, Now) else None
+
+    @property
+    def own_hours_take(self) -> timedelta:
+        """How long the recipients' own hours take: a day for each wave."""
+        if self.own_hours is None:
+            return timedelta()
+        return timedelta(days=1 + (len(self.gates.rollout.shares) if self.gates.rollout else 0))
+
+    def clock_zone(self, time_zone: str | None) -> str:
+        """Return the time zone of the hours of recipients in ``time_zone``, or of recipients without one."""
+        window = self.gates.window
+        fixed = window.time_zone if window and window.time_zone != QUERY_ZONE else None
+        return time_zone or fixed or self.rules_in_force.default_time_zone or self.schedule_time_zone
+
+    @property
     def fixed_period(self) -> Period | None:
         """The only period of a campaign that is created once and repeated by the service; None if each run has one."""
         return Period.of_campaign(self.send.start) if isinstance(self.send, Recurring | Triggered) else None
@@ -307,6 +296,12 @@ class Campaign(FrozenModel):
         """Whether all recipients get the same content at the same moment, so that requests need not be split."""
         is_by_zone = isinstance(self.send, Once) and self.send.time_zone == QUERY_ZONE
         return not (self.separate_languages() or self.variants or is_by_zone)
+
+    def possible(self, variation: Variation) -> tuple[Variation, ...]:
+        """Return the variations that recipients may get: one for each variant if the winner is not known yet."""
+        if self.decide is None or variation.variant is not None:
+            return (variation,)
+        return tuple(replace(variation, variant=name) for name in self.variants)
 
     def variation(self, variation: Variation, period_end: datetime) -> Campaign:
         """Return the campaign for one variation, without other variants, languages and time zones."""
@@ -332,6 +327,7 @@ class Campaign(FrozenModel):
             channels=self.channels.replace(**dict(variant.channels.items())),
             template=variant.template or self.template,
             variants={},
+            decide=None,
         )
 
     def _in_language(self, language: Language) -> Campaign:

@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 from croniter import croniter
 
 from sendoff.campaign.model import PRESETS, Campaign
+from sendoff.campaign.period import Period
 from sendoff.errors import NotYetError
-from sendoff.period import Period
 
 
 def last_period(campaign: Campaign, now: datetime) -> Period | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta, timezone
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NamedTuple, Self
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
@@ -37,10 +37,30 @@ _LAST_ZONE = timezone(timedelta(hours=-12))  # the last time zone on Earth to re
 _A_YEAR = 366  # days; enough to include every clock change
 
 
+class OwnHours(FrozenModel):
+    """Send to recipients at the hour of the day at which they opened earlier messages.
+
+    Recipients without a known hour get the message at once.
+    """
+
+    explore: Annotated[float, Field(ge=0, le=50, allow_inf_nan=False)] = optional(
+        "Share of all recipients who get the message at a random hour, in percent, so that other hours are tried",
+        10,
+    )
+    control: Annotated[float, Field(ge=1, le=99, allow_inf_nan=False)] = optional(
+        "Share of the recipients with a known hour who get the message at once all the same, in percent. The report "
+        "compares the others with them",
+        50,
+    )
+
+
 class Now(FrozenModel):
     """Send as soon as the service accepts the request."""
 
     kind: Literal["now"] = "now"
+    own_hours: OwnHours | None = optional(
+        "Wait for the hour of the day at which each recipient opened earlier messages, with a control group"
+    )
 
     def resolved(self, _period_end: datetime) -> Self:
         """Return the schedule itself: sending at once needs no date."""
@@ -49,6 +69,26 @@ class Now(FrozenModel):
     def sends_at(self) -> datetime:
         """Return a moment before any request, because the service sends as soon as it accepts one."""
         return datetime.min.replace(tzinfo=UTC)
+
+
+class Slot(NamedTuple):
+    """When a request may be made, apart from the window and the rules: during an hour of the day in a time zone.
+
+    ``time_zone``: None if the campaign does not send each zone separately. ``hour``: None for any hour.
+    """
+
+    time_zone: str | None
+    hour: int | None = None
+
+    def __str__(self) -> str:
+        zone = self.time_zone or ""
+        return zone if self.hour is None else f"{zone}@{self.hour:02}"
+
+    @classmethod
+    def of(cls, text: str | None) -> Self:
+        """Read the text of a slot."""
+        zone, _, hour = (text or "").partition("@")
+        return cls(zone or None, int(hour) if hour else None)
 
 
 class Once(FrozenModel):
@@ -184,7 +224,7 @@ class Recurring(_Running):
     time: HourMinute = Field(description="Time of day to send at")
 
 
-Period = Literal["day", "campaign"]
+_Period = Literal["day", "campaign"]
 
 
 class LocationTrigger(FrozenModel):
@@ -199,17 +239,17 @@ class LocationTrigger(FrozenModel):
         "How many minutes the device stays; required with when: dwell, not allowed otherwise"
     )
     per_user: Int32 = optional("Maximum number of messages per person in per_user_period", 1)
-    per_user_period: Period = optional("Whether per_user applies to a day or to the whole campaign", "day")
+    per_user_period: _Period = optional("Whether per_user applies to a day or to the whole campaign", "day")
     per_location: Int32 = optional(
         "Maximum number of messages per person and location in per_location_period", 1
     )
-    per_location_period: Period = optional(
+    per_location_period: _Period = optional(
         "Whether per_location applies to a day or to the whole campaign", "day"
     )
     nth_hit: Annotated[int, Field(ge=0, lt=2**31, strict=True)] = optional(
         "Number of events that pass without a message before one is sent", 0
     )
-    nth_hit_period: Period = optional("Whether nth_hit applies to a day or to the whole campaign", "day")
+    nth_hit_period: _Period = optional("Whether nth_hit applies to a day or to the whole campaign", "day")
 
     @model_validator(mode="after")
     def _dwells_for_a_while(self) -> Self:

@@ -42,18 +42,18 @@ def _condition_or_group(given: Any) -> str:
     return "group" if is_group else "condition"
 
 
-Member = Annotated[
+_Member = Annotated[
     Annotated[Condition, Tag("condition")] | Annotated["Conditions", Tag("group")],
     Discriminator(_condition_or_group),
 ]
-Members = Annotated[tuple[Member, ...], Field(min_length=1)]
+_Members = Annotated[tuple[_Member, ...], Field(min_length=1)]
 
 
 class Conditions(FrozenModel):
     """A group of conditions: all or any of them must hold. Groups can be nested."""
 
-    all: Members | None = optional("Conditions or groups that must all hold; give all or any, not both")
-    any: Members | None = optional("Conditions or groups; at least one must hold")
+    all: _Members | None = optional("Conditions or groups that must all hold; give all or any, not both")
+    any: _Members | None = optional("Conditions or groups; at least one must hold")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

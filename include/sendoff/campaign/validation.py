@@ -14,12 +14,14 @@ from typing import Any
 
 from croniter import croniter
 
+from sendoff.campaign.audience_rules import DbtModelSource, VerdictSource
 from sendoff.campaign.content import PUSH_LIKE, Channel
 from sendoff.campaign.deployment_rules import forbidden_time, next_open
 from sendoff.campaign.field_types import OWN_ZONE, QUERY_ZONE, describe, did_you_mean, is_web_address
-from sendoff.campaign.model import PRESETS, Campaign, Variant
+from sendoff.campaign.model import PRESETS, Campaign
 from sendoff.campaign.schedule import Once, Recurring, Triggered
 from sendoff.campaign.tags import broken_tags
+from sendoff.campaign.variants import Variant
 from sendoff.errors import CampaignError
 
 _TITLED = frozenset(
@@ -67,6 +69,10 @@ def broken_texts(tree: Mapping[str, Any]) -> Iterator[BrokenRule]:
         yield BrokenRule(("schedule",), text)
     contents: list[tuple[tuple[str, ...], Any]] = [((), tree)]
     if isinstance(variants, dict):
+        misplaced = variants.get("decide")
+        if isinstance(misplaced, dict) and "percent" not in misplaced:
+            allowed = "decide beside variants, because each name here is that of a variant"
+            yield _broken("variants.decide", "decide among the variants", allowed)
         contents += [(("variants", name), variant) for name, variant in variants.items()]
     for path, content in contents:
         for part in ("message", "channels") if isinstance(content, dict) else ():
@@ -104,13 +110,24 @@ def _schedule_problem(schedule: str) -> str | None:
 def broken_rules(campaign: Campaign) -> Iterator[BrokenRule]:
     """Yield every rule that a campaign breaks."""
     yield from _starts_and_sends_once(campaign)
+    yield from _own_hours_can_come(campaign)
     yield from _days_are_in_order(campaign)
     yield from _keeps_the_rules(campaign)
     if campaign.targeting.kind != "query":
         yield from _needs_no_query(campaign)
+    source = campaign.audience.source
+    if isinstance(source, VerdictSource) and campaign.audience.columns:
+        yield _broken("audience.columns", "columns with source.kind: verdicts", "columns with audience.sql")
+    if isinstance(source, DbtModelSource) and campaign.dbt.artifacts is None:
+        allowed = "dbt.artifacts: the folder with manifest.json"
+        yield _broken("audience.source", "kind: dbt_model without dbt.artifacts", allowed)
+    if source and campaign.audience.partitions:
+        allowed = "audience.partitions with audience.sql"
+        yield _broken("audience.partitions", f"partitions with source.kind: {source.kind}", allowed)
     of_content = list(_content_is_whole(campaign))
     yield from of_content
     yield from _variants_are_shares(campaign)
+    yield from _winner_can_be_chosen(campaign)
     for name, variant in campaign.variants.items():
         rules = [*_variant_fits(campaign, variant, campaign.as_variant(name))]
         if campaign.template or not variant.template:
@@ -147,6 +164,15 @@ def _starts_and_sends_once(campaign: Campaign) -> Iterator[BrokenRule]:
     if all(zones) and zones[0] != zones[1]:
         found = f"{zones[0]} with send.default_time_zone: {zones[1]}"
         yield _broken("gates.window.default_time_zone", found, "the same time zone in both")
+
+
+def _own_hours_can_come(campaign: Campaign) -> Iterator[BrokenRule]:
+    if campaign.own_hours and campaign.targeting.kind != "query":
+        allowed = "targeting.kind: query, because the hours are those of known recipients"
+        yield _broken("send.own_hours", f"own_hours with targeting.kind: {campaign.targeting.kind}", allowed)
+    if campaign.own_hours and campaign.decide:
+        allowed = "one of them, because the winner is decided after a part of the day"
+        yield _broken("send.own_hours", "both own_hours and decide", allowed)
 
 
 def _keeps_the_rules(campaign: Campaign) -> Iterator[BrokenRule]:
@@ -197,6 +223,7 @@ def _needs_no_query(campaign: Campaign) -> Iterator[BrokenRule]:
     needing = {
         "audience.source": audience.source,
         "audience.partitions": audience.partitions,
+        "audience.columns": audience.columns,
         "audience.exclude": audience.exclude,
         "audience.priority": audience.priority,
         "audience.cap": audience.cap,
@@ -225,6 +252,32 @@ def _variants_are_shares(campaign: Campaign) -> Iterator[BrokenRule]:
     total = sum(variant.percent for variant in campaign.variants.values())
     if campaign.variants and abs(total - 100) > _ROUNDING:
         yield _broken("variants", f"percents that add up to {total:g}", "percents that add up to 100")
+
+
+def _winner_can_be_chosen(campaign: Campaign) -> Iterator[BrokenRule]:
+    """Yield the rules that ``decide`` breaks."""
+    decide = campaign.decide
+    if decide is None:
+        return
+    if not campaign.variants:
+        yield _broken("decide", "decide without variants", "it with two variants or more")
+    elif decide.otherwise not in campaign.variants:
+        hint = did_you_mean(decide.otherwise, campaign.variants)
+        found = f"{describe(decide.otherwise)}{hint}"
+        yield _broken("decide.otherwise", found, f"one of the variants: {', '.join(campaign.variants)}")
+    if campaign.send.kind != "now":
+        allowed = "send.kind: now, because the rest waits for the opens of the test share"
+        yield _broken("decide", f"decide with send.kind: {campaign.send.kind}", allowed)
+    if "open" not in campaign.post_backs.kinds:
+        allowed = "open in post_backs.kinds, because opens decide"
+        yield _broken("decide.metric", "engaged without post-backs of opens", allowed)
+    if campaign.gates.rollout:
+        allowed = "one of them, because both say who gets the message first"
+        yield _broken("decide", "both decide and gates.rollout", allowed)
+    late = campaign.gates.lateness if campaign.gates.names_lateness else None
+    if late and late.timedelta() <= decide.after.timedelta():
+        found = f"{decide.after.words} with gates.lateness of {late.words}"
+        yield _broken("decide.after", found, "a shorter time, because the rest would be too late")
 
 
 def _variant_fits(campaign: Campaign, variant: Variant, whole: Campaign) -> Iterator[BrokenRule]:

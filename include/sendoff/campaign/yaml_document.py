@@ -20,7 +20,7 @@ import yaml
 
 from sendoff.errors import Finding
 
-Place = tuple[str | int, ...]
+YamlPath = tuple[str | int, ...]
 
 MOST_SQL = 1024 * 1024
 """Maximum size of a query in bytes."""
@@ -61,20 +61,20 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Document:
+class YamlDocument:
     """The content of a YAML file in JSON's types, the line of each place in it, and the problems found so far.
 
     ``inherited``: the places with a value from ``defaults.yaml``, and their lines there.
     """
 
     tree: Any = None
-    lines: dict[Place, int] = field(default_factory=dict)
+    lines: dict[YamlPath, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    inherited: Mapping[Place, int] = field(default_factory=dict)
+    inherited: Mapping[YamlPath, int] = field(default_factory=dict)
 
     def report(self, place: Sequence[str | int], text: str) -> None:
         """Add a problem at the closest place that exists in the file, skipping steps that do not."""
-        nearest: Place = ()
+        nearest: YamlPath = ()
         for step in place:
             if (*nearest, step) in self.lines:
                 nearest = (*nearest, step)
@@ -93,7 +93,7 @@ class Document:
         ]
 
 
-def read_document(path: Path) -> Document:
+def read_document(path: Path) -> YamlDocument:
     """Read a campaign's file; errors in its YAML become problems of the document."""
     try:
         document = document_of(read_text(path, "YAML", MOST_YAML))
@@ -106,7 +106,7 @@ def read_document(path: Path) -> Document:
     return document
 
 
-def document_of(text: str) -> Document:
+def document_of(text: str) -> YamlDocument:
     """Read YAML; its errors become problems of the document. The tree of an empty text is None.
 
     libyaml reads the text if PyYAML has it, which is ten times as fast. PyYAML's own parser reads what libyaml may read
@@ -131,15 +131,15 @@ def document_of(text: str) -> Document:
         return _refused(1, "not YAML: it holds characters that YAML does not allow")
 
 
-def _refused(line: int | None, text: str) -> Document:
-    return Document(problems=[Problem(line, "", text)])
+def _refused(line: int | None, text: str) -> YamlDocument:
+    return YamlDocument(problems=[Problem(line, "", text)])
 
 
 def _hint(words: str) -> str:
     return next((f"; {hint}" for part, hint in _HINTS if part in words), "")
 
 
-def dotted(place: Place) -> str:
+def dotted(place: YamlPath) -> str:
     """Format a place for people, such as ``channels.web_push.browsers[1]``."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
     return storable(text.removeprefix("."))
@@ -169,12 +169,12 @@ class _Reader:
     """Converts the events of a parser to JSON's types, and notes their lines."""
 
     events: Iterator[yaml.Event]
-    document: Document = field(default_factory=Document)
+    document: YamlDocument = field(default_factory=YamlDocument)
     depth: int = 0
     nodes: int = 0
 
     @classmethod
-    def read(cls, events: Iterator[yaml.Event]) -> Document:
+    def read(cls, events: Iterator[yaml.Event]) -> YamlDocument:
         """Return the only document of a file. Raise YAMLError if its YAML has errors."""
         reader = cls(events)
         next(events)  # the start of the stream
@@ -186,7 +186,7 @@ class _Reader:
             raise _refusal("but found another document", event)
         return reader.document
 
-    def _value(self, event: yaml.Event, place: Place) -> Any:
+    def _value(self, event: yaml.Event, place: YamlPath) -> Any:
         self._check(event)
         self.document.lines.setdefault(place, _line(event))
         if isinstance(event, yaml.ScalarEvent):
@@ -208,13 +208,13 @@ class _Reader:
             raise _refusal(f"more than {_MOST_NODES:,} values are not supported", event)
         self.nodes += 1
 
-    def _list(self, place: Place) -> list[Any]:
+    def _list(self, place: YamlPath) -> list[Any]:
         values: list[Any] = []
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
             values.append(self._value(event, (*place, len(values))))
         return values
 
-    def _mapping(self, place: Place) -> dict[str, Any]:
+    def _mapping(self, place: YamlPath) -> dict[str, Any]:
         values: dict[str, Any] = {}
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = str(event.value) if isinstance(event, yaml.ScalarEvent) else "?"
@@ -227,7 +227,7 @@ class _Reader:
             values[key] = self._value(next(self.events), inner)
         return values
 
-    def _check_key(self, event: yaml.Event, place: Place) -> None:
+    def _check_key(self, event: yaml.Event, place: YamlPath) -> None:
         """Report a key that is not text."""
         reported = len(self.document.problems)
         key = self._value(event, place)
@@ -237,7 +237,7 @@ class _Reader:
         elif not isinstance(key, str) and len(self.document.problems) == reported:
             self.document.report(place, "found a key that is not text. Use text (put it in quotes)")
 
-    def _scalar(self, event: yaml.ScalarEvent, place: Place) -> Any:
+    def _scalar(self, event: yaml.ScalarEvent, place: YamlPath) -> Any:
         if self._is_unstorable(event.value, place):
             return None
         try:
@@ -246,7 +246,7 @@ class _Reader:
             self.document.report(place, "found a number that is too large. Use fewer digits")
             return None
 
-    def _is_unstorable(self, text: str, place: Place) -> bool:
+    def _is_unstorable(self, text: str, place: YamlPath) -> bool:
         """Check whether a text contains a character that databases refuse, and report it.
 
         YAML allows such characters as escapes.

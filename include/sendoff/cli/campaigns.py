@@ -12,13 +12,24 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from sendoff.cli.progress import Steps
 from sendoff.cli.shared import AsJson, LedgerUrl, WarehouseUrls, app, opened, warehouse_urls
+from sendoff.errors import CampaignError
 from sendoff.settings import load_settings
 
 if TYPE_CHECKING:
-    from sendoff.campaign import Campaign, Setting
-    from sendoff.period import Period
+    from sendoff.campaign import Campaign, Period, Setting
     from sendoff.report import Section
+
+PeriodEnd = Annotated[
+    datetime | None,
+    typer.Option(
+        help="End of the period, in UTC; default: the last midnight, or the next one if the campaign is sent at a "
+        "time of day",
+        show_default=False,
+    ),
+]
+Days = Annotated[int, typer.Option(min=0, help="Length of the period in days")]
 
 WOULD_NOT_SEND = 3
 """The exit code of a preview if a run would not send the campaign."""
@@ -26,21 +37,16 @@ WOULD_NOT_SEND = 3
 
 @app.command()
 def preview(
-    folder: Annotated[Path, typer.Argument(help="The campaign's folder", exists=True, file_okay=False)],
+    folder: Annotated[
+        Path, typer.Argument(help="The campaign's folder, or a step of a journey: FOLDER/STEP")
+    ],
     warehouse: WarehouseUrls = None,
     ledger_url: LedgerUrl = None,
     rate: Annotated[
         float | None, typer.Option(min=0.001, help="Rate limit of the connection, in requests per second")
     ] = None,
-    period_end: Annotated[
-        datetime | None,
-        typer.Option(
-            help="End of the period, in UTC; default: the last midnight, or the next one if the campaign is sent at a "
-            "time of day",
-            show_default=False,
-        ),
-    ] = None,
-    days: Annotated[int, typer.Option(min=0, help="Length of the period in days")] = 1,
+    period_end: PeriodEnd = None,
+    days: Days = 1,
     size_limit: Annotated[int | None, typer.Option(min=1, help="Send to this many people at most")] = None,
     send_late: Annotated[
         bool, typer.Option("--send-late", help="Preview a run that is triggered with Send late")
@@ -63,11 +69,14 @@ def preview(
     from sendoff.report import as_terminal, describe_preview
 
     loaded = load_campaign(folder)
-    period, remarks = _previewed_period(loaded.campaign, period_end, days)
+    period, remarks = previewed_period(loaded.campaign, period_end, days)
     settings = load_settings(["ledger_url", "warehouse_url"])
     warehouses = warehouse_urls(warehouse or [settings.warehouse_url or ""])
     url = ledger_url or settings.ledger_url
-    with opened(url) if url else nullcontext() as ledger:
+    with (
+        opened(url) if url else nullcontext() as ledger,
+        Steps().step("reading the audience", is_often_short=True),
+    ):
         found = make_preview(
             loaded,
             period=period,
@@ -108,10 +117,9 @@ def _section(settings: list[Setting]) -> Section:
     return Section("settings", "Settings", [Table(("Setting", "Value", "From"), rows)])
 
 
-def _previewed_period(campaign: Campaign, end: datetime | None, days: int) -> tuple[Period, list[str]]:
+def previewed_period(campaign: Campaign, end: datetime | None, days: int) -> tuple[Period, list[str]]:
     """Return the requested period, or else one like the next run's, with remarks on how it was chosen."""
-    from sendoff.campaign import Once
-    from sendoff.period import Period
+    from sendoff.campaign import Once, Period
 
     if end is not None:
         end = end if end.tzinfo else end.replace(tzinfo=UTC)
@@ -136,6 +144,9 @@ def schema(
     defaults: Annotated[
         bool, typer.Option("--defaults", help="Print the schema of defaults.yaml instead")
     ] = False,
+    journey: Annotated[
+        bool, typer.Option("--journey", help="Print the schema of journey.yaml instead")
+    ] = False,
     dbt: Annotated[
         str | None,
         typer.Option(
@@ -145,11 +156,38 @@ def schema(
     ] = None,
 ) -> None:
     """Print the JSON Schema of campaign.yaml. Editors use it to complete and check the file."""
-    from sendoff.campaign import campaign_schema, defaults_schema
+    from sendoff.campaign import campaign_schema, defaults_schema, journey_schema
 
     if dbt:
         from sendoff.report import dbt_sources
 
         typer.echo(dbt_sources(dbt), nl=False)
         return
-    typer.echo(json.dumps(defaults_schema() if defaults else campaign_schema(), indent=2))
+    made = defaults_schema if defaults else journey_schema if journey else campaign_schema
+    typer.echo(json.dumps(made(), indent=2))
+
+
+@app.command(name="dbt-exposures")
+def dbt_exposures(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FOLDER",
+            help="Campaign folders, or folders that contain some at any depth",
+            exists=True,
+            file_okay=False,
+            show_default=False,
+        ),
+    ],
+) -> None:
+    """Print the exposures of a dbt project: the campaigns whose queries name its models and sources.
+
+    Campaigns that name none are left out. The exit code is 1 if a campaign has a mistake.
+    """
+    from sendoff.campaign import check_folders
+    from sendoff.report import dbt_exposures as exposures
+
+    checked = check_folders(folders)
+    if mistakes := [mistake for each in checked for mistake in each.mistakes]:
+        raise CampaignError("\n".join(map(str, mistakes)))
+    typer.echo(exposures(each.campaign for each in checked if each.campaign), nl=False)

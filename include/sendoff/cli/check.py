@@ -45,7 +45,8 @@ def check(
 ) -> None:
     """Check campaign folders: all mistakes with file and line, warnings, and names that clash.
 
-    Notes show the rules for all campaigns. For a transactional campaign, they show why the rules do not apply.
+    Notes show the values that campaigns have from defaults.yaml, and the rules for all campaigns. For a transactional
+    campaign, they show why the rules do not apply.
 
     With --json, the output also has each setting and its origin: campaign.yaml, defaults.yaml beside the folder, or
     built in.
@@ -99,7 +100,7 @@ def _as_json(checked: CheckedFolder) -> dict[str, Any]:
         return [{"file": _shown(each.file), "line": each.line, "text": each.text} for each in findings]
 
     return {
-        "name": checked.path.name,
+        "name": checked.name,
         "folder": _shown(checked.path),
         "mistakes": as_json(checked.mistakes),
         "warnings": as_json(checked.warnings),
@@ -122,7 +123,7 @@ def _as_junit(checked: Sequence[CheckedFolder]) -> bytes:
     suites = ET.Element("testsuites", counts)
     suite = ET.SubElement(suites, "testsuite", {"name": "sendoff check", **counts})
     for each in checked:
-        names = {"classname": _xml(_shown(each.path.parent)), "name": _xml(each.path.name)}
+        names = {"classname": _xml(_shown(each.path.parent)), "name": _xml(each.name)}
         case = ET.SubElement(suite, "testcase", names)
         if each.mistakes:
             message = _xml(counted(len(each.mistakes), "mistake"))

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -28,13 +27,7 @@ from sendoff.errors import NotFoundError, SettingsError
 from sendoff.figures import counted
 from sendoff.launch import HeldByService
 from sendoff.ledger import Doubt, Ledger, PendingResend
-
-
-class Resolution(StrEnum):
-    """The two ways to settle a request in doubt."""
-
-    RESEND = "resend"
-    WRITE_OFF = "write-off"
+from sendoff.states import Resolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +115,13 @@ def release(
             "records this",
         ),
     ] = False,
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            "--variant",
+            help="The variant that the rest gets, if the launch waits for a person to choose it",
+        ),
+    ] = None,
     ledger_url: LedgerUrl = None,
 ) -> None:
     """Release a held launch so that it is sent, or every launch that was held because something went wrong."""
@@ -129,9 +129,13 @@ def release(
 
     if without_approval and launch is None:
         raise SettingsError("--without-approval needs a launch. Give its key, or the first characters of it.")
+    if variant is not None and launch is None:
+        raise SettingsError("--variant needs a launch. Give its key, or the first characters of it.")
     with _steered(ledger_url, why, launch, everything, connection) as steered:
         if key := steered.launch:
-            steering.release(steered.ledger, key, user_name(), why, without_approval=without_approval)
+            steering.release(
+                steered.ledger, key, user_name(), why, without_approval=without_approval, variant=variant
+            )
             typer.echo(
                 f"launch {key} is released; clear its tasks that failed or await approval, so that they continue"
             )
@@ -243,7 +247,7 @@ def resolve(
 
     with opened(ledger_url) as ledger:
         key = _only_doubt(ledger, dispatch)
-        steering.resolve(ledger, key, "resend" if how is Resolution.RESEND else "write_off", user_name(), why)
+        steering.resolve(ledger, key, how, user_name(), why)
         launch = next(
             (each.launch_key for each in ledger.doubts.pending_resends() if each.dispatch_key == key), None
         )

@@ -8,11 +8,8 @@ from typing import Annotated
 
 import typer
 
-from sendoff.cli.shared import (
-    LedgerUrl,
-    app,
-    opened,
-)
+from sendoff.cli.progress import Steps
+from sendoff.cli.shared import LedgerUrl, app, opened
 from sendoff.errors import SettingsError
 from sendoff.settings import load_settings
 
@@ -33,7 +30,7 @@ def maintain(
     """Delete old post-backs that every report has counted, and create the partitions for the next days."""
     from sendoff.postbacks import maintain as keep_small
 
-    with opened(ledger_url) as ledger:
+    with opened(ledger_url) as ledger, Steps().step("deleting old post-backs", is_often_short=True):
         deleted = keep_small(ledger, timedelta(days=keep_days))
     typer.echo(f"deleted: {len(deleted.days)} days and {deleted.post_backs:,} single post-backs")
     for days, why in (
@@ -73,7 +70,7 @@ def receiver(
     """
     from sendoff.postbacks import serve
 
-    settings = load_settings(["ledger_url", "public_url", "post_back_secrets"])
+    settings = load_settings(["ledger_url", "public_url", "post_back_secrets", "erasure_secret"])
     serve(host, port, settings, workers=workers)
 
 

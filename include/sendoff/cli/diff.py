@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sendoff.cli.shared import AsJson, app
+from sendoff.cli.campaigns import Days, PeriodEnd, previewed_period
+from sendoff.cli.shared import AsJson, WarehouseUrls, app, warehouse_urls
 from sendoff.errors import CampaignError
 from sendoff.figures import counted
+from sendoff.settings import load_settings
 
 if TYPE_CHECKING:
-    from sendoff.campaign import CampaignFolder, Difference
+    from sendoff.campaign import CampaignFolder
+    from sendoff.launch import RecipientChange
+
+    Pair = tuple[CampaignFolder | None, CampaignFolder | None]
 
 DIFFERS = 3
 """The exit code with ``--exit-code`` if something changes; 1 means an error, as for every command."""
@@ -29,6 +35,16 @@ New = Annotated[Path, typer.Argument(help="The same folder after the change", ex
 def diff(
     old: Old,
     new: New,
+    preview: Annotated[
+        bool,
+        typer.Option(
+            "--preview",
+            help="Also run the queries of changed campaigns, and count who is added and removed",
+        ),
+    ] = False,
+    warehouse: WarehouseUrls = None,
+    period_end: PeriodEnd = None,
+    days: Days = 1,
     as_json: AsJson = False,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help=f"End with exit code {DIFFERS} if something changes")
@@ -39,37 +55,66 @@ def diff(
     It starts with a sentence. Sections follow: messages, audience, schedule and gates, variants and holdout, and
     changes without an effect on recipients. It shows message texts and queries.
 
-    Campaigns are compared by name. If both folders are campaigns, they are compared with each other.
+    Campaigns are compared by name, and journeys step by step. If both folders are campaigns, they are compared with
+    each other.
 
-    The exit code is 1 if a campaign has a mistake.
+    With --preview, both versions of each changed campaign are planned for the same period, without a ledger. The
+    section recipients has their counts, and the gates of the new version.
+
+    The exit code is 1 if a campaign has a mistake, or if a new version cannot be launched.
     """
+    from sendoff.campaign import compare_campaigns
     from sendoff.report import as_markdown, describe_difference, difference_as_json
 
-    found = list(_differences(old, new))
+    pairs = _pairs(old, new)
+    found = [compare_campaigns(*pair) for pair in pairs]
     changed = [each for each in found if each.files or each.old != each.new]
+    pairs_changed = [pair for pair, each in zip(pairs, found, strict=True) if each in changed]
+    counts: list[RecipientChange | None] = [None] * len(changed)
+    if preview:
+        counts = list(_counts(pairs_changed, warehouse, period_end, days))
+    recipients = [counts[changed.index(each)] if each in changed else None for each in found]
     if as_json:
-        typer.echo(json.dumps({"campaigns": [difference_as_json(each) for each in found]}, indent=2))
+        parts = [difference_as_json(*each) for each in zip(found, recipients, strict=True)]
+        typer.echo(json.dumps({"campaigns": parts}, indent=2))
     else:
-        for each in changed:
-            typer.echo(as_markdown(describe_difference(each)))
+        for each, count in zip(changed, counts, strict=True):
+            typer.echo(as_markdown(describe_difference(each, count)))
         if same := len(found) - len(changed):
             do = "does" if same == 1 else "do"
             typer.echo(f"{counted(same, 'campaign')} {do} not change.")
+    if any(count and count.new_problem for count in counts):
+        raise typer.Exit(1)
     if changed and exit_code:
         raise typer.Exit(DIFFERS)
 
 
-def _differences(old: Path, new: Path) -> Iterator[Difference]:
-    from sendoff.campaign import compare_campaigns, is_campaign_folder
+def _pairs(old: Path, new: Path) -> list[Pair]:
+    """Return both versions of each campaign; None for one that does not exist on that side."""
+    from sendoff.campaign import is_campaign_folder
 
     before, after = _campaigns(old), _campaigns(new)
-    if is_campaign_folder(old) and is_campaign_folder(new):
-        yield compare_campaigns(*before.values(), *after.values())
-        return
+    are_folders = is_campaign_folder(old) and is_campaign_folder(new)
+    if are_folders and len(before) == len(after) == 1:
+        return [*zip(before.values(), after.values(), strict=True)]
     if not before and not after:
         raise CampaignError(f"there is no campaign in {old} or {new}. Name the folders of the campaigns")
-    for name in sorted({*before, *after}):
-        yield compare_campaigns(before.get(name), after.get(name))
+    return [(before.get(name), after.get(name)) for name in sorted({*before, *after})]
+
+
+def _counts(
+    pairs: Sequence[Pair], given: list[str] | None, period_end: datetime | None, days: int
+) -> Iterator[RecipientChange]:
+    """Yield how the recipients of each campaign change, for the period of its new version."""
+    from sendoff.launch import compare_recipients
+
+    urls = warehouse_urls(given or [load_settings(["warehouse_url"]).warehouse_url or ""])
+    now = datetime.now(UTC)
+    for old, new in pairs:
+        folder = new or old
+        assert folder is not None
+        period, _ = previewed_period(folder.campaign, period_end, days)
+        yield compare_recipients(old, new, period=period, warehouses=urls, now=now)
 
 
 def _campaigns(place: Path) -> dict[str, CampaignFolder]:
@@ -82,4 +127,4 @@ def _campaigns(place: Path) -> dict[str, CampaignFolder]:
     mistakes: Sequence[object] = [mistake for each in checked for mistake in each.mistakes]
     if mistakes:
         raise CampaignError("\n".join(map(str, mistakes)))
-    return {each.path.name: each.campaign for each in checked if each.campaign}
+    return {each.name: each.campaign for each in checked if each.campaign}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -26,9 +27,9 @@ from sendoff.figures import counted
 from sendoff.states import Stage, Verdict
 
 if TYPE_CHECKING:
+    from sendoff.comparison import Comparison
     from sendoff.figures import LaunchStats
     from sendoff.ledger import Ledger, NotLaunched
-    from sendoff.report import Comparison
 
 _NEWEST = 20  # launches
 _CAMPAIGNS = Path("dags/campaigns")
@@ -58,6 +59,13 @@ def report(
             help="The campaign's folder, with outcome.sql and optionally before.sql; default: dags/campaigns/NAME"
         ),
     ] = None,
+    detect: Annotated[
+        str,
+        typer.Option(
+            metavar="PERCENT",
+            help="How much longer: the difference to see, in percent of what people do so far",
+        ),
+    ] = "10%",
 ) -> None:
     """Reconcile a launch with the post-backs so far and show its report. Compare its variants, if it has any.
 
@@ -70,16 +78,18 @@ def report(
                 raise SettingsError(f"{option} needs a launch. Give its key, or the first characters of it.")
         _list_launches(ledger_url, as_json=as_json)
         return
+    difference = _percent("--detect", detect)
     from sendoff import report as reports
     from sendoff.dispatch import how_to_continue
     from sendoff.launch import standing_of
     from sendoff.postbacks import reconcile_launch
 
     with opened(ledger_url) as ledger:
-        figures = reconcile_launch(ledger, only_launch(ledger, launch))
+        with Steps().step("counting post-backs", is_often_short=True):
+            figures = reconcile_launch(ledger, only_launch(ledger, launch))
         stage = standing_of(ledger, ledger.launches.get(figures.launch_key)).stage
         next_steps = how_to_continue(ledger.doubts.pending_resends(figures.launch_key))
-        comparisons = _comparisons(ledger, figures, outcome, folder)
+        comparisons = _comparisons(ledger, figures, outcome, folder, difference)
     document = reports.describe_launch(figures, comparisons, stage)
     if as_json:
         typer.echo(json.dumps(reports.as_json(figures, comparisons, stage), indent=2))
@@ -94,19 +104,28 @@ def report(
 
 
 def _comparisons(
-    ledger: Ledger, figures: LaunchStats, outcome: str | None, folder: Path | None
+    ledger: Ledger, figures: LaunchStats, outcome: str | None, folder: Path | None, detect: float
 ) -> list[Comparison]:
     from sendoff.campaign import load_campaign
-    from sendoff.report import measure_outcome, of_engagement, store_outcome
+    from sendoff.comparison import comparisons_of
+    from sendoff.report import measure_outcome, store_outcome
 
-    found = [of_engagement(ledger, figures)]
+    found = comparisons_of(ledger, figures, detect)
     if outcome:
         loaded = load_campaign(folder or _CAMPAIGNS / figures.campaign)
         sql, before = loaded.needed_outcome_sql(), loaded.before_sql
-        measured = measure_outcome(ledger, figures.launch_key, outcome, sql, before)
+        measured = measure_outcome(ledger, figures.launch_key, outcome, sql, before, detect)
         store_outcome(ledger, figures.launch_key, measured)
         found.append(measured)
-    return [each for each in found if each]
+    return found
+
+
+def _percent(option: str, given: str) -> float:
+    """Return a positive percentage, such as ``5%``, as a share. Raise SettingsError if it is something else."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%?", given.strip())
+    if not found or not float(found[1]):
+        raise SettingsError(f"{option}: {given!r} is not a percentage above 0. Write it as 5%.")
+    return float(found[1]) / 100
 
 
 @app.command()
@@ -178,8 +197,10 @@ def tables(
 
     with opened(ledger_url) as ledger:
         key = only_launch(ledger, launch)
-        reconcile_launch(ledger, key)
-        for table, rows in write_results(ledger, key, to, schema).items():
+        with Steps().step("writing the tables", is_often_short=True):
+            reconcile_launch(ledger, key)
+            written = write_results(ledger, key, to, schema)
+        for table, rows in written.items():
             typer.echo(f"{counted(rows, 'row')}: table {table}")
 
 

@@ -26,13 +26,13 @@ _ON_POSTGRESQL = (
     " (it locks each table meanwhile). Archives of the WAL, and backups, keep them until they expire"
 )
 
-IdentifiedBy = Annotated[
+_IdentifiedBy = Annotated[
     str,
     typer.Option(
         "--identified-by", help="The column of these identifiers in audience queries, such as device_id"
     ),
 ]
-Who = Annotated[
+_Who = Annotated[
     str | None, typer.Option("--who", help="Who decided it, for the audit log; default: your user name")
 ]
 
@@ -42,13 +42,13 @@ def forget(
     identifiers: Annotated[
         list[str] | None, typer.Argument(metavar="IDENTIFIER...", help="Identifiers of the people to erase")
     ] = None,
-    identified_by: IdentifiedBy = "device_id",
+    identified_by: _IdentifiedBy = "device_id",
     file: Annotated[
         Path | None,
         typer.Option(help="A text file with one identifier per line", exists=True, dir_okay=False),
     ] = None,
     reason: Annotated[str | None, typer.Option("--reason", help="The reason, for the audit log")] = None,
-    who: Who = None,
+    who: _Who = None,
     replay: Annotated[
         Path | None,
         typer.Option(
@@ -115,9 +115,9 @@ def export_person(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE", help="The JSON file to write; it is private")
     ],
-    identified_by: IdentifiedBy = "device_id",
+    identified_by: _IdentifiedBy = "device_id",
     reason: Annotated[str, typer.Option("--reason", help="The reason, for the audit log")] = "asked for",
-    who: Who = None,
+    who: _Who = None,
     ledger_url: LedgerUrl = None,
 ) -> None:
     """Write everything that the ledger holds about one person to a JSON file."""
@@ -134,5 +134,5 @@ def export_person(
     with os.fdopen(target, "w", encoding="utf-8") as text:
         json.dump(found, text, indent=2, ensure_ascii=False)
         text.write("\n")
-    names = ("launches", "post_backs", "lists", "suppressions")
+    names = ("launches", "post_backs", "lists", "suppressions", "erasures")
     typer.echo(f"{out}: " + ", ".join(f"{len(found[name]):,} {name.replace('_', '-')}" for name in names))

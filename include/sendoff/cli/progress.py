@@ -31,12 +31,23 @@ class Steps:
 
     @contextmanager
     def step(
-        self, text: str, total: int | None = None, done: Callable[[], int] | None = None
+        self,
+        text: str,
+        total: int | None = None,
+        done: Callable[[], int] | None = None,
+        *,
+        is_often_short: bool = False,
     ) -> Iterator[None]:
-        """Show one step while the block runs. ``done``: the part of ``total`` that is done; another thread calls it."""
+        """Show one step while the block runs.
+
+        ``done``: the part of ``total`` that is done; another thread calls it. ``is_often_short``: outside a terminal,
+        the step is a line only if it takes long.
+        """
         if not self._console.is_terminal:
-            self._line(text)
-            with self._watched(done, lambda count: self._line(f"{text}: {count:,} of {total:,}")):
+            late = (lambda: self._line(text)) if is_often_short else None
+            if not late:
+                self._line(text)
+            with self._watched(done, lambda count: self._line(f"{text}: {count:,} of {total:,}"), late):
                 yield
             return
         columns = [SpinnerColumn(), TextColumn("{task.description}", markup=False)]
@@ -51,12 +62,19 @@ class Steps:
         self._console.print(text, markup=False, soft_wrap=True)
 
     @contextmanager
-    def _watched(self, done: Callable[[], int] | None, show: Callable[[int], None]) -> Iterator[None]:
-        """Show the part that is done, each time it has changed."""
+    def _watched(
+        self,
+        done: Callable[[], int] | None,
+        show: Callable[[int], None],
+        late: Callable[[], None] | None = None,
+    ) -> Iterator[None]:
+        """Call ``late`` once if the block takes long. Show the part that is done, each time it has changed."""
         stop = threading.Event()
 
         def watch() -> None:
             last = 0
+            if late and not stop.wait(self._every):
+                late()
             while done and not stop.wait(self._every):
                 with suppress(SendoffError):  # the work itself reports it
                     if (count := done()) != last:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -16,12 +17,21 @@ from rich.console import Console
 
 from sendoff.cli.progress import Steps
 from sendoff.cli.shared import AsJson, LedgerUrl, WarehouseUrls, app, only_launch, opened, warehouse_urls
-from sendoff.errors import GateError, LateError, NotFoundError, NotYetError, SettingsError
+from sendoff.errors import (
+    GateError,
+    LateError,
+    NobodyLeftError,
+    NotFoundError,
+    NotYetError,
+    SettingsError,
+)
 from sendoff.figures import counted
 from sendoff.states import DispatchState, LaunchState
 
 if TYPE_CHECKING:
     from sendoff import App, Campaign, Launch, Period
+    from sendoff.campaign import CampaignFolder, JourneyFolder
+    from sendoff.ledger import Ledger
 
 _MOST_ASLEEP = 60.0  # seconds until it looks again, because another process may have sent the rest
 _MADE = "approved with: sendoff send --yes"
@@ -34,10 +44,11 @@ class Status(StrEnum):
     NOT_YET = "not yet"
     HELD = "held"
     NOT_SENT = "not sent"
+    SKIPPED = "skipped"
     INTERRUPTED = "interrupted"
 
 
-_EXIT_CODES = {Status.SENT: 0, Status.INTERRUPTED: 130}
+_EXIT_CODES = {Status.SENT: 0, Status.SKIPPED: 0, Status.INTERRUPTED: 130}
 NOT_NOW = 3
 """The exit code if nothing is wrong, but the launch was not sent, or not completely."""
 
@@ -48,6 +59,7 @@ class _Result:
     launch: Launch | None
     message: str = ""
     until: datetime | None = None
+    period: Period | None = None
     is_reported: bool = False
 
 
@@ -57,7 +69,7 @@ def send(
         str,
         typer.Argument(
             metavar="FOLDER|LAUNCH",
-            help="The campaign's folder, or the key of a launch to continue, or its beginning",
+            help="The folder of a campaign or journey, or the key of a launch to continue, or its beginning",
         ),
     ],
     period: Annotated[
@@ -96,6 +108,9 @@ def send(
 ) -> None:
     """Send a campaign: read its audience, check its gates, freeze the launch, and make each request once.
 
+    Of a journey, it sends each step that is due. Run it again with the same period for the later steps, or use --wait.
+    A step that is named, as FOLDER/STEP, must be due too.
+
     A launch that stopped continues: give the folder and the period again, or the key of the launch. Running the command
     twice, or beside a DAG, sends nothing twice.
 
@@ -106,7 +121,7 @@ def send(
     late, a gate is closed, or a person must decide. It is 1 after an error, and 130 after Ctrl-C.
     """
     from sendoff import connect
-    from sendoff.demo.processes import interruptible
+    from sendoff.campaign import is_journey_folder, load_campaign
     from sendoff.telemetry import exporters
 
     exporters.start()
@@ -117,42 +132,174 @@ def send(
         "reason": reason,
         "send_late": send_late,
     }
-    is_folder = Path(what).is_dir()
-    urls = _urls(Path(what), warehouse) if is_folder else None
+    path = Path(what)
     steps = Steps()
-    with connect(ledger_url, warehouse=urls) as sender:
-        launch = None
-        try:
-            with interruptible():
-                launch = (
-                    _prepared(sender, what, given, steps)
-                    if is_folder
-                    else _found(sender, what, given, ledger_url)
-                )
-                result = _sent(launch, yes, wait, steps)
-        except NotYetError as early:
-            result = _Result(
-                Status.NOT_YET, launch, f"{early} (until {early.until:%Y-%m-%d %H:%M} UTC)", early.until
-            )
-        except (GateError, LateError) as closed:
-            is_held = launch is not None and launch.state == LaunchState.HELD
-            result = _Result(Status.HELD if is_held else Status.NOT_SENT, launch, str(closed))
-        except KeyboardInterrupt:
-            result = _Result(Status.INTERRUPTED, launch)
+    if is_journey_folder(path) or (is_journey_folder(path.parent) and not path.is_dir()):
+        results = []
+        for result in _steps_sent(path, given, steps, warehouse, ledger_url, yes=yes, wait=wait):
+            _print(result, as_json=as_json)
+            results.append(result)
+        if not as_json:
+            _print_rest(what, results)
+        raise typer.Exit(max(_EXIT_CODES.get(each.status, NOT_NOW) for each in results))
+    is_folder = path.is_dir()
+    with connect(
+        ledger_url, warehouse=_urls([load_campaign(path)], warehouse) if is_folder else None
+    ) as sender:
+        if is_folder:
+            result = _tried(lambda: _prepared(sender, what, given, steps), yes, wait, steps)
+        else:
+            result = _tried(lambda: _found(sender, what, given, ledger_url), yes, wait, steps)
         _print(result, as_json=as_json)
     raise typer.Exit(_EXIT_CODES.get(result.status, NOT_NOW))
 
 
-def _urls(folder: Path, given: list[str] | None) -> Mapping[str, str] | None:
-    """Return the warehouse of each connection that the campaign reads, or None to use the settings."""
-    from sendoff.campaign import QueryExclusion, load_campaign
+def _steps_sent(
+    path: Path,
+    given: Mapping[str, Any],
+    steps: Steps,
+    warehouse: list[str] | None,
+    ledger_url: str | None,
+    *,
+    yes: bool,
+    wait: bool,
+) -> Iterator[_Result]:
+    """Send each step of a journey that is due, or the one that ``path`` names, and yield its result.
 
-    campaign = load_campaign(folder).campaign
-    if not given or campaign.targeting.kind != "query":
+    Steps after an unfinished one are left out. All steps have the same period, however long they wait.
+    """
+    from sendoff import connect
+    from sendoff.campaign import is_journey_folder, load_campaign, load_journey
+
+    only = None if is_journey_folder(path) else load_campaign(path).name
+    journey = load_journey(path.parent if only else path)
+    if given["resend"] and not only:
+        example = path / journey.journey.steps[0].name
+        raise SettingsError(
+            f"--resend: a journey is not sent again. Name the step to send again, such as {example}."
+        )
+    campaigns = [each for each in journey.campaigns if only in (None, each.name)]
+    unfinished: set[str] = set()
+    with connect(ledger_url, warehouse=_urls(campaigns, warehouse)) as sender, opened(ledger_url) as ledger:
+        period = _FixedPeriod(journey.campaigns[0].campaign, given["period"])
+        for number, (step, campaign) in enumerate(zip(journey.journey.steps, journey.campaigns, strict=True)):
+            if campaign not in campaigns:
+                continue
+            if step.when and step.when.of in unfinished:
+                unfinished.add(step.name)
+                continue
+            turn = _Turn(sender, ledger, journey, number, given, steps, period)
+            check = turn.wait_until_due if wait else turn.check_due
+            result = _tried(turn.prepared, yes, wait, steps, check)
+            yield replace(result, period=period.found)
+            if result.status not in (Status.SENT, Status.SKIPPED):
+                unfinished.add(step.name)
+
+
+def _tried(
+    prepare: Callable[[], Launch],
+    yes: bool,
+    wait: bool,
+    steps: Steps,
+    check: Callable[[], None] = lambda: None,
+) -> _Result:
+    """Prepare and send a launch, and return the result of what stops it."""
+    from sendoff.demo.processes import interruptible
+
+    launch = None
+    try:
+        with interruptible():
+            check()
+            launch = prepare()
+            return _sent(launch, yes, wait, steps)
+    except NotYetError as early:
+        return _Result(
+            Status.NOT_YET, launch, f"{early} (until {early.until:%Y-%m-%d %H:%M} UTC)", early.until
+        )
+    except (GateError, LateError) as closed:
+        is_held = launch is not None and launch.state == LaunchState.HELD
+        return _Result(Status.HELD if is_held else Status.NOT_SENT, launch, str(closed))
+    except NoStepError as nobody:
+        return _Result(Status.SKIPPED, launch, str(nobody))
+    except KeyboardInterrupt:
+        return _Result(Status.INTERRUPTED, launch)
+
+
+class NoStepError(Exception):
+    """A step of a journey has no recipients."""
+
+
+@dataclass(slots=True)
+class _FixedPeriod:
+    """The period of all steps of a journey. The schedule's next one may begin while the command waits."""
+
+    campaign: Campaign
+    given: str | None
+    found: Period | None = None
+
+    def get(self) -> Period:
+        """Return the period. Raise NotYetError if the first one has not ended."""
+        self.found = self.found or _period(self.campaign, self.given)
+        assert self.found is not None
+        return self.found
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A step of a journey, and when it is due."""
+
+    sender: App
+    ledger: Ledger
+    journey: JourneyFolder
+    number: int
+    given: Mapping[str, Any]
+    steps: Steps
+    period: _FixedPeriod
+
+    def check_due(self) -> None:
+        """Raise NotYetError if the step is not due, and NoStepError if no one can take it."""
+        from sendoff.launch import step_due_at
+
+        name = self.journey.journey.steps[self.number].name
+        try:
+            due = step_due_at(self.ledger, self.journey, self.number, self.period.get())
+        except NobodyLeftError as nobody:
+            raise NoStepError(str(nobody)) from None
+        if due and due > datetime.now(UTC):
+            raise NotYetError(f"step {name} is not due yet", due)
+
+    def wait_until_due(self) -> None:
+        """Wait until the step is due."""
+        while True:
+            try:
+                self.check_due()
+                return
+            except NotYetError as early:
+                with self.steps.step(f"waiting until {early.until:%Y-%m-%d %H:%M} UTC: {early}"):
+                    left = (early.until - datetime.now(UTC)).total_seconds()
+                    time.sleep(min(max(left, 1.0), _MOST_ASLEEP))
+
+    def prepared(self) -> Launch:
+        """Freeze the launch of the step."""
+        step = self.journey.journey.steps[self.number].name
+        given = {**self.given, "period": self.period.get().key}
+        try:
+            return _prepared(self.sender, str(self.journey.path / step), given, self.steps)
+        except NobodyLeftError as nobody:
+            raise NoStepError(str(nobody)) from None
+
+
+def _urls(folders: Iterable[CampaignFolder], given: list[str] | None) -> Mapping[str, str] | None:
+    """Return the warehouse of each connection that some campaigns read, or None to use the settings."""
+    from sendoff.campaign import QueryExclusion
+
+    campaigns = [folder.campaign for folder in folders if folder.campaign.targeting.kind == "query"]
+    if not given or not campaigns:
         return None
     url_of = warehouse_urls(given)
-    others = [each.warehouse for each in campaign.audience.exclude if isinstance(each, QueryExclusion)]
-    return {name: url_of(name) for name in {campaign.warehouse, *filter(None, others)}}
+    exclusions = [each for campaign in campaigns for each in campaign.audience.exclude]
+    others = [each.warehouse for each in exclusions if isinstance(each, QueryExclusion)]
+    return {name: url_of(name) for name in {*(each.warehouse for each in campaigns), *filter(None, others)}}
 
 
 def _prepared(sender: App, folder: str, given: Mapping[str, Any], steps: Steps) -> Launch:
@@ -170,8 +317,7 @@ def _period(campaign: Campaign, given: str | None) -> Period | None:
 
     A launch is sent once for each period. So without a schedule, a person must name it.
     """
-    from sendoff.campaign import last_period
-    from sendoff.period import Period
+    from sendoff.campaign import Period, last_period
 
     if given is not None:
         try:
@@ -264,6 +410,16 @@ def _print(result: _Result, *, as_json: bool) -> None:
         typer.echo(f"To continue, run: sendoff send {launch.key[:12]}")
 
 
+def _print_rest(what: str, results: Iterable[_Result]) -> None:
+    """Print how to send the steps that were not sent. Another day, the schedule has another period."""
+    for result in results:
+        if result.period and result.status not in (Status.SENT, Status.SKIPPED):
+            typer.echo(
+                f"For what is left, run: sendoff send {shlex.quote(what)} --period {result.period.key}"
+            )
+            return
+
+
 def _counts(requests: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in requests.items())
 
@@ -275,6 +431,8 @@ def _as_json(result: _Result) -> dict[str, Any]:
         "message": result.message or None,
         "until": result.until.isoformat() if result.until else None,
     }
+    if result.period:
+        values["period"] = result.period.key
     if launch:
         values |= {
             "launch": launch.key,

@@ -69,6 +69,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON")]
 
 
 _CONNECTION = re.compile(r"[\w.-]+")
+_OF_LEDGER = ("ledger_url", "erasure_secret", "erasure_log")
 
 
 @contextmanager
@@ -78,7 +79,7 @@ def opened(url: str | None, *, is_scraped: bool = False) -> Iterator[Ledger]:
     Metrics are exported as the OTEL_* variables say. ``is_scraped``: Prometheus may scrape this process.
     """
     exporters.start(is_scraped=is_scraped)
-    ledger = Ledger(url or load_settings(["ledger_url"]).ledger())
+    ledger = Ledger(url) if url else Ledger.from_settings(load_settings(_OF_LEDGER))
     try:
         yield ledger
     finally:

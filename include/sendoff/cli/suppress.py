@@ -27,10 +27,10 @@ suppressions = typer.Typer(
 )
 app.add_typer(suppressions, name="suppress")
 
-Named = Annotated[
+_Named = Annotated[
     list[str] | None, typer.Argument(metavar="IDENTIFIER", help="Identifiers, such as device IDs")
 ]
-File = Annotated[
+_File = Annotated[
     Path | None,
     typer.Option(
         "--file",
@@ -40,16 +40,16 @@ File = Annotated[
         dir_okay=False,
     ),
 ]
-IdentifiedBy = Annotated[
+_IdentifiedBy = Annotated[
     str, typer.Option(metavar="COLUMN", help="What the identifiers are, as the column in campaigns' queries")
 ]
-Topic = Annotated[str | None, typer.Option(help="Only campaigns on this topic", show_default=False)]
-Channel = Annotated[
+_Topic = Annotated[str | None, typer.Option(help="Only campaigns on this topic", show_default=False)]
+_Channel = Annotated[
     str | None, typer.Option(help="Only campaigns that use this channel, such as email", show_default=False)
 ]
-Everything = Annotated[bool, typer.Option("--everything", help="Every campaign, also transactional ones")]
-Reason = Annotated[str, typer.Option(help="The reason, for the entries and the audit log")]
-Until = Annotated[
+_Everything = Annotated[bool, typer.Option("--everything", help="Every campaign, also transactional ones")]
+_Reason = Annotated[str, typer.Option(help="The reason, for the entries and the audit log")]
+_Until = Annotated[
     str | None,
     typer.Option(
         metavar="DATE",
@@ -61,14 +61,14 @@ Until = Annotated[
 
 @suppressions.command()
 def add(
-    reason: Reason,
-    identifiers: Named = None,
-    file: File = None,
-    identified_by: IdentifiedBy = "device_id",
-    topic: Topic = None,
-    channel: Channel = None,
-    everything: Everything = False,
-    until: Until = None,
+    reason: _Reason,
+    identifiers: _Named = None,
+    file: _File = None,
+    identified_by: _IdentifiedBy = "device_id",
+    topic: _Topic = None,
+    channel: _Channel = None,
+    everything: _Everything = False,
+    until: _Until = None,
     source: Annotated[str, typer.Option(help="Where the entries come from")] = "command",
     ledger_url: LedgerUrl = None,
 ) -> None:
@@ -88,13 +88,13 @@ def add(
 
 @suppressions.command()
 def remove(
-    reason: Reason,
-    identifiers: Named = None,
-    file: File = None,
-    identified_by: IdentifiedBy = "device_id",
-    topic: Topic = None,
-    channel: Channel = None,
-    everything: Everything = False,
+    reason: _Reason,
+    identifiers: _Named = None,
+    file: _File = None,
+    identified_by: _IdentifiedBy = "device_id",
+    topic: _Topic = None,
+    channel: _Channel = None,
+    everything: _Everything = False,
     source: Annotated[
         str | None,
         typer.Option(
@@ -136,12 +136,12 @@ def replace(
         ),
     ],
     source: Annotated[str, typer.Option(help="The source whose entries the file replaces, such as crm")],
-    reason: Reason,
-    identified_by: IdentifiedBy = "device_id",
-    topic: Topic = None,
-    channel: Channel = None,
-    everything: Everything = False,
-    until: Until = None,
+    reason: _Reason,
+    identified_by: _IdentifiedBy = "device_id",
+    topic: _Topic = None,
+    channel: _Channel = None,
+    everything: _Everything = False,
+    until: _Until = None,
     yes: Annotated[
         bool,
         typer.Option(
@@ -188,7 +188,7 @@ def _confirm(planned: Replacement, most_removed: int) -> None:
 @suppressions.command()
 def show(
     identifier: Annotated[str, typer.Argument(help="The recipient's identifier, such as a device ID")],
-    identified_by: IdentifiedBy = "device_id",
+    identified_by: _IdentifiedBy = "device_id",
     ledger_url: LedgerUrl = None,
     as_json: AsJson = False,
 ) -> None:

@@ -25,7 +25,7 @@ import requests
 from sendoff.demo import watchdog
 from sendoff.errors import SendoffError
 
-Found = TypeVar("Found")
+_Found = TypeVar("_Found")
 TIMEOUT = 240.0  # seconds; a busy machine may need half of them
 
 # The shell writes its process ID to the watchdog, through standard input, before it becomes the command. So the
@@ -218,8 +218,8 @@ class Supervisor:
             process.check()
 
     def wait_until(
-        self, look: Callable[[], Found | None], what: str, wait: float = TIMEOUT, every: float = 0.2
-    ) -> Found:
+        self, look: Callable[[], _Found | None], what: str, wait: float = TIMEOUT, every: float = 0.2
+    ) -> _Found:
         """Call ``look`` every ``every`` seconds until it returns a true value, and return the value.
 
         Raise ProcessError after ``wait`` seconds, or if a process ends meanwhile.

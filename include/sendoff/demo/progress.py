@@ -14,7 +14,7 @@ _EVERY = 5.0  # seconds between two lines of progress, if the output is no termi
 _SHOWN_FROM = 0.1  # seconds
 
 
-class Progress:
+class ProgressDisplay:
     """Write progress to standard output: one updated line on a terminal, a line now and then in a file."""
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:

@@ -16,7 +16,7 @@ from sendoff.campaign import load_campaign
 from sendoff.demo.airflow import PASSWORD, USER, command
 from sendoff.demo.options import DemoError, Options
 from sendoff.demo.processes import Supervisor, interruptible, require_free
-from sendoff.demo.progress import Progress
+from sendoff.demo.progress import ProgressDisplay
 from sendoff.demo.stack import DemoStack
 from sendoff.demo.verification import VerificationResult
 from sendoff.demo.workspace import Workspace
@@ -35,7 +35,7 @@ def demo(options: Options) -> int:
 
     Raise DemoError if it cannot continue. At every exit, all its processes are gone.
     """
-    with Progress() as progress:
+    with ProgressDisplay() as progress:
         try:
             with interruptible():
                 return _play(options, progress)
@@ -57,7 +57,7 @@ def summary(figures: LaunchStats, result: VerificationResult) -> dict[str, Any]:
     }
 
 
-def _play(options: Options, progress: Progress) -> int:
+def _play(options: Options, progress: ProgressDisplay) -> int:
     dags = _dags(options.dags)
     folder = load_campaign(dags / "campaigns" / CAMPAIGN)
     for name in ("airflow", "messaging-service", "sendoff"):
@@ -94,7 +94,7 @@ def _dags(asked: Path) -> Path:
     )
 
 
-def _stay(stack: DemoStack, progress: Progress) -> None:
+def _stay(stack: DemoStack, progress: ProgressDisplay) -> None:
     where = f"Airflow runs at {stack.airflow.address}, user {USER}, password {PASSWORD}."
     progress.print_line(f"{where} Ctrl-C stops everything.")
     try:

@@ -22,7 +22,7 @@ from sendoff.demo.airflow import (
 )
 from sendoff.demo.options import DemoError, Options
 from sendoff.demo.processes import Process, Supervisor, answers
-from sendoff.demo.progress import Progress
+from sendoff.demo.progress import ProgressDisplay
 from sendoff.demo.service import Account, LocalService
 from sendoff.demo.verification import VerificationResult, device_records, verify
 from sendoff.demo.warehouse import export_directory, make_warehouse
@@ -45,7 +45,7 @@ class DemoStack:
         folder: CampaignFolder,
         supervisor: Supervisor,
         ledger: Ledger,
-        progress: Progress,
+        progress: ProgressDisplay,
     ) -> None:
         self.supervisor = supervisor
         self.service = LocalService(workspace.service, options.service_port)
@@ -124,6 +124,7 @@ class DemoStack:
             "SENDOFF_LEDGER_URL": self._workspace.ledger_url,
             "SENDOFF_PUBLIC_URL": self._receiver,
             "SENDOFF_POST_BACK_SECRETS": self._secrets[0],
+            "SENDOFF_MACHINE_OPEN_SECONDS": "0",  # the local service opens messages sooner than people
         }
 
     def _connections(self, account: Account) -> dict[str, str]:

@@ -19,11 +19,13 @@ from .control import (
 from .lookup import resolve_by_listing
 from .rate_watch import hold_launches_above_limits
 from .request import DEFAULT_REQUESTS_AT_ONCE, MAX_REQUESTS_AT_ONCE, ServiceConnection
+from .winner import Proposal, proposal_of
 from .worker import send_launch
 
 __all__ = [
     "DEFAULT_REQUESTS_AT_ONCE",
     "MAX_REQUESTS_AT_ONCE",
+    "Proposal",
     "ServiceConnection",
     "awaited_role",
     "awaits_approval",
@@ -35,6 +37,7 @@ __all__ = [
     "how_to_continue",
     "pause",
     "pause_all",
+    "proposal_of",
     "reject",
     "release",
     "release_all",

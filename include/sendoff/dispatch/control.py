@@ -11,20 +11,20 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Literal
 
 from sendoff.campaign import Campaign
+from sendoff.dispatch.winner import Proposal, proposal_of
 from sendoff.errors import GateError, LedgerUnavailableError
 from sendoff.figures import counted
-from sendoff.ledger import Decision, Doubt, Launch, Ledger, PendingResend, scope_of
+from sendoff.ledger import Decision, Doubt, LaunchRecord, Ledger, PendingResend, scope_of
 from sendoff.postbacks import aggregate
-from sendoff.states import DecisionKind, DispatchState, LaunchState
+from sendoff.states import DecisionKind, DispatchState, LaunchState, Resolution
 
 _JUDGED = {DecisionKind.APPROVED, DecisionKind.RELEASED, DecisionKind.HELD}
 _MAY_BE_SENT = (DispatchState.PLANNED, DispatchState.IN_FLIGHT, DispatchState.IN_DOUBT)
 
 
-def awaits_approval(launch: Launch, decisions: Sequence[Decision]) -> bool:
+def awaits_approval(launch: LaunchRecord, decisions: Sequence[Decision]) -> bool:
     """Check whether a launch waits for its first approval. ``decisions``: all decisions about it.
 
     A launch that was held later because something went wrong does not wait for an approval.
@@ -33,7 +33,7 @@ def awaits_approval(launch: Launch, decisions: Sequence[Decision]) -> bool:
     return launch.state == LaunchState.HELD and not kinds & _JUDGED
 
 
-def awaited_role(launch: Launch, decisions: Sequence[Decision]) -> str | None:
+def awaited_role(launch: LaunchRecord, decisions: Sequence[Decision]) -> str | None:
     """Return the role that must approve a launch; None if anyone may approve it or no approval is needed.
 
     The role comes from the frozen campaign. Only Airflow knows who has it.
@@ -48,16 +48,28 @@ def release(
     why: str,
     *,
     without_approval: bool = False,
+    variant: str | None = None,
     now: datetime | None = None,
 ) -> None:
     """Release a launch that is held. If a wave held it, the next wave follows without being judged.
+
+    ``variant``: the variant that the rest gets, if the launch waits for a person to choose it. Raise GateError if it is
+    missing then, or given although the launch does not wait for it.
 
     Only failures after the release count. ``without_approval``: release the launch even if a role must approve it and
     has not. This function cannot know who has the role, so the reason in the audit log says so. Raise GateError if the
     approval is missing or the launch is not held, and NotFoundError if the ledger does not have the launch.
     """
-    launch = ledger.launches.get(launch_key)
-    if role := awaited_role(launch, ledger.audit_log.of_launch(launch_key)):
+    since, moment = ledger.audit_log.newest(launch_key), now or datetime.now(UTC)
+    launch, decisions = ledger.launches.get(launch_key), ledger.audit_log.of_launch(launch_key)
+    proposal = proposal_of(launch, decisions)
+    _check_variant(launch, proposal, variant)
+    if proposal:
+        decision = Decision(launch_key, DecisionKind.RELEASED, who, why, moment, {"winner": variant})
+        if not ledger.audit_log.decide(decision, since=since, winner=variant):
+            raise GateError(f"launch {launch_key}: someone else decided about it meanwhile; look at it again")
+        return
+    if role := awaited_role(launch, decisions):
         if not without_approval:
             raise GateError(
                 f"launch {launch_key} waits for someone with the role {role}, who must answer the task approve of its "
@@ -131,14 +143,36 @@ def release_all(
 ) -> list[str]:
     """Release all launches that were held because something went wrong, and return their keys.
 
-    Launches that wait for an approval stay held.
+    Launches that wait for an approval, or for a person to choose a variant, stay held.
     """
     held = [
         key
         for key in ledger.launches.unsent(LaunchState.HELD, connection=connection)
-        if any(decision.kind == DecisionKind.HELD for decision in ledger.audit_log.of_launch(key))
+        if _went_wrong(ledger.launches.get(key), ledger.audit_log.of_launch(key))
     ]
     return _decide_all(ledger, held, DecisionKind.RELEASED, who, why, now)
+
+
+def _went_wrong(launch: LaunchRecord, decisions: Sequence[Decision]) -> bool:
+    was_held = any(decision.kind == DecisionKind.HELD for decision in decisions)
+    return was_held and proposal_of(launch, decisions) is None
+
+
+def _check_variant(launch: LaunchRecord, proposal: Proposal | None, variant: str | None) -> None:
+    """Raise GateError unless a variant is named exactly if the launch waits for it, and the campaign has it."""
+    key = launch.launch_key
+    if proposal is None and variant is not None:
+        raise GateError(f"launch {key} does not wait for a variant; release it without one")
+    if proposal and variant not in proposal.variants:
+        named = (
+            f"has no variant {variant!r}"
+            if variant
+            else "waits for a person to choose the variant for the rest"
+        )
+        raise GateError(
+            f"launch {key} {named}. Name one with --variant: {', '.join(proposal.variants)} (proposed: "
+            f"{proposal.variant})"
+        )
 
 
 def doubts(ledger: Ledger, launch_key: str | None = None, *, now: datetime | None = None) -> list[Doubt]:
@@ -181,7 +215,7 @@ def _continue_command(launch_key: str, campaign: str, state: str) -> str:
 def resolve(
     ledger: Ledger,
     dispatch_key: str,
-    how: Literal["resend", "write_off"],
+    how: Resolution,
     who: str,
     why: str,
     *,
@@ -203,7 +237,7 @@ def resolve(
 def resolve_seen(
     ledger: Ledger,
     seen: Mapping[str, int],
-    how: Literal["resend", "write_off"],
+    how: Resolution,
     who: str,
     why: str,
     *,

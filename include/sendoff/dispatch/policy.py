@@ -2,7 +2,7 @@
 
 The statement that claims a dispatch checks that the launch is released, that launches are not paused, that the wave is
 open, and the rate limit. This module decides the rest. It closes time zones by lateness, send windows and the rules for
-all campaigns. It opens the next wave, and holds a launch that fails too often.
+all campaigns. It opens the next wave, decides the winner of a test share, and holds a launch that fails too often.
 """
 
 from __future__ import annotations
@@ -14,16 +14,21 @@ from datetime import UTC, datetime, timedelta
 
 from sendoff.campaign import Campaign, Rollout
 from sendoff.dispatch.decisions import hold, last_decision, released_at
+from sendoff.dispatch.pace import Pace
 from sendoff.dispatch.rate_watch import RateWatch
 from sendoff.dispatch.rollout import open_next_wave
-from sendoff.errors import GateError, NotYetError, RateLimitedLocallyError
+from sendoff.dispatch.winner import decide_winner
+from sendoff.errors import GateError, NotYetError, RateLimitedLocallyError, RetryableError
 from sendoff.figures import counted
 from sendoff.launch import closed_until, lateness
-from sendoff.ledger import DailyLimit, Decision, Launch, Ledger
-from sendoff.states import DecisionKind, DispatchState, InDoubt, LaunchState, Refused
+from sendoff.ledger import DailyLimit, Decision, LaunchRecord, Ledger
+from sendoff.postbacks import aggregate
+from sendoff.states import DecisionKind, DispatchState, InDoubt, LaunchState, Refused, Resolution
 
 _log = logging.getLogger(__name__)
 
+_SOURCES_EVERY = 20.0  # seconds at least between two aggregations of post-backs for the sources of a launch
+_LEASE = timedelta(minutes=5)  # about as long as a request of a dead worker counts as in flight
 _PAUSE = timedelta(seconds=30)  # before a worker checks again whether a paused launch continues
 
 
@@ -35,9 +40,11 @@ class SendPolicy:
         self.campaign = Campaign.frozen(self.launch.definition)
         self._ledger = ledger
         self._key = launch_key
-        segments = ledger.dispatch_queries.segment_sizes(launch_key)
-        self.zones = frozenset(segment.variation.time_zone for segment in segments)
+        self.zones = frozenset(part.time_zone for part in ledger.dispatch_queries.progress(launch_key))
+        self._closed: tuple[datetime, Mapping[str | None, datetime | None]] | None = None
         self.rates = RateWatch(ledger, self.launch, self.campaign)
+        self._has_sources = bool(ledger.launches.sources(launch_key))
+        self._at_sources = Pace(_SOURCES_EVERY)
 
     @property
     def is_limited_daily(self) -> bool:
@@ -63,6 +70,26 @@ class SendPolicy:
             self._stop(late, now)
         return bool(late)
 
+    @property
+    def must_follow_sources(self) -> bool:
+        """Whether the post-backs of other launches that claims ask about are to be aggregated before the next claim."""
+        return self._has_sources and self._at_sources.is_due
+
+    def look_if_due(self, now: datetime, *, has_claim: bool = False) -> None:
+        """Check the limits of ``hold_above``, and aggregate the post-backs of other launches that claims ask about.
+
+        ``has_claim``: the worker holds a claim, whose lease aggregating might outlast, so only the limits are checked.
+        """
+        self.rates.look_if_due(now)
+        if self._has_sources and not has_claim:
+            self._at_sources.run(lambda: self._follow_sources(now))
+
+    def _follow_sources(self, now: datetime) -> None:
+        try:
+            aggregate(self._ledger, now=now)
+        except RetryableError as error:
+            _log.warning("launch %s: later opens in other launches are not read yet: %s", self._key, error)
+
     def has_more(self, now: datetime) -> bool:
         """Check whether there is more to send after nothing could be claimed, and open the next wave if it is due.
 
@@ -87,20 +114,28 @@ class SendPolicy:
         if in_open_wave := [part for part in ahead if part.wave <= launch.wave]:
             openings = [until for part in in_open_wave if (until := shut.get(part.time_zone))]
             if len(openings) == len(in_open_wave):
-                what = "the send window (gates.window) is closed"
-                if self.campaign.rules_in_force.restricts_times:
-                    what = "the rules for all campaigns or the send window allow no message now"
-                raise NotYetError(f"launch {self._key}: {what}", min(openings))
+                raise NotYetError(f"launch {self._key}: {self._why_closed()}", min(openings))
             self._check_rate(now)
             return True  # another worker just gave a dispatch back, or the launch was just released
-        rollout = self.campaign.gates.rollout or Rollout()
+        decide, rollout = self.campaign.decide, self.campaign.gates.rollout or Rollout()
         if any(part.state == DispatchState.IN_FLIGHT and part.wave <= launch.wave for part in progress):
-            until = now + rollout.wait.timedelta()
+            # A dead worker's request is in flight until its lease ends.
+            until = now + (min(decide.after.timedelta(), _LEASE) if decide else rollout.wait.timedelta())
             raise NotYetError(f"launch {self._key}: wave {launch.wave} is in flight", until)
         if self.rates.look(now):
             self._check_released(self._ledger.launches.get(self._key), now)
-        open_next_wave(self._ledger, launch, rollout, now=now)
+        if decide:
+            decide_winner(self._ledger, launch, decide, now=now)
+        else:
+            open_next_wave(self._ledger, launch, rollout, now=now)
         return True
+
+    def _why_closed(self) -> str:
+        if self.campaign.own_hours:
+            return "it is the own hour (send.own_hours) of none of the remaining recipients"
+        if self.campaign.rules_in_force.restricts_times:
+            return "the rules for all campaigns or the send window allow no message now"
+        return "the send window (gates.window) is closed"
 
     def resend_doubts(self, now: datetime) -> None:
         """Plan doubts again, once each, if the campaign has ``on_doubt: resend``."""
@@ -111,7 +146,7 @@ class SendPolicy:
     def resend_doubt(self, dispatch_key: str, segment: int, now: datetime) -> None:
         """Plan one dispatch again as :meth:`resend_doubts` does, without reading the others."""
         if self.campaign.on_doubt == "resend" and self._ledger.doubts.resolve(
-            dispatch_key, "resend", "sendoff", "on_doubt: resend", now, doubts=1
+            dispatch_key, Resolution.RESEND, "sendoff", "on_doubt: resend", now, doubts=1
         ):
             _log.warning("launch %s segment %d was in doubt and is sent again", self._key, segment)
 
@@ -141,7 +176,7 @@ class SendPolicy:
     def _lateness(self, now: datetime) -> str | None:
         if self.campaign.gates.lateness is None:
             return None
-        gate = lateness(self.campaign.gates.lateness, self.launch.due_at, now)
+        gate = lateness(self.campaign.gates.lateness, self.launch.due_at, now, self.campaign.own_hours_take)
         return None if gate.is_open else str(gate)
 
     def _stop(self, why: str, now: datetime) -> None:
@@ -151,8 +186,17 @@ class SendPolicy:
             _log.warning("launch %s is stopped, and the rest is not sent: %s", self._key, why)
 
     def closed_until(self, now: datetime) -> Mapping[str | None, datetime | None]:
-        """Return the closed time zones, each with the time at which it opens; None if it never does."""
-        return closed_until(self.campaign, self.zones, self.launch.period.end, now)
+        """Return the closed time zones, each with the time at which it opens; None if it never does.
+
+        There are many with own hours, which open and close at full minutes, so they are kept for a minute.
+        """
+        if self.campaign.own_hours is None:
+            return closed_until(self.campaign, self.zones, self.launch.period.end, now)
+        minute = now.replace(second=0, microsecond=0)
+        if (known := self._closed) is None or known[0] != minute:
+            known = minute, closed_until(self.campaign, self.zones, self.launch.period.end, minute)
+            self._closed = known
+        return known[1]
 
     def _check_nothing_may_return(self, now: datetime) -> None:
         """Raise NotYetError while requests are in flight that would be resent if their workers are dead."""
@@ -165,7 +209,7 @@ class SendPolicy:
                 now + left + timedelta(seconds=1),
             )
 
-    def _check_released(self, launch: Launch, now: datetime) -> None:
+    def _check_released(self, launch: LaunchRecord, now: datetime) -> None:
         if launch.state == LaunchState.HELD:
             held = last_decision(self._ledger, self._key, DecisionKind.HELD)
             why = (held.why or "") if held else "a person must approve it first"

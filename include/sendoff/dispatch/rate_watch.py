@@ -13,9 +13,7 @@ Requests in flight or in doubt count as not refused. Only requests since a perso
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cached_property
@@ -23,15 +21,14 @@ from functools import cached_property
 from sendoff.audience.identifiers import union
 from sendoff.campaign import Campaign, HoldAbove
 from sendoff.dispatch.decisions import hold, released_at
+from sendoff.dispatch.pace import Pace
 from sendoff.dispatch.rate_test import FALSE_ALARMS, Draws, is_above
 from sendoff.figures import counted
-from sendoff.ledger import Launch, Ledger
+from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.postbacks import count_silence
 from sendoff.states import DispatchState, LaunchState
 
 _BETWEEN = 60.0  # seconds at least between two looks at post-backs and opt-outs while requests are made
-_SHARE = 0.05  # of a worker's time at most, because a large launch has many requests and post-backs
-_QUICK = 0.02  # seconds; looks that take less may follow each other at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,36 +51,14 @@ class Exceeded:
         return f"{text}, more than {self.limit:g} % (sequential test, {100 * FALSE_ALARMS:g} % false alarms)"
 
 
-class _Pace:
-    """Runs something at most every ``between`` seconds, on one thread at a time, and for a share of the time."""
-
-    def __init__(self, between: float) -> None:
-        self._between = between
-        self._next_at = 0.0  # by the monotonic clock
-        self._running = threading.Lock()
-
-    def run(self, look: Callable[[], object]) -> None:
-        if not self._running.acquire(blocking=False):
-            return
-        try:
-            began = time.monotonic()
-            if began >= self._next_at:
-                look()
-                ended = time.monotonic()
-                rest = (ended - began) / _SHARE if ended - began > _QUICK else 0.0
-                self._next_at = ended + max(self._between, rest)
-        finally:
-            self._running.release()
-
-
 class RateWatch:
     """Holds one launch if its rates are above the limits of its campaign; thread-safe."""
 
-    def __init__(self, ledger: Ledger, launch: Launch, campaign: Campaign) -> None:
+    def __init__(self, ledger: Ledger, launch: LaunchRecord, campaign: Campaign) -> None:
         self._ledger = ledger
         self._launch = launch
         self._gate = campaign.gates.hold_above
-        self._at_refused, self._at_all = _Pace(0.0), _Pace(_BETWEEN)
+        self._at_refused, self._at_all = Pace(0.0), Pace(_BETWEEN)
 
     def look(self, now: datetime) -> bool:
         """Check all limits, and hold the launch if one is exceeded and requests are left. Return whether it did."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sendoff.campaign import ACCOUNT, Campaign, topic_scope
-from sendoff.errors import SettingsError
-from sendoff.ledger import Claim, Launch
+from sendoff.errors import CampaignError, SettingsError
+from sendoff.ledger import Claim, LaunchRecord
 from sendoff.service import Client, OptOut, OptOutSigner, PostBackSigner
 from sendoff.service.wire import FieldNames, Targeting, completed, request_body
 from sendoff.states import Outcome
@@ -40,13 +40,17 @@ class ServiceConnection:
         if not 1 <= self.requests_at_once <= MAX_REQUESTS_AT_ONCE:
             raise SettingsError(f"requests_at_once is not a whole number from 1 to {MAX_REQUESTS_AT_ONCE}")
 
-    def build_request(self, claim: Claim, campaign: Campaign, launch: Launch) -> Callable[[], Outcome]:
+    def build_request(self, claim: Claim, campaign: Campaign, launch: LaunchRecord) -> Callable[[], Outcome]:
         """Return a function that sends the request of a dispatch (service.md, sections 4.2 and 4.3).
 
         ``campaign`` is that of the launch. Raise CampaignError or SettingsError if the request cannot be written;
         nothing was sent then.
         """
         segment = claim.content
+        if len(campaign.possible(segment.variation)) > 1:  # the ledger opens these requests with the winner
+            raise CampaignError(
+                f"launch {launch.launch_key}: the winner for segment {claim.segment} is not decided"
+            )
         send = (
             self.client.execute_campaign if campaign.send_mode == "execute" else self.client.create_campaign
         )
@@ -73,7 +77,9 @@ class ServiceConnection:
         return partial(send, body)
 
 
-def _opt_out_url(signer: PostBackSigner, campaign: Campaign, launch: Launch) -> Callable[[int | str], str]:
+def _opt_out_url(
+    signer: PostBackSigner, campaign: Campaign, launch: LaunchRecord
+) -> Callable[[int | str], str]:
     """Return a function that makes the address where a recipient of a launch opts out of its topic, or of all."""
     scope = topic_scope(campaign.topic) if campaign.topic else ACCOUNT
     opt_outs = OptOutSigner.of(signer)

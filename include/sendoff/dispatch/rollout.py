@@ -17,7 +17,7 @@ from sendoff.audience.identifiers import union
 from sendoff.campaign import Rollout
 from sendoff.dispatch.decisions import hold
 from sendoff.errors import NotYetError
-from sendoff.ledger import Decision, Launch, Ledger
+from sendoff.ledger import Decision, LaunchRecord, Ledger
 from sendoff.postbacks import aggregate, measurable_recipients, reconcile_launch
 from sendoff.states import DecisionKind, DispatchState, Verdict
 
@@ -46,7 +46,7 @@ class WaveResult:
                 yield (f"{count:,} of {whole:,} {what} ({percent:.1f} %); at most {allowed:g} % is allowed")
 
 
-def open_next_wave(ledger: Ledger, launch: Launch, rollout: Rollout, *, now: datetime) -> None:
+def open_next_wave(ledger: Ledger, launch: LaunchRecord, rollout: Rollout, *, now: datetime) -> None:
     """Judge the open waves of a launch, then open the next one or hold the launch.
 
     ``launch``: read before its open waves turned out to be sent. If the launch has changed since, or someone has
@@ -86,7 +86,7 @@ def _released_wave(decisions: Iterable[Decision]) -> int:
 
 
 def _judge(
-    ledger: Ledger, launch: Launch, waves: Sequence[int], rollout: Rollout, now: datetime
+    ledger: Ledger, launch: LaunchRecord, waves: Sequence[int], rollout: Rollout, now: datetime
 ) -> WaveResult:
     key, people, missing = launch.launch_key, 0, 0
     if rollout.missing is None:

@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ from sendoff.errors import (
 )
 from sendoff.ledger import LOOKAHEAD, Claim, Ledger
 from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome, Refused
-from sendoff.telemetry import metrics
+from sendoff.telemetry import metrics, traces
 
 _log = logging.getLogger(__name__)
 
@@ -100,13 +100,18 @@ def send_launch(
         _log.warning("launch %s: %d dispatches of dead workers are in doubt", launch_key, expired)
     policy.resend_doubts(now())
     name = f"{worker or worker_name()}/{secrets.token_hex(8)}"  # unique: no one else finds our claims
-    with ThreadPoolExecutor(connection.requests_at_once, "dispatch") as threads:
+    with (
+        traces.span("dispatch", launch_key) as count,
+        ThreadPoolExecutor(connection.requests_at_once, "dispatch") as threads,
+    ):
         pool = _WorkerPool(ledger, connection, policy, name, now, sleep, threads)
         try:
             return pool.run()
         except BaseException:  # even for a signal: this thread sends no request, so none is cut off
             pool.finish()
             raise
+        finally:
+            count(**asdict(pool.result()))
 
 
 class _Delay(NamedTuple):
@@ -138,7 +143,7 @@ class _WorkerPool:
     def run(self) -> SendResult:
         waited, done = 0.0, 0
         while not self.policy.is_too_late(self.now()):
-            self.policy.rates.look_if_due(self.now())
+            self.policy.look_if_due(self.now())
             self._round()
             if self._done.total() > done:
                 waited, done = 0.0, self._done.total()
@@ -147,6 +152,9 @@ class _WorkerPool:
                     break
             except RateLimitedLocallyError as early:
                 waited += self._wait_for_rate(early, waited)
+        return self.result()
+
+    def result(self) -> SendResult:
         return SendResult(**self._done)
 
     def finish(self) -> None:
@@ -233,7 +241,12 @@ class _WorkerPool:
             self.policy.hold_if_failing(outcome, self.now())
         if isinstance(outcome, Refused):
             self.policy.rates.look_at_refused(self.now())
-        self.policy.rates.look_if_due(self.now())
+        try:
+            self.policy.look_if_due(self.now(), has_claim=following is not None)
+        except BaseException:
+            if following is not None:
+                self._record(following, _SHUTTING_DOWN, worker)
+            raise
         return following
 
     def _attempt(self, claim: Claim) -> Outcome:
@@ -252,8 +265,8 @@ class _WorkerPool:
         """Record an outcome, and retry while the ledger is unavailable: only this worker knows the outcome.
 
         Give up when the lease of the claim ends; the dispatch is then in doubt. After an accepted request, return the
-        next claim, which the same transaction makes. A connection with a rate limit or a daily limit claims separately,
-        because a claim may have to wait and must not delay the record.
+        next claim, which the same transaction makes. A connection with a daily limit claims separately: a new sender
+        makes few requests.
         """
         retry = Retrying(
             retry=retry_if_exception_type((LedgerUnavailableError, UnusableLedgerError)),
@@ -268,12 +281,18 @@ class _WorkerPool:
 
     def _record_once(self, claim: Claim, outcome: Outcome, worker: str) -> Claim | None:
         moment = self.now()
-        claims_separately = self.connection.rate is not None or self.policy.is_limited_daily
-        if not isinstance(outcome, Accepted) or claims_separately:
+        claims_later = self.policy.is_limited_daily or self.policy.must_follow_sources
+        if not isinstance(outcome, Accepted) or claims_later:
             self.ledger.dispatches.record(claim, outcome, moment)
             return None
         return self.ledger.dispatches.record_and_claim(
-            claim, outcome, moment, worker=worker, lease=LEASE, closed_zones=self._closed_zones(moment)
+            claim,
+            outcome,
+            moment,
+            worker=worker,
+            lease=LEASE,
+            closed_zones=self._closed_zones(moment),
+            rate=self.connection.rate,
         )
 
     def _closed_zones(self, moment: datetime) -> frozenset[str | None]:

@@ -1,10 +1,12 @@
 from .build_preview import preview_campaign, preview_launch
 from .gates import due_time, lateness
+from .journey_steps import sent_at, step_due_at
 from .later import HeldByService, held_by_service
 from .own_request import NewRequest, prepare_request
 from .plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from .preview import ExistingLaunch, Preview, Zone
 from .reachability import reached_recipients
+from .recipient_change import RecipientChange, compare_recipients
 from .rendering import Rendering, renderings
 from .send_times import SendTimes, closed_until, describe_schedule, send_times_of
 from .stages import ANSWERED_AFTER, Outlook, Standing, has_begun, outlook_of, standing_of, standings
@@ -32,11 +34,13 @@ __all__ = [
     "Outlook",
     "Plan",
     "Preview",
+    "RecipientChange",
     "Rendering",
     "SendTimes",
     "Standing",
     "Zone",
     "closed_until",
+    "compare_recipients",
     "describe_schedule",
     "describe_scope",
     "due_time",
@@ -56,8 +60,10 @@ __all__ = [
     "renderings",
     "replace_suppressions",
     "send_times_of",
+    "sent_at",
     "standing_of",
     "standings",
+    "step_due_at",
     "suppress",
     "suppression_scope",
     "unsuppress",

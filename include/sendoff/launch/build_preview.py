@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from sendoff.audience import GROUP_COLUMNS, Audience, Segment
-from sendoff.campaign import Campaign, CampaignFolder, Once, OwnRequest, Variation, advice
+from sendoff.campaign import Campaign, CampaignFolder, Once, OwnRequest, Period, Variation, advice, launch_key
 from sendoff.launch.gates import GateResult
+from sendoff.launch.own_hours import hours_by_words
 from sendoff.launch.plan import LaunchOptions, Plan, plan_launch
-from sendoff.launch.preview import ApprovalNeed, AudienceChange, ExistingLaunch, Preview, Zone
+from sendoff.launch.preview import (
+    ApprovalNeed,
+    AudienceChange,
+    ExistingLaunch,
+    Preview,
+    SourceLaunch,
+    Zone,
+)
 from sendoff.launch.reachability import unreachable
 from sendoff.launch.rendering import Rendering, renderings
 from sendoff.launch.sample import sample_request
 from sendoff.launch.send_times import SendTimes, send_times_of
 from sendoff.launch.suppression import Warehouses
-from sendoff.ledger import Launch, Ledger
-from sendoff.period import Period, launch_key
+from sendoff.ledger import LaunchRecord, LaunchSource, Ledger
 from sendoff.service import redacted_own_request, redacted_request
 from sendoff.service.wire import FieldNames
-from sendoff.states import DecisionKind, DispatchState
+from sendoff.states import Arm, DecisionKind, DispatchState
 
 _OWN_REQUEST = (
     "A request of your own: its JSON is sent as it was written. Sendoff adds only the app token and the addresses of "
@@ -68,7 +75,7 @@ def preview_launch(
     )
 
 
-def _existing_launch(ledger: Ledger, launch: Launch) -> ExistingLaunch:
+def _existing_launch(ledger: Ledger, launch: LaunchRecord) -> ExistingLaunch:
     key = launch.launch_key
     states = ledger.dispatch_queries.states(key)
     requests = sum(states.values())
@@ -98,10 +105,12 @@ class _Subject:
     suppressed: Mapping[str, int]
     parts: Sequence[tuple[Variation, int, int]]  # variation, wave and size of each segment
     first: Segment | None
-    previous: Launch | None
+    previous: LaunchRecord | None
     gates: Sequence[GateResult]
+    sources: Sequence[LaunchSource] = ()
     not_compared: Sequence[str] = ()
-    frozen: Launch | None = None
+    frozen: LaunchRecord | None = None
+    hours: Sequence[tuple[Arm | None, int | None, int]] = ()  # arm, hour and size of segments
 
     @property
     def is_own_request(self) -> bool:
@@ -123,11 +132,13 @@ def _planned(name: str, period: Period, plan: Plan) -> _Subject:
         first=plan.segments[0] if plan.segments else None,
         previous=plan.previous,
         gates=plan.gates,
+        sources=plan.sources,
         not_compared=plan.not_compared,
+        hours=[(segment.arm, segment.hour, len(segment)) for segment in plan.segments],
     )
 
 
-def _frozen(ledger: Ledger, launch: Launch) -> _Subject:
+def _frozen(ledger: Ledger, launch: LaunchRecord) -> _Subject:
     key = launch.launch_key
     parts = ledger.dispatch_queries.segment_sizes(key)
     audience = None
@@ -145,7 +156,9 @@ def _frozen(ledger: Ledger, launch: Launch) -> _Subject:
         first=ledger.dispatch_queries.segment(key, 1) if parts else None,
         previous=ledger.launches.previous(launch.connection, launch.campaign, launch.period),
         gates=_recorded_gates(ledger, key),
+        sources=ledger.launches.sources(key),
         frozen=launch,
+        hours=ledger.dispatch_queries.hours(key),
     )
 
 
@@ -186,10 +199,13 @@ def _preview(
         variants=_summed((variation.variant, size) for variation, _, size in parts),
         languages=_summed((variation.language, size) for variation, _, size in parts),
         time_zones=_zones(subject),
+        own_hours=hours_by_words(subject.hours) if campaign.own_hours else {},
         waves=_waves(subject),
         wave_wait_seconds=rollout.wait.timedelta().total_seconds()
         if (rollout := campaign.gates.rollout)
         else None,
+        winner=frozen.winner if frozen else None,
+        decide=campaign.decide.words if campaign.decide else "",
         send_times=_send_times(subject),
         requests=len(parts),
         segment_size=campaign.segment_size,
@@ -203,7 +219,16 @@ def _preview(
         warnings=[*_warnings(subject, not_compared)],
         whole_request=whole_request,
         is_own_request=subject.is_own_request,
+        source=_source(ledger, subject.sources),
     )
+
+
+def _source(ledger: Ledger | None, sources: Sequence[LaunchSource]) -> SourceLaunch | None:
+    for each in sources:
+        if ledger and each.accepted is not None:
+            launch = ledger.launches.get(each.launch_key)
+            return SourceLaunch(each.launch_key, launch.campaign, launch.period.key, each.accepted)
+    return None
 
 
 def _send_times(subject: _Subject) -> SendTimes:
@@ -238,9 +263,10 @@ def _request(subject: _Subject, names: FieldNames | None) -> dict[str, Any] | No
         request: dict[str, Any] = json.loads(subject.first.body)
         return request
     identified_by = subject.audience.identified_by if subject.audience else "device_id"
+    variation = subject.campaign.possible(subject.first.variation)[0]
     return sample_request(
         subject.campaign,
-        subject.first,
+        replace(subject.first, variation=variation),
         identified_by=identified_by,
         period_end=subject.period.end,
         names=names,

@@ -30,6 +30,7 @@ from sendoff.campaign import (
     Duration,
     HoldAbove,
     Once,
+    Period,
     Rollout,
     Schedule,
     SendWindow,
@@ -42,8 +43,7 @@ from sendoff.campaign import (
 from sendoff.errors import GateError, LateError
 from sendoff.figures import counted, duration, noun_of
 from sendoff.launch.reachability import may_reach, platforms_pushed_to
-from sendoff.ledger import Decision, Launch
-from sendoff.period import Period
+from sendoff.ledger import Decision, LaunchRecord
 from sendoff.states import DecisionKind
 
 _OUTSIDE = frozenset({"channels", "rules", "send", "warm_up"})  # gates that are not fields of ``gates``
@@ -82,7 +82,7 @@ class GateInputs:
     campaign: Campaign
     audience: Audience | None
     segments: Sequence[Segment]
-    previous: Launch | None
+    previous: LaunchRecord | None
     due_at: datetime | None
     period_end: datetime
     now: datetime
@@ -129,14 +129,18 @@ def gates_decision(launch_key: str, results: Sequence[GateResult], now: datetime
     return Decision(launch_key, DecisionKind.GATES, "sendoff", None, now, detail)
 
 
-def lateness(most: Duration, due_at: datetime | None, now: datetime) -> GateResult:
-    """Check how late a launch is; without a due time, it is never late."""
+def lateness(
+    most: Duration, due_at: datetime | None, now: datetime, takes: timedelta = timedelta()
+) -> GateResult:
+    """Check how late a launch is; without a due time, it is never late. ``takes``: the time that it takes anyway."""
     allowed = f"at most {most.words}"
+    if takes:
+        allowed += f", and {duration(takes.total_seconds())} for the recipients' own hours"
     if due_at is None:
         return GateResult("lateness", True, "no due time", allowed)
     late = max(now - due_at, timedelta())
     actual = f"{duration(round(late.total_seconds()))} after it was due" if late else "not late"
-    return GateResult("lateness", late <= most.timedelta(), actual, allowed)
+    return GateResult("lateness", late <= most.timedelta() + takes, actual, allowed)
 
 
 def _audience_gates(inputs: GateInputs) -> Iterator[GateResult]:
@@ -199,7 +203,7 @@ def _channels(campaign: Campaign, audience: Audience, segments: Sequence[Segment
     return GateResult("channels", is_open, actual, f"at least one {one} on {', '.join(sorted(pushed_to))}")
 
 
-def _change(most: float, audience: Audience, previous: Launch | None) -> GateResult:
+def _change(most: float, audience: Audience, previous: LaunchRecord | None) -> GateResult:
     allowed = f"at most {most:g} % more or fewer than in the last launch"
     people, words = _before_size_limit(len(audience.identifiers), audience.dropped)
     before, last = _before_size_limit(previous.audience, previous.dropped) if previous else (0, "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sendoff.campaign import Campaign, Now, Once, Variation
-from sendoff.ledger import Launch, Ledger
+from sendoff.ledger import LaunchRecord, Ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,9 @@ class HeldByService:
     campaign_ids: Sequence[int]  # in the service, as far as they are known
 
 
-def held_by_service(ledger: Ledger, launch: Launch, *, now: datetime | None = None) -> list[HeldByService]:
+def held_by_service(
+    ledger: Ledger, launch: LaunchRecord, *, now: datetime | None = None
+) -> list[HeldByService]:
     """Return what the service already has of a launch and sends later. Only the service can stop that."""
     moment = now or datetime.now(UTC)
     if launch.sends_at is not None and launch.sends_at <= moment:

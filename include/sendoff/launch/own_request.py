@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from sendoff.audience import Segment
-from sendoff.campaign import Campaign, OwnRequest, is_campaign_name
+from sendoff.campaign import Campaign, OwnRequest, Period, is_campaign_name, request_launch_key
 from sendoff.errors import CampaignError
-from sendoff.ledger import Launch, Ledger, NewLaunch
-from sendoff.period import Period, request_launch_key
+from sendoff.ledger import LaunchRecord, Ledger, NewLaunch
 from sendoff.service.wire import FieldNames, OwnBody, read_own_body
 from sendoff.states import DispatchState
 
@@ -54,7 +53,7 @@ def prepare_request(
     period: Period,
     names: FieldNames | None = None,
     now: datetime | None = None,
-) -> Launch:
+) -> LaunchRecord:
     """Freeze a request in the ledger, once for each request key, and return its launch.
 
     ``period``: shown in reports; it is not part of the launch's key. ``names``: the connection's spellings, to find the
@@ -110,7 +109,7 @@ def _check_names(request: NewRequest) -> None:
         )
 
 
-def _check_same(ledger: Ledger, launch: Launch, own: OwnBody) -> None:
+def _check_same(ledger: Ledger, launch: LaunchRecord, own: OwnBody) -> None:
     """Raise CampaignError if the launch froze another request than this one."""
     # Compare fingerprints: the stored body may have lost people who were erased.
     frozen = ledger.dispatch_queries.fingerprint(launch.launch_key, 1)

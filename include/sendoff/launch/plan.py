@@ -6,24 +6,44 @@ Each launch key is planned once. A launch that is already in the ledger stays as
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from sendoff import warehouse
 from sendoff.audience import (
     DEFAULT_VARIATION,
+    GROUP_COLUMNS,
     Audience,
     Segment,
     build_audience,
+    checked_columns,
     segments_of,
     template_columns,
     with_template_values,
 )
 from sendoff.audience.identifiers import Identifiers
-from sendoff.campaign import QUERY_ZONE, Campaign, CampaignFolder, Once, Variation, check_campaign
-from sendoff.errors import AudienceError, ConflictError, NotFoundError, PermanentError, QueryError
+from sendoff.campaign import (
+    QUERY_ZONE,
+    Campaign,
+    CampaignFolder,
+    Once,
+    Period,
+    Variation,
+    check_campaign,
+    launch_key,
+)
+from sendoff.errors import (
+    AudienceError,
+    CampaignError,
+    ConflictError,
+    NobodyLeftError,
+    NotFoundError,
+    PermanentError,
+    QueryError,
+)
 from sendoff.figures import counted
+from sendoff.launch.dbt_project import ReadArtifact, read_local, with_dbt_tables
 from sendoff.launch.gates import (
     GateInputs,
     GateResult,
@@ -32,13 +52,14 @@ from sendoff.launch.gates import (
     lateness,
     raise_if_closed,
 )
+from sendoff.launch.own_hours import HoursOfLaunch, hours_of_launch
 from sendoff.launch.sample import sample_request
 from sendoff.launch.suppression import EligibleAudience, Rule, Warehouses, apply_rules, read_excluded
-from sendoff.launch.verdict_audience import read_verdicts
-from sendoff.ledger import Decision, Launch, Ledger, NewLaunch, NotLaunched
-from sendoff.period import Period, launch_key
-from sendoff.service import check_identifiers
+from sendoff.launch.verdict_audience import joined_sources, read_verdict_exclusions, read_verdicts
+from sendoff.ledger import Decision, LaunchRecord, LaunchSource, Ledger, NewLaunch, NotLaunched
+from sendoff.service import MATCHED_BY, check_identifiers
 from sendoff.states import DecisionKind, LaunchState
+from sendoff.telemetry import traces
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +74,8 @@ class LaunchOptions:
     ``size_limit``: maximum size of the audience, holdout included. ``due_at``: when the launch was due, from
     :func:`~sendoff.launch.gates.due_time`. ``send_late``: whether to send it however late it is. ``resend``: a number
     above 0 sends the period again, and needs a ``reason``, which the ledger keeps with the name ``who``.
+    ``reported``: the key of the launch whose report started the run, if one did. ``read_artifact``: reads a file that
+    dbt wrote.
     """
 
     size_limit: int | None = None
@@ -61,6 +84,8 @@ class LaunchOptions:
     resend: int = 0
     reason: str | None = None
     who: str | None = None
+    reported: str | None = None
+    read_artifact: ReadArtifact = read_local
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +95,8 @@ class Plan:
     ``campaign`` is resolved for the period. ``audience`` is None if the service chooses the recipients. ``suppressed``:
     identifiers of the query that get no message, by reason. They include the holdout, which is part of the audience.
     ``segments``: all others. ``sends_at``: when the service has sent everything; None if it sends repeatedly.
-    ``previous``: the campaign's last launch. ``not_compared``: sentences on launches and rules that could not be
+    ``previous``: the campaign's last launch. ``sources``: the launches whose verdicts decide about the recipients.
+    ``not_compared``: sentences on launches and rules that could not be
     compared, and might have suppressed recipients.
     """
 
@@ -79,8 +105,9 @@ class Plan:
     suppressed: Mapping[str, Identifiers] = field(default_factory=dict)
     segments: tuple[Segment, ...]
     sends_at: datetime | None
-    previous: Launch | None
+    previous: LaunchRecord | None
     gates: tuple[GateResult, ...]
+    sources: tuple[LaunchSource, ...] = ()
     not_compared: tuple[str, ...] = ()
 
     @property
@@ -97,7 +124,7 @@ def prepare_launch(
     warehouses: Warehouses,
     options: LaunchOptions = LaunchOptions(),
     now: datetime | None = None,
-) -> Launch:
+) -> LaunchRecord:
     """Read the audience, cut it into segments and freeze both in the ledger, once for each launch key.
 
     A launch that is already in the ledger is returned as it was frozen, without a query. If the campaign's rules depend
@@ -116,7 +143,15 @@ def prepare_launch(
     try:
         if gates.lateness and not options.send_late:
             raise_if_closed(folder.name, [lateness(gates.lateness, options.due_at, moment)])
-        return _planned(ledger, key, _read(ledger, folder, period, warehouses, options, moment), decisions)
+        groups = _groups_to_keep(folder.campaign)
+        with traces.span("prepare", key):
+            with traces.span("query", key) as count:
+                inputs = _read(ledger, folder, period, warehouses, options, moment, groups)
+                count(recipients=len(inputs.audience.identifiers) if inputs.audience else 0)
+            with traces.span("freeze", key) as count:
+                launch = _planned(ledger, key, inputs, decisions)
+                count(audience=launch.audience or 0, segments=launch.segments)
+            return launch
     except PermanentError as error:
         if why := error.not_launched:
             title = folder.campaign.title
@@ -125,7 +160,7 @@ def prepare_launch(
         raise
 
 
-def _planned(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decision]) -> Launch:
+def _planned(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decision]) -> LaunchRecord:
     """Plan and freeze a launch, again if another launch is made meanwhile."""
     name = inputs.folder.name
     for _ in range(_MAX_PLANS):
@@ -149,7 +184,7 @@ def plan_launch(
     options: LaunchOptions = LaunchOptions(),
     now: datetime,
 ) -> Plan:
-    """Run a campaign's query for a period, and return the launch as it would be frozen; nothing is stored.
+    """Run a campaign's query for a period, and return the launch as it would be frozen, without storing it.
 
     Without a ledger, it counts as the campaign's first launch, and rules that need the ledger do not apply.
 
@@ -187,6 +222,7 @@ class _Inputs:
     campaign: Campaign
     audience: Audience | None = None
     excluded: Mapping[Rule, Identifiers] = field(default_factory=dict)
+    sources: tuple[LaunchSource, ...] = ()
 
 
 def _read(
@@ -196,21 +232,43 @@ def _read(
     warehouses: Warehouses,
     options: LaunchOptions,
     now: datetime,
+    groups: Collection[str] = GROUP_COLUMNS,
 ) -> _Inputs:
     check_campaign(folder.campaign)  # it may not come from a file
     campaign = folder.campaign.resolved(period.end)
     folder.campaign.check_not_over(period.end, now)
+    folder = with_dbt_tables(folder, options.read_artifact, now)
     if (origin := _origin(folder)) is None:
         return _Inputs(folder, period, options, now, campaign)
     parameters = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
     try:
-        audience = read_verdicts(ledger, folder, period) or _read_rows(folder, parameters, warehouses)
+        from_verdicts = read_verdicts(ledger, folder, period, now=now, reported=options.reported)
+        audience = (
+            from_verdicts.audience if from_verdicts else _read_rows(folder, parameters, warehouses, groups)
+        )
     except (AudienceError, NotFoundError, QueryError) as error:
-        raise type(error)(f"campaign {folder.name}: {origin}: {error}") from None
+        raise _named(error, f"campaign {folder.name}: {origin}: {error}") from None
     if not len(audience.identifiers):
         raise _nobody(folder, audience)
-    excluded = read_excluded(folder, audience, parameters=parameters, warehouses=warehouses)
-    return _Inputs(folder, period, options, now, campaign, audience, excluded)
+    by_verdict, sources = read_verdict_exclusions(ledger, folder, audience, period, now=now)
+    excluded: dict[Rule, Identifiers] = {
+        **read_excluded(folder, audience, parameters=parameters, warehouses=warehouses),
+        **by_verdict,
+    }
+    asked = joined_sources([*([from_verdicts.source] if from_verdicts else []), *sources])
+    return _Inputs(folder, period, options, now, campaign, audience, excluded, asked)
+
+
+def _named(error: PermanentError, text: str) -> PermanentError:
+    """Return an error of the same kind with another text."""
+    named = type(error)(text)
+    named.not_launched = error.not_launched
+    return named
+
+
+def _groups_to_keep(campaign: Campaign) -> list[str]:
+    """Return the group columns that a launch or its report uses; only a preview shows the others."""
+    return [name for name in GROUP_COLUMNS if name != "language" or campaign.separate_languages()]
 
 
 def _origin(folder: CampaignFolder) -> str | None:
@@ -223,9 +281,12 @@ def _origin(folder: CampaignFolder) -> str | None:
 
 
 def _read_rows(
-    folder: CampaignFolder, parameters: Mapping[str, warehouse.Parameter], warehouses: Warehouses
+    folder: CampaignFolder,
+    parameters: Mapping[str, warehouse.Parameter],
+    warehouses: Warehouses,
+    groups: Collection[str],
 ) -> Audience:
-    """Read the audience from rows or from the query."""
+    """Read the audience from rows or from the query, with some of the group columns."""
     rows, campaign = folder.audience_rows, folder.campaign
     if isinstance(rows, warehouse.Rows):
         opened, wording = rows.open(), rows.wording
@@ -235,7 +296,8 @@ def _read_rows(
         opened = warehouse.read(source, folder.audience_sql, parameters=parameters, partitions=partitions)
         wording = warehouse.QUERY
     with opened as batches:
-        return build_audience(batches, columns=template_columns(campaign), wording=wording)
+        checked = checked_columns(batches, campaign.audience.columns, wording)
+        return build_audience(checked, columns=template_columns(campaign), groups=groups, wording=wording)
 
 
 def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:
@@ -249,13 +311,21 @@ def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:
         if campaign.shows_opt_outs:
             check_identifiers(recipients.identifiers)
         cut = _small_enough(campaign, now)
-        segments = tuple(with_template_values(segments_of(cut, recipients, name=folder.name), recipients))
+        hours = _hours(ledger, inputs, recipients)
+        cut_segments = segments_of(cut, recipients, name=folder.name, **hours)
+        segments = tuple(with_template_values(cut_segments, recipients))
     identified_by = audience.identified_by if audience else "device_id"
     first_of_edition = {segment.variation: segment for segment in reversed(segments)}
-    for (
-        segment
-    ) in first_of_edition.values():  # raises if a request cannot be written, before anything is frozen
-        sample_request(campaign, segment, identified_by=identified_by, period_end=period.end)
+    if campaign.decide and identified_by not in MATCHED_BY:
+        raise CampaignError(
+            f"campaign {folder.name}: decide: post-backs do not carry {identified_by}, so they cannot show which "
+            f"variant is ahead. Use {' or '.join(MATCHED_BY)} in the audience query, or remove decide"
+        )
+    # This raises if a request cannot be written, before anything is frozen.
+    for segment in first_of_edition.values():
+        for variation in campaign.possible(segment.variation):
+            sent = replace(segment, variation=variation)
+            sample_request(campaign, sent, identified_by=identified_by, period_end=period.end)
     return Plan(
         campaign=campaign,
         audience=audience,
@@ -276,11 +346,34 @@ def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:
                 recipients_today=_recipients_today(ledger, campaign, now),
             )
         ),
+        sources=inputs.sources,
         not_compared=eligible.not_compared if eligible else (),
     )
 
 
-def _freeze(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decision]) -> Launch:
+def _hours(ledger: Ledger | None, inputs: _Inputs, recipients: Audience) -> dict[str, HoursOfLaunch]:
+    """Return the hours of the recipients as an argument of ``segments_of``; none if everyone is sent to at once."""
+    campaign, folder = inputs.campaign, inputs.folder
+    if campaign.own_hours is None:
+        return {}
+    if recipients.identified_by not in MATCHED_BY:
+        raise CampaignError(
+            f"campaign {folder.name}: send.own_hours: post-backs do not carry {recipients.identified_by}, so no one's "
+            f"hour is known. Use {' or '.join(MATCHED_BY)} in the audience query, or remove send.own_hours"
+        )
+    return {
+        "hours": hours_of_launch(
+            ledger,
+            campaign,
+            recipients.identifiers,
+            identified_by=recipients.identified_by,
+            salt=launch_key(campaign.connection, folder.name, inputs.period, inputs.options.resend),
+            now=inputs.now,
+        )
+    }
+
+
+def _freeze(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decision]) -> LaunchRecord:
     """Plan and freeze a launch. Raise ConflictError if its rules depend on a launch that was made meanwhile."""
     campaign, options = inputs.campaign, inputs.options
     erasures = ledger.erasures.version()
@@ -303,6 +396,7 @@ def _freeze(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decis
             due_at=options.due_at if is_due else None,
             sends_at=plan.sends_at,
             suppressed=plan.suppressed,
+            sources=plan.sources,
             known_launches=seen,
             known_erasures=erasures,
             decisions=[*decisions, gates_decision(key, plan.gates, inputs.now)],
@@ -380,6 +474,6 @@ def _nobody(folder: CampaignFolder, audience: Audience) -> AudienceError:
             "the audience query returned no rows" if folder.audience_sql else f"{_origin(folder)} has no rows"
         )
         why = "the audience is empty"
-    error = AudienceError(f"campaign {folder.name}: {text}; nothing was sent")
+    error = NobodyLeftError(f"campaign {folder.name}: {text}; nothing was sent")
     error.not_launched = why
     return error

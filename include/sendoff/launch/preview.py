@@ -75,17 +75,29 @@ class ApprovalNeed:
     within_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class SourceLaunch:
+    """The launch whose recipients with some verdicts are the audience of another one."""
+
+    launch_key: str
+    campaign: str
+    period: str
+    verdicts: Sequence[str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
     """The figures of a launch that has not been sent, and one of its requests.
 
     ``audience`` and ``people`` are None if the service chooses the recipients. ``people`` are the recipients.
     ``audience`` also counts the suppressed ones that are not in ``dropped``, such as the holdout. ``variants``,
-    ``languages`` and ``time_zones`` are empty if they make no difference. ``launch_key`` and ``state`` are set for a
-    launch frozen in the ledger. ``existing_launch``: the launch that the ledger has for the period; a run continues it
-    instead of the one previewed here. For a frozen launch, it is that launch itself, once a request was made.
-    ``request``: the first request, with the number of recipients in place of their identifiers; None if there is none.
-    ``is_own_request``: someone wrote the request, so no campaign describes it.
+    ``languages``, ``time_zones`` and ``own_hours`` are empty if they make no difference. ``own_hours``: recipients
+    by when they get the message, in words. ``launch_key`` and ``state`` are set for a launch frozen in the ledger.
+    ``existing_launch``: the launch that the ledger has for the period; a run continues it instead of the one
+    previewed here. For a frozen launch, it is that launch itself, once a request was made. ``request``: the first
+    request, with the number of recipients in place of their identifiers; None if there is none. ``is_own_request``:
+    someone wrote the request, so no campaign describes it. ``source``: the launch whose verdicts are the audience,
+    if one is.
     """
 
     campaign: str
@@ -106,8 +118,11 @@ class Preview:
     variants: Mapping[str, int]
     languages: Mapping[str, int]
     time_zones: Sequence[Zone]
+    own_hours: Mapping[str, int]
     waves: Sequence[int]
     wave_wait_seconds: float | None
+    winner: str | None  # the variant that the rest gets, once it is decided
+    decide: str  # how the winner is decided, as a sentence; empty without ``decide``
     send_times: SendTimes
     requests: int
     segment_size: int
@@ -121,6 +136,7 @@ class Preview:
     warnings: Sequence[str]
     whole_request: Mapping[str, Any] | None = field(repr=False)
     is_own_request: bool = False
+    source: SourceLaunch | None = None
 
     @property
     def would_send(self) -> bool:

@@ -8,7 +8,7 @@ from sendoff.audience import Segment
 from sendoff.audience.identifiers import Identifiers, union
 from sendoff.campaign import Campaign, Channel, OwnRequest
 from sendoff.figures import share
-from sendoff.ledger import Launch, Ledger
+from sendoff.ledger import LaunchRecord, Ledger
 
 _PUSHES = {Channel.ANDROID_PUSH: "android", Channel.IOS_PUSH: "ios"}
 _BROWSERS = ("chrome", "firefox", "opera", "safari")
@@ -49,7 +49,7 @@ def unreachable(campaign: Campaign, platforms: Mapping[str, Identifiers]) -> Ite
     )
 
 
-def reached_recipients(ledger: Ledger, launch: Launch) -> int | None:
+def reached_recipients(ledger: Ledger, launch: LaunchRecord) -> int | None:
     """Return how many recipients of a launch its channels may reach. None if they may reach all, as far as is known.
 
     This reads all identifiers of the launch.

@@ -41,7 +41,9 @@ def renderings(
     """
     sizes: Counter[tuple[str | None, str | None]] = Counter()
     for variation, people in variations.items():
-        sizes[variation.variant, variation.language] += people
+        possible = campaign.possible(variation)
+        for each in possible:  # if the winner is not decided, it is not known how many get each
+            sizes[each.variant, each.language] += people if len(possible) == 1 else 0
     result = []
     for (variant, language), people in sizes.items():
         varied = campaign.variation(Variation(language, variant), period_end)

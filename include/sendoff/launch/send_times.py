@@ -11,16 +11,19 @@ from sendoff.campaign import (
     QUERY_ZONE,
     ApiTrigger,
     Campaign,
+    DailyHours,
     EventTrigger,
     LocationTrigger,
     Now,
     Once,
     Recurring,
+    Slot,
     Triggered,
     Variation,
     next_open,
 )
 
+_LONGEST_WAIT = timedelta(days=14)  # for an hour of the day
 _FIRST_ZONE = timezone(timedelta(hours=14))  # the first time zone on Earth to reach a time of day
 
 
@@ -41,6 +44,8 @@ def send_times_of(campaign: Campaign, variations: Iterable[Variation], period_en
         waits = ", which waits for the send window" if campaign.gates.window and isinstance(send, Now) else ""
         if isinstance(send, Now) and campaign.rules_in_force.restricts_times:
             waits += f"{' and' if waits else ', which waits'} for the hours and days that the rules allow"
+        if campaign.own_hours:
+            waits += "; recipients with an hour of their own get it when that hour comes"
         return SendTimes(send.kind, f"{describe_schedule(send)}{waits}", None, None)
     sends = [campaign.variation(variation, period_end).send for variation in set(variations)]
     known = [once for once in sends if isinstance(once, Once) and once.time_zone != QUERY_ZONE]
@@ -53,19 +58,42 @@ def closed_until(
 ) -> Mapping[str | None, datetime | None]:
     """Return the closed time zones of a launch, each with the time at which it opens; None if it never does.
 
+    ``zones``: the texts of slots, with the hour of their recipients if they have one.
+
     The window and the rules for all campaigns apply to campaigns that send at once. The others were checked against
     them before the launch was frozen.
     """
-    window, rules = campaign.gates.window, campaign.rules_in_force
-    waits = campaign.send.kind == "now" and (window is not None or rules.restricts_times)
+    waits = campaign.send.kind == "now" and (
+        campaign.gates.window is not None or campaign.rules_in_force.restricts_times or campaign.own_hours
+    )
     shut: dict[str | None, datetime | None] = {}
     for zone in zones:
-        send = campaign.variation(Variation(time_zone=zone), period_end).send
+        slot = Slot.of(zone)
+        send = campaign.variation(Variation(time_zone=slot.time_zone), period_end).send
         if isinstance(send, Once) and send.is_over(now):
             shut[zone] = None
-        elif waits and (until := next_open(rules, window, zone, now)) != now:
+        elif waits and (until := _opens_at(campaign, slot, now)) != now:
             shut[zone] = until
     return shut
+
+
+def _opens_at(campaign: Campaign, slot: Slot, now: datetime) -> datetime | None:
+    """Return when requests of a slot may be made: ``now`` or later, or None if never.
+
+    If the window and the rules do not allow its hour within two weeks, any hour that they allow will do.
+    """
+    window, rules = campaign.gates.window, campaign.rules_in_force
+    first = at = next_open(rules, window, slot.time_zone, now)
+    if slot.hour is None:
+        return first
+    hours = DailyHours(earliest=f"{slot.hour:02}:00", latest=f"{slot.hour:02}:59")
+    clock = campaign.clock_zone(slot.time_zone)
+    while at is not None and at <= now + _LONGEST_WAIT:
+        later = hours.opens_at(clock, at)
+        if later is None:
+            return at
+        at = next_open(rules, window, slot.time_zone, later)
+    return first
 
 
 def _first(send: Once) -> datetime:

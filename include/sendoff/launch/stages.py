@@ -10,7 +10,7 @@ from functools import lru_cache
 from sendoff.campaign import Campaign, Rollout
 from sendoff.launch.gates import lateness
 from sendoff.launch.send_times import closed_until
-from sendoff.ledger import ALL, Launch, LaunchFacts, Ledger, Selection, scope_of
+from sendoff.ledger import ALL, LaunchFacts, LaunchRecord, Ledger, Selection, scope_of
 from sendoff.states import DispatchState, LaunchState, Stage
 
 STUCK_AFTER = timedelta(minutes=15)
@@ -19,7 +19,7 @@ STUCK_AFTER = timedelta(minutes=15)
 ANSWERED_AFTER = timedelta(days=1)
 """A launch with a report counts as reported after this time, even if nothing waited for its responses."""
 
-Works = Callable[[Sequence[Launch]], Mapping[str, bool]]
+Works = Callable[[Sequence[LaunchRecord]], Mapping[str, bool]]
 """Returns for launches whether something works on them, by key. Launches that it cannot judge are left out."""
 
 _BY_STATE = {
@@ -63,7 +63,7 @@ def standings(
     }
 
 
-def standing_of(ledger: Ledger, launch: Launch) -> Standing:
+def standing_of(ledger: Ledger, launch: LaunchRecord) -> Standing:
     """Return the state of one launch, as far as the ledger knows it."""
     return standings(ledger, Selection.of([launch]))[launch.launch_key]
 
@@ -120,7 +120,7 @@ def _idle(
 
 
 def _continues_at(
-    launch: Launch, parts: Collection[tuple[int, str | None]], acted_at: datetime | None, now: datetime
+    launch: LaunchRecord, parts: Collection[tuple[int, str | None]], acted_at: datetime | None, now: datetime
 ) -> datetime | None:
     """Return when the send window or the next wave opens, or None if the launch may send now."""
     campaign = _frozen(launch.definition)
@@ -130,7 +130,8 @@ def _continues_at(
         return min(until) if until and openings.keys() == open_zones else None
     if not parts or acted_at is None:
         return None
-    until_next_wave = acted_at + (campaign.gates.rollout or Rollout()).wait.timedelta()
+    wait = campaign.decide.after if campaign.decide else (campaign.gates.rollout or Rollout()).wait
+    until_next_wave = acted_at + wait.timedelta()
     return until_next_wave if until_next_wave > now else None
 
 
@@ -142,7 +143,7 @@ class Outlook:
     is_too_late: bool  # then it is stopped instead
 
 
-def outlook_of(ledger: Ledger, launch: Launch, now: datetime | None = None) -> Outlook:
+def outlook_of(ledger: Ledger, launch: LaunchRecord, now: datetime | None = None) -> Outlook:
     """Return when a launch sends its planned requests. The wait for the next wave starts again after a release."""
     moment, key = now or datetime.now(UTC), launch.launch_key
     parts = ledger.overview.planned_parts([key]).get(key, [])
@@ -151,10 +152,10 @@ def outlook_of(ledger: Ledger, launch: Launch, now: datetime | None = None) -> O
     return Outlook(until, is_too_late=_is_too_late(launch, {part.time_zone for part in parts}, moment))
 
 
-def _is_too_late(launch: Launch, zones: Collection[str | None], now: datetime) -> bool:
+def _is_too_late(launch: LaunchRecord, zones: Collection[str | None], now: datetime) -> bool:
     campaign = _frozen(launch.definition)
     most = campaign.gates.lateness
-    if most is not None and not lateness(most, launch.due_at, now).is_open:
+    if most is not None and not lateness(most, launch.due_at, now, campaign.own_hours_take).is_open:
         return True
     shut = closed_until(campaign, zones, launch.period.end, now)
     return bool(zones) and all(shut.get(zone, now) is None for zone in zones)

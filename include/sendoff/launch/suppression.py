@@ -47,7 +47,7 @@ from sendoff.campaign import (
     counted_as,
 )
 from sendoff.errors import AudienceError, NotFoundError, QueryError
-from sendoff.ledger import Launch, Ledger
+from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.states import DispatchState, LaunchState
 from sendoff.warehouse import Parameter
 
@@ -227,7 +227,7 @@ class _OtherLaunches:
         return self._recipients_of_all(launches)
 
     def _of_better_campaigns(self, priority: Priority) -> Identifiers:
-        def goes_first(launch: Launch) -> bool:
+        def goes_first(launch: LaunchRecord) -> bool:
             if launch.campaign == self.folder.name:
                 return False
             other = Campaign.frozen(launch.definition).audience.priority
@@ -251,8 +251,8 @@ class _OtherLaunches:
         return over
 
     def _comparable(
-        self, since: datetime, until: datetime, concerns: Callable[[Launch], bool], reason: str
-    ) -> list[tuple[Launch, datetime]]:
+        self, since: datetime, until: datetime, concerns: Callable[[LaunchRecord], bool], reason: str
+    ) -> list[tuple[LaunchRecord, datetime]]:
         """Return the launches that concern a rule and can be compared, each with its sending time; note the others.
 
         The launches send after ``since`` and before ``until``.
@@ -279,7 +279,7 @@ class _OtherLaunches:
     def _identifiers_of_audience(self) -> tuple[str, str]:
         return self.audience.identified_by, self.audience.identifiers.kind
 
-    def _sending(self, since: datetime) -> Iterator[tuple[Launch, datetime | None]]:
+    def _sending(self, since: datetime) -> Iterator[tuple[LaunchRecord, datetime | None]]:
         """Yield the launches that send after a moment, each with its sending time, or None if it sends repeatedly.
 
         A launch that sends at once but waits for approval, a pause, a window or a wave does not count as sent before
@@ -301,16 +301,16 @@ class _OtherLaunches:
         for launch in waiting.values():
             yield launch, max(launch.sends_at or self.now, self.now)
 
-    def _note(self, reason: str, launch: Launch, why: str) -> None:
+    def _note(self, reason: str, launch: LaunchRecord, why: str) -> None:
         _log.warning(
             "%s: launch %s of campaign %s does not count: %s", reason, launch.launch_key, launch.campaign, why
         )
         self.notes[f"{reason} does not count campaign {launch.campaign}: {why}"] = None
 
-    def _recipients_of_all(self, launches: Iterable[tuple[Launch, datetime]]) -> Identifiers:
+    def _recipients_of_all(self, launches: Iterable[tuple[LaunchRecord, datetime]]) -> Identifiers:
         return union(self.audience.identifiers.kind, (self._recipients_of(launch) for launch, _ in launches))
 
-    def _recipients_of(self, launch: Launch) -> Identifiers:
+    def _recipients_of(self, launch: LaunchRecord) -> Identifiers:
         """Return the recipients that a launch shares with the audience."""
         key = launch.launch_key
         if key not in self._recipients:
@@ -322,7 +322,7 @@ def _days(count: int) -> timedelta:
     return timedelta(days=min(count, _MAX_DAYS))
 
 
-def _falls_between(launch: Launch, at: datetime | None, since: datetime, until: datetime) -> bool:
+def _falls_between(launch: LaunchRecord, at: datetime | None, since: datetime, until: datetime) -> bool:
     """Check whether a launch sends between two moments; a repeated one may, unless its last day was before them."""
     if at is not None:
         return since < at < until

@@ -1,26 +1,27 @@
-from .aggregates import AT_OPENS, ERASED, AggregatedRun, DispatchContext, DispatchTotals
-from .audit_log import ALL, Decision, GlobalPause, scope_of
-from .blocks import OPEN, READABLE, SCRUBBED
-from .bulk import column_of, marks, values
-from .claims import Claim
-from .daily_limits import DailyLimit
-from .dispatch_queries import AttemptRecord, Request
-from .doubts import Doubt, PendingResend
-from .erasures import ErasedPeople, Erasure, Remembered
-from .feed_states import Feed, FeedState
-from .freeze import NewLaunch
-from .grants import ROLES, grant_statements
-from .launches import Launch
+from .control.audit_log import ALL, Decision, GlobalPause, scope_of
+from .control.daily_limits import DailyLimit
+from .control.rate_limits import LOOKAHEAD, check_rate
+from .erasure.erasures import ErasedPeople, Erasure, Remembered
+from .launches.freeze import NewLaunch
+from .launches.launches import LaunchRecord
+from .launches.not_launched import NotLaunched
+from .launches.recipient import RecipientStatus
 from .ledger import Ledger
-from .not_launched import NotLaunched
-from .overview import LaunchFacts, ListedLaunch, Selection
-from .post_backs import Parked, PendingRun
-from .private_files import make_private
-from .rate_limits import LOOKAHEAD, check_rate
-from .recipient import RecipientStatus
-from .retention import Deleted
-from .stats import LaunchDoubts, LedgerStats
-from .suppressions import NewSuppression, Replacement, Suppression, SuppressionCount
+from .post_backs.aggregates import AT_OPENS, ERASED, AggregatedRun, DispatchContext, DispatchTotals
+from .post_backs.blocks import OPEN, READABLE, SCRUBBED
+from .post_backs.post_backs import Parked, PendingRun
+from .post_backs.retention import Deleted
+from .requests.claims import Claim
+from .requests.dispatch_queries import AttemptRecord, Progress, Request
+from .requests.doubts import Doubt, PendingResend
+from .results.feed_states import Feed, FeedState
+from .results.overview import LaunchFacts, ListedLaunch, Selection
+from .results.stats import LaunchDoubts, LedgerStats
+from .storage.bulk import column_of, marks, values
+from .storage.grants import ROLES, grant_statements
+from .storage.private_files import make_private
+from .suppression.active_verdicts import LaunchSource
+from .suppression.suppressions import NewSuppression, Replacement, Suppression, SuppressionCount
 
 __all__ = [
     "ALL",
@@ -45,9 +46,10 @@ __all__ = [
     "Feed",
     "FeedState",
     "GlobalPause",
-    "Launch",
     "LaunchDoubts",
     "LaunchFacts",
+    "LaunchRecord",
+    "LaunchSource",
     "Ledger",
     "LedgerStats",
     "ListedLaunch",
@@ -57,6 +59,7 @@ __all__ = [
     "Parked",
     "PendingResend",
     "PendingRun",
+    "Progress",
     "RecipientStatus",
     "Remembered",
     "Replacement",

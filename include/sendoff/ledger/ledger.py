@@ -1,57 +1,52 @@
 """The ledger: the record of launches, requests, outcomes, and post-backs. Only this package talks to its database.
 
 The database is SQLite in WAL mode by default and PostgreSQL in production, with the same tables. Each public method is
-one transaction. The modules, in the order of a launch's life:
-
-.. code-block:: text
-
-    database ....... schema, migrations, database, bulk, stored_sets, private_files, grants, problems
-    launches ....... not_launched, launches, freeze
-    recipients ..... suppressions, active_suppressions, uploaded_lists, withheld, recipient
-    requests ....... claims, record_and_claim, rate_limits, daily_limits, dispatches, doubts, evidence,
-                     dispatch_queries
-    decisions ...... audit_log, launch_counts
-    post-backs ..... post_backs, blocks, aggregates, retention, feed_states
-    results ........ verdicts, comparisons, overview, stats
-    erasure ........ erasures, erasure_steps, erasure_state, person
+one transaction.
+Each folder of the package has one subject, and imports only folders below it.
 """
 
 from __future__ import annotations
 
-from sendoff.ledger.aggregates import Aggregates
-from sendoff.ledger.audit_log import AuditLog, Pauses
-from sendoff.ledger.comparisons import Comparisons
-from sendoff.ledger.daily_limits import DailyLimits
-from sendoff.ledger.database import Database
-from sendoff.ledger.dispatch_queries import DispatchQueries
-from sendoff.ledger.dispatches import Dispatches
-from sendoff.ledger.doubts import Doubts
-from sendoff.ledger.erasures import Erasures
-from sendoff.ledger.feed_states import FeedStates
-from sendoff.ledger.launch_counts import LaunchCounts
-from sendoff.ledger.launches import Launches
-from sendoff.ledger.not_launched import NotLaunchedLog
-from sendoff.ledger.overview import Overview
-from sendoff.ledger.person import Persons
-from sendoff.ledger.post_backs import PostBacks
-from sendoff.ledger.rate_limits import RateLimits
-from sendoff.ledger.retention import Retention
-from sendoff.ledger.stats import Stats
-from sendoff.ledger.suppressions import Suppressions
-from sendoff.ledger.uploaded_lists import UploadedLists
-from sendoff.ledger.verdicts import Verdicts
+from typing import Self
+
+from sendoff.ledger.control.audit_log import AuditLog, Pauses
+from sendoff.ledger.control.daily_limits import DailyLimits
+from sendoff.ledger.control.rate_limits import RateLimits
+from sendoff.ledger.erasure.erasures import Erasures
+from sendoff.ledger.erasure.person import Persons
+from sendoff.ledger.launches.launch_counts import LaunchCounts
+from sendoff.ledger.launches.launches import Launches
+from sendoff.ledger.launches.not_launched import NotLaunchedLog
+from sendoff.ledger.post_backs.aggregates import Aggregates
+from sendoff.ledger.post_backs.post_backs import StoredPostBacks
+from sendoff.ledger.post_backs.retention import Retention
+from sendoff.ledger.requests.dispatch_queries import DispatchQueries
+from sendoff.ledger.requests.dispatches import Dispatches
+from sendoff.ledger.requests.doubts import Doubts
+from sendoff.ledger.results.comparisons import Comparisons
+from sendoff.ledger.results.feed_states import FeedStates
+from sendoff.ledger.results.overview import Overview
+from sendoff.ledger.results.stats import Stats
+from sendoff.ledger.results.verdicts import StoredVerdicts
+from sendoff.ledger.storage.database import Database
+from sendoff.ledger.suppression.suppressions import SuppressionList
+from sendoff.ledger.suppression.uploaded_lists import UploadedLists
+from sendoff.settings import Settings
 
 
 class Ledger:
     """The ledger behind one SQLAlchemy URL. Raise SettingsError if the URL cannot be used.
 
-    ``erasure_secret``: default: the setting of this name, which is read when it is needed.
+    ``erasure_secret`` and ``erasure_log``: default: the settings of these names, which are read when they are needed.
 
     Every method raises LedgerUnavailableError while the database does not answer. It raises UnusableLedgerError if
     someone must correct the database's address, user, rights, or tables.
     """
 
-    def __init__(self, url: str, *, erasure_secret: str | None = None) -> None:
+    def __init__(
+        self, url: str, *, erasure_secret: str | None = None, erasure_log: str | None = None
+    ) -> None:
+        self.erasure_log = erasure_log
         self._database = Database(url)
         self.launches = Launches(self._database)
         self.not_launched = NotLaunchedLog(self._database)
@@ -63,18 +58,28 @@ class Ledger:
         self.pauses = Pauses(self._database)
         self.rate_limits = RateLimits(self._database)
         self.daily_limits = DailyLimits(self._database)
-        self.post_backs = PostBacks(self._database)
+        self.post_backs = StoredPostBacks(self._database)
         self.aggregates = Aggregates(self._database)
         self.retention = Retention(self._database)
         self.erasures = Erasures(self._database, erasure_secret)
         self.uploaded_lists = UploadedLists(self._database, self.erasures.in_set)
-        self.suppressions = Suppressions(self._database, self.erasures)
+        self.suppressions = SuppressionList(self._database, self.erasures.among)
         self.persons = Persons(self._database)
-        self.verdicts = Verdicts(self._database)
+        self.verdicts = StoredVerdicts(self._database)
         self.comparisons = Comparisons(self._database)
         self.feed_states = FeedStates(self._database)
         self.stats = Stats(self._database)
         self.overview = Overview(self._database)
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Self:
+        """Return the ledger of a deployment. Raise SettingsError if its URL is not set."""
+        secret = settings.erasure_secret
+        return cls(
+            settings.ledger(),
+            erasure_secret=secret.get_secret_value() if secret else None,
+            erasure_log=settings.erasure_log,
+        )
 
     @property
     def name(self) -> str:

@@ -1,5 +1,4 @@
 from .aggregation import aggregate
-from .batch_totals import MATCHED_BY
 from .erasure import Erased, continue_erasures, forget, replay_erasures, request_erasure
 from .feed_health import check_feeds, inspect_feeds
 from .reconcile import is_settled, measurable_recipients, reconcile_launch
@@ -8,7 +7,6 @@ from .server import serve
 from .silence import count_silence
 
 __all__ = [
-    "MATCHED_BY",
     "Erased",
     "aggregate",
     "check_feeds",

@@ -2,7 +2,8 @@
 
 A run has post-backs of all receivers. It is read in batches, counted by a
 :class:`~sendoff.postbacks.batch_totals.BatchTotals`, and stored in one transaction together with its end marks. The
-sets do not depend on the receivers, order, or repetition of post-backs.
+sets do not depend on the receivers, order, or repetition of post-backs. Only the suspected opens do: see
+:mod:`~sendoff.postbacks.machine_opens`.
 
 A post-back is parked and added later if it cannot be checked yet. There are two cases. The ledger may not have its
 dispatch, for example after a backup was restored. Or a request is in flight, and its reply will contain the campaign ID
@@ -23,8 +24,10 @@ from operator import attrgetter
 import pyarrow as pa
 
 from sendoff.ledger import Ledger, Parked, PendingRun
-from sendoff.postbacks.batch_totals import MATCHED_BY, BatchTotals
+from sendoff.postbacks.batch_totals import BatchTotals
 from sendoff.postbacks.recipient_index import RecipientIndex
+from sendoff.service import MATCHED_BY
+from sendoff.settings import load_settings
 from sendoff.telemetry import metrics
 
 _log = logging.getLogger(__name__)
@@ -77,6 +80,7 @@ class _Runs:
         self._ledger = ledger
         self._erased = ledger.erasures.people()
         self._index = RecipientIndex(ledger.aggregates.sent_to)
+        self._seconds = load_settings(["machine_open_seconds"]).machine_open_seconds
 
     def add(self, runs: Sequence[PendingRun]) -> int:
         """Add post-backs and return how many.
@@ -107,7 +111,7 @@ class _Runs:
     def _total(self, batches: Iterable[pa.RecordBatch], named_by: Collection[str]) -> BatchTotals:
         if self._index.is_full():  # too large to keep for the next run
             self._index = RecipientIndex(self._ledger.aggregates.sent_to)
-        totals = BatchTotals(self._index, named_by, self._erased)
+        totals = BatchTotals(self._index, named_by, self._erased, self._seconds)
         for batch in _blocks(batches):
             codes = totals.codes(batch)
             if new := totals.new(codes):

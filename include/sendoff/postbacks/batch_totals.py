@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from sendoff.audience.identifiers import Identifiers, empty
+from sendoff.audience.identifiers import Identifiers, Marks, Numbers, empty
 from sendoff.ledger import (
     AT_OPENS,
     ERASED,
@@ -33,24 +33,24 @@ from sendoff.ledger import (
     marks,
     values,
 )
+from sendoff.postbacks.machine_opens import suspected
 from sendoff.postbacks.recipient_index import (
     Codes,
     Encoding,
-    Marks,
     RecipientIndex,
     bitmap,
     numbers_of,
     set_of_numbers,
 )
+from sendoff.service import MATCHED_BY
 from sendoff.states import PostBackKind
 
-MATCHED_BY = {"device_id": "device_id", "user_id": "user_id"}
-"""The member of a post-back that matches each identifier column (service.md, section 6)."""
-
 _KINDS: tuple[str, ...] = tuple(PostBackKind)
+_SUSPECTS = "suspects"
 _COUNTED = (*_KINDS, "expected", "forged", "late", "unreadable", ERASED, AT_OPENS)
 _NEVER = np.iinfo(np.int64).max  # as a time in microseconds
 _MINUTE = 60_000_000
+_HOUR, _HOURS = 60 * _MINUTE, 24
 _DAY = 1_440 * _MINUTE
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AT_ONCE = 500  # dispatches whose sets are in memory
@@ -62,11 +62,14 @@ Counts = npt.NDArray[np.int64]
 class BatchTotals:
     """The totals that one run of post-backs adds to each dispatch.
 
-    ``named_by``: the identifier columns of the batches. ``erased``: the people who were erased.
+    ``named_by``: the identifier columns of the batches. ``erased``: the people who were erased. ``seconds``: an open
+    within so many seconds of its delivery is suspected to be a machine's.
     """
 
-    def __init__(self, index: RecipientIndex, named_by: Collection[str], erased: ErasedPeople) -> None:
-        self._index, self._named_by, self._erased = index, named_by, erased
+    def __init__(
+        self, index: RecipientIndex, named_by: Collection[str], erased: ErasedPeople, seconds: float
+    ) -> None:
+        self._index, self._named_by, self._erased, self._seconds = index, named_by, erased, seconds
         self._erased_numbers: dict[int, list[int]] = {}
         self._parked: dict[tuple[int, int, int], Parked] = {}
         self.contexts: dict[str, DispatchContext] = {}
@@ -80,7 +83,8 @@ class BatchTotals:
         self._launch = np.zeros(0, np.int64)
         self._newest = np.zeros(0, np.int64)
         self._counts = {name: np.zeros(0, np.int64) for name in _COUNTED}
-        self._heard = {kind: BitMap64() for kind in _KINDS}
+        self._heard = {kind: BitMap64() for kind in (*_KINDS, _SUSPECTS)}
+        self._opened: dict[int, BitMap64] = {}  # by hour: recipients with an open that is not suspected
         self._open: dict[tuple[int, str], BitMap64] = {}
         self._minutes = {kind: Counter[int]() for kind in _KINDS}
         self.post_backs = 0
@@ -208,8 +212,7 @@ class BatchTotals:
         recipients, all post-backs are marked.
         """
         places, known = self._index.locate(codes, batch)
-        for kind, is_kind in kinds.items():
-            self._heard[kind] |= bitmap(places[sound & known & is_kind])
+        self._note_places(codes, places, batch, sound & known, kinds)
         encodings = self._index.encodings[codes]
         if (encodings == Encoding.NOT_LOADED).any():
             known = known | self._names_nobody[codes]
@@ -221,6 +224,28 @@ class BatchTotals:
                     self._open.setdefault((code, kind), BitMap64()).update(bitmap(named))
             known = known | ((encodings == Encoding.OPEN) & marks(batch["device_id"].is_valid()))
         return known
+
+    def _note_places(
+        self, codes: Codes, places: Numbers, batch: pa.RecordBatch, rows: Marks, kinds: Mapping[str, Marks]
+    ) -> None:
+        """Record the recipients who responded, and if a machine probably opened for them."""
+        opens = rows & kinds[PostBackKind.OPEN]
+        self._heard[PostBackKind.DELIVERY] |= bitmap(places[rows & kinds[PostBackKind.DELIVERY]])
+        machine = np.zeros(len(codes), np.bool_)
+        machine[rows] = suspected(
+            codes[rows],
+            places[rows].view(np.int64),
+            values(batch["occurred_at"])[rows],
+            opens[rows],
+            self._index.widths.view(np.int64),
+            self._seconds,
+        )
+        by_person = np.flatnonzero(opens & ~machine)
+        hours = values(batch["occurred_at"])[by_person] // _HOUR % _HOURS
+        for hour in np.unique(hours).tolist():
+            opened = bitmap(places[by_person[hours == hour]])
+            self._opened[hour] = self._opened.get(hour, BitMap64()) | opened
+        self._heard[_SUSPECTS] |= bitmap(places[machine])
 
     def _count(self, name: str, codes: Codes) -> None:
         if len(codes):
@@ -263,14 +288,23 @@ class BatchTotals:
         """Yield the totals of each dispatch, for a group of dispatches at a time."""
         codes = self._touched()
         codes = codes[np.argsort(self._index.begins[codes], kind="stable")]
+        opened = BitMap64.union(BitMap64(), *self._opened.values())
+        self._heard[PostBackKind.OPEN] = opened | self._heard[_SUSPECTS]
+        self._heard[_SUSPECTS] -= opened
         if not len(codes):
             return
         width = np.cumsum(self._index.widths[codes]).astype(np.int64)
         part = width // _PLACES_AT_ONCE + np.arange(len(codes)) // _AT_ONCE
         for some in np.split(codes, np.flatnonzero(np.diff(part)) + 1):
-            delivered, engaged = (dict(self._who(kind, some)) for kind in _KINDS)
+            who = [dict(self._who(kind, some)) for kind in (*_KINDS, _SUSPECTS)]
+            hours: dict[int, dict[int, Identifiers]] = {}
+            for hour, opened in sorted(self._opened.items()):
+                for code, people in self._named_at(opened, some):
+                    hours.setdefault(code, {})[hour] = people
             yield {
-                self._index.keys[code]: self._totals_of(code, delivered.get(code), engaged.get(code))
+                self._index.keys[code]: self._totals_of(
+                    code, [each.get(code) for each in who], hours.get(code, {})
+                )
                 for code in some.tolist()
             }
 
@@ -280,21 +314,31 @@ class BatchTotals:
     def _who(self, kind: str, codes: Codes) -> Iterator[tuple[int, Identifiers]]:
         is_open = self._index.encodings[codes] == Encoding.OPEN
         for code in codes[is_open].tolist():
+            if kind == _SUSPECTS:  # opens of unknown recipients are not suspected
+                break
             numbers = np.asarray(self._open[code, kind].to_array(), np.uint64)
             yield code, set_of_numbers(numbers[(numbers > 0) & (numbers < 1 << 63)])
-        placed = codes[~is_open & (self._index.widths[codes] > 0)]
+        yield from self._named_at(self._heard[kind], codes)
+
+    def _named_at(self, named: BitMap64, codes: Codes) -> Iterator[tuple[int, Identifiers]]:
+        """Yield each code whose recipients have places, with those at some places, if there are any."""
+        placed = codes[self._index.widths[codes] > 0]
+        placed = placed[self._index.encodings[placed] != Encoding.OPEN]
         if len(placed):
             span = BitMap64()
             first, last = placed[0], placed[-1]
             span.add_range(
                 int(self._index.begins[first]), int(self._index.begins[last] + self._index.widths[last])
             )
-            places = np.asarray((self._heard[kind] & span).to_array(), np.uint64)
-            yield from self._index.people(placed, places)
+            places = np.asarray((named & span).to_array(), np.uint64)
+            begins, ends = self._index.begins[placed], self._index.begins[placed] + self._index.widths[placed]
+            is_named = np.searchsorted(places, begins) < np.searchsorted(places, ends)
+            yield from self._index.people(placed[is_named], places)
 
     def _totals_of(
-        self, code: int, delivered: Identifiers | None, engaged: Identifiers | None
+        self, code: int, who: Sequence[Identifiers | None], hours: Mapping[int, Identifiers]
     ) -> DispatchTotals:
+        delivered, engaged, suspects = who
         counts = {name: int(column[code]) for name, column in self._counts.items()}
         post_backs = counts[PostBackKind.DELIVERY] + counts[PostBackKind.OPEN]
         kind = self.contexts[self._index.keys[code]].kind
@@ -313,11 +357,13 @@ class BatchTotals:
         return DispatchTotals(
             delivered=empty(kind) if delivered is None else delivered,
             engaged=empty(kind) if engaged is None else engaged,
+            suspects=empty(kind) if suspects is None else suspects,
             deliveries=counts[PostBackKind.DELIVERY],
             opens=counts[PostBackKind.OPEN],
             anomalies={name: count for name, count in anomalies.items() if count},
             newest_at=_EPOCH + timedelta(microseconds=int(self._newest[code])),
             is_evidence=counts["expected"] > 0,
+            hours=hours,
         )
 
 

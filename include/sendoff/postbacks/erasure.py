@@ -41,8 +41,8 @@ def forget(
 ) -> Erased:
     """Erase people from a ledger, and return how many. The identifiers must be all that the ledger may know them by.
 
-    ``identified_by``: their column in audience queries, such as ``device_id``. ``log``: the erasure log; default: the
-    setting of this name. It gets the hashes before anything else happens. If this is interrupted,
+    ``identified_by``: their column in audience queries, such as ``device_id``. ``log``: the erasure log; default: that
+    of the ledger, or the setting of this name. It gets the hashes before anything else happens. If this is interrupted,
     :func:`continue_erasures` finishes it.
 
     Raise SettingsError if the erasure secret is missing or is not the one of this ledger, or if the log cannot be
@@ -75,7 +75,7 @@ def request_erasure(
     """
     moment = now or datetime.now(UTC)
     people = ledger.erasures.named(identified_by, identifiers)
-    if (file := log or _log_of_settings()) is not None:
+    if (file := log or _log_of(ledger)) is not None:
         append_to_log(file, people.remembered, moment)
     # Until the erasure is carried out, launches that are frozen already still have these people.
     new = NewSuppression(EVERYTHING, identified_by, "erasure", who, "erasure requested")
@@ -149,8 +149,8 @@ def read_log(file: Path) -> Iterator[Remembered]:
                 raise SettingsError(f"{file}, line {number}: this is no line of an erasure log") from None
 
 
-def _log_of_settings() -> Path | None:
-    file = load_settings(["erasure_log"]).erasure_log
+def _log_of(ledger: Ledger) -> Path | None:
+    file = ledger.erasure_log or load_settings(["erasure_log"]).erasure_log
     return Path(file) if file else None
 
 

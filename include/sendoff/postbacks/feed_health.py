@@ -27,10 +27,10 @@ from operator import itemgetter
 from sendoff.audience.identifiers import Identifiers, empty
 from sendoff.campaign import Campaign
 from sendoff.figures import RELIABLE_PLATFORMS, LaunchStats
-from sendoff.ledger import DispatchTotals, Feed, FeedState, Launch, Ledger
+from sendoff.ledger import DispatchTotals, Feed, FeedState, LaunchRecord, Ledger
 from sendoff.postbacks.aggregation import aggregate
-from sendoff.postbacks.batch_totals import MATCHED_BY
 from sendoff.postbacks.reconcile import measurable_recipients
+from sendoff.service import MATCHED_BY
 from sendoff.states import FeedHealth, PostBackKind, Verdict
 from sendoff.telemetry import metrics
 
@@ -190,7 +190,7 @@ def _hours(ledger: Ledger, now: datetime) -> tuple[int, dict[Feed, dict[datetime
 
 
 def _parts(
-    ledger: Ledger, launch: Launch, kinds: Sequence[str], sent: Mapping[str, datetime], now: datetime
+    ledger: Ledger, launch: LaunchRecord, kinds: Sequence[str], sent: Mapping[str, datetime], now: datetime
 ) -> Iterator[tuple[Feed, datetime, _Hour]]:
     """Yield the sending time and the recipients of each dispatch and feed; no recipients if nothing is certain."""
     returned = ledger.aggregates.totals(launch.launch_key)
@@ -208,7 +208,9 @@ def _parts(
             yield feed, at, _hour(feed, segment & people, back, baseline, now - at)
 
 
-def _watched(ledger: Ledger, launch: Launch, kind: str, now: datetime) -> Iterator[tuple[str, Identifiers]]:
+def _watched(
+    ledger: Ledger, launch: LaunchRecord, kind: str, now: datetime
+) -> Iterator[tuple[str, Identifiers]]:
     """Yield the recipients who can respond: all of them under an empty name, and by platform."""
     if kind == PostBackKind.DELIVERY:
         people = measurable_recipients(ledger, launch, now)

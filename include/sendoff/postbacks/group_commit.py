@@ -52,8 +52,10 @@ class Limits:
     """Post-backs that may wait for a transaction."""
     batch_limit: int = 1_000
     """Post-backs in one transaction."""
-    gather: float = 0.001
-    """Seconds from the first post-back to the start of a transaction, so that more share its cost."""
+    gather: float = 0.003
+    """Seconds that a transaction waits at most for more post-backs, so that more share its cost."""
+    lull: float = 0.0005
+    """Seconds without another post-back after which a transaction starts at once."""
     pause: float = 1.0
     """Seconds between two tries while the ledger is unavailable."""
     idle: float = 10.0
@@ -81,7 +83,8 @@ class GroupCommit:
         self._clock = clock
         self._queue: list[Waiting] = []
         self._in_flight: list[Waiting] = []
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._available = False
         self._busy_since: float | None = None
         self._stop = threading.Event()
@@ -96,7 +99,7 @@ class GroupCommit:
         """Whether the ledger took the last step it was given and has not been silent since."""
         busy_since = self._busy_since
         answers = busy_since is None or monotonic() - busy_since < self._limits.answer_timeout
-        return self._available and answers and self._thread.is_alive()
+        return self._available and answers
 
     def start(self, patience: float = 5.0) -> None:
         """Start, and wait up to ``patience`` seconds until the ledger answers or fails."""
@@ -116,7 +119,7 @@ class GroupCommit:
         Return None if it was not queued because the ledger is unavailable or the queue is full. Call this in the event
         loop that the future belongs to.
         """
-        with self._changed:
+        with self._lock:  # costs a fraction of entering the condition
             if not self.available or self._stop.is_set() or len(self._queue) >= self._limits.queue_limit:
                 return None
             stored = asyncio.get_running_loop().create_future()
@@ -133,8 +136,13 @@ class GroupCommit:
             _resolve(self._in_flight + queued, stored=False)
 
     def _run(self) -> None:
-        if not self._persist(self._register, []):
-            return
+        try:
+            if self._persist(self._register, []):
+                self._commit_all()
+        finally:
+            self._available = False
+
+    def _commit_all(self) -> None:
         while (batch := self._take()) or not self._stop.is_set():
             if not batch:
                 self._persist(self._ledger.ping, batch)
@@ -146,11 +154,18 @@ class GroupCommit:
         """Wait for post-backs and take them. Return none after ``idle`` seconds without any, or once stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._stop.is_set(), self._limits.idle)
-        sleep(self._limits.gather)
+        self._gather()
         with self._changed:
             self._in_flight = self._queue[: self._limits.batch_limit]
             del self._queue[: self._limits.batch_limit]
             return self._in_flight
+
+    def _gather(self) -> None:
+        """Wait while more post-backs arrive. Then the event loop is less busy, and does not slow down the commit."""
+        seen, until = 0, monotonic() + self._limits.gather
+        while seen < len(self._queue) < self._limits.batch_limit and monotonic() < until:
+            seen = len(self._queue)
+            sleep(self._limits.lull)
 
     def _persist(self, step: Callable[[], None], batch: list[Waiting]) -> bool:
         """Repeat a step until it succeeds or the process stops. After a failure, no request keeps waiting."""

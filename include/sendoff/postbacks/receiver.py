@@ -134,4 +134,4 @@ def _log(commit: GroupCommit, counts: dict[str, int]) -> None:
 
 def app_of(settings: Settings) -> ReceiverApp:
     """Create the application from the settings of a deployment."""
-    return create_app(Ledger(settings.ledger()), PostBackSigner.from_settings(settings))
+    return create_app(Ledger.from_settings(settings), PostBackSigner.from_settings(settings))

@@ -24,7 +24,14 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from sendoff.audience import packed
-from sendoff.audience.identifiers import Identifiers, IntegerIdentifiers, StringIdentifiers, builder
+from sendoff.audience.identifiers import (
+    Identifiers,
+    IntegerIdentifiers,
+    Marks,
+    Numbers,
+    StringIdentifiers,
+    builder,
+)
 from sendoff.ledger import column_of, marks, values
 
 
@@ -45,9 +52,7 @@ _SPARSE_BYTES = 256 << 20
 _NUMBERS_AT_ONCE = 1 << 18
 _LINE = 1 << 63
 
-Numbers = npt.NDArray[np.uint64]
 Codes = npt.NDArray[np.intp]
-Marks = npt.NDArray[np.bool_]
 ReadRecipients = Callable[[Iterable[str]], Iterator[tuple[str, Identifiers | None]]]
 """Reads the recipients of dispatches by their keys; None if the service chose them."""
 

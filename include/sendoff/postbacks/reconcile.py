@@ -8,7 +8,7 @@ repetition changes a figure.
 
     opened or clicked .......................................... engaged
     delivery reported .......................................... delivered
-    silent, request refused or not made, or suppressed ......... not sent
+    silent, request refused or not made, or left out ........... not sent
     silent, unknown whether the request was processed .......... in doubt
     silent, accepted, sent, its deliveries reported reliably ... missing
     silent, accepted, otherwise ................................ unknowable
@@ -27,16 +27,28 @@ from datetime import UTC, datetime, timedelta
 from sendoff.audience.identifiers import Identifiers, Kind, empty, union
 from sendoff.campaign import Campaign, Channel, OwnRequest, Variation
 from sendoff.errors import ConflictError
-from sendoff.figures import ANOMALIES, NO_PLATFORM, PLATFORM, RELIABLE_PLATFORMS, UNREAD, LaunchStats
-from sendoff.ledger import ERASED, Launch, Ledger
+from sendoff.figures import (
+    ANOMALIES,
+    DELIVERED_SINCE,
+    NO_PLATFORM,
+    OPENED_SINCE,
+    PLATFORM,
+    RELIABLE_PLATFORMS,
+    UNREAD,
+    LaunchStats,
+)
+from sendoff.ledger import ERASED, LaunchRecord, Ledger
 from sendoff.postbacks.aggregation import aggregate
-from sendoff.postbacks.batch_totals import MATCHED_BY
+from sendoff.service import MATCHED_BY
 from sendoff.states import DispatchState, LaunchState, PostBackKind, Verdict
+from sendoff.telemetry import traces
 
 _log = logging.getLogger(__name__)
 
 _RELIABLE_CHANNELS = frozenset({Channel.EMAIL, Channel.SMS, Channel.INBOX, Channel.WEBHOOK})
 _JOINED_AT_ONCE = 100
+_REST = "\0"  # no variant has this name
+_SINCE = {Verdict.ENGAGED: OPENED_SINCE, Verdict.DELIVERED: DELIVERED_SINCE}
 _SETS = ("accepted", "refused", "in_doubt", "planned", "suppressed", "unattributed")
 
 
@@ -50,7 +62,12 @@ class _Sent:
     planned: Identifiers
     suppressed: Identifiers  # left out when a request was claimed
     unattributed: Identifiers  # recipients of requests with a post-back that may hide a delivery
+    by_verdict: Mapping[
+        Verdict, Identifiers
+    ]  # of ``suppressed``: left out because of a verdict in another launch
     by_variant: Mapping[str, Identifiers]
+    by_arm: Mapping[str, Identifiers]
+    rest: Identifiers  # of a launch with variants, recipients whose variant was not frozen
     states: Mapping[str, int]  # of the dispatches, read together with their recipients
 
 
@@ -60,6 +77,7 @@ class _Received:
 
     delivered: Identifiers  # without those who opened
     engaged: Identifiers
+    suspects: Identifiers  # engaged, but a machine probably made each of their opens
     deliveries: int
     opens: int
     anomalies: Mapping[str, int]
@@ -89,6 +107,13 @@ class _UnionBuilder:
 
 def reconcile_launch(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -> LaunchStats:
     """Aggregate new post-backs, find the verdict of every recipient of a launch, and store and return its figures."""
+    with traces.span("reconcile", launch_key) as count:
+        figures = _reconcile(ledger, launch_key, now)
+        count(audience=figures.audience or 0, **figures.verdicts)
+        return figures
+
+
+def _reconcile(ledger: Ledger, launch_key: str, now: datetime | None) -> LaunchStats:
     moment = now or datetime.now(UTC)
     ledger.doubts.expire_leases(launch_key, moment)
     aggregate(ledger, now=moment)
@@ -125,6 +150,14 @@ def reconcile_launch(ledger: Ledger, launch_key: str, *, now: datetime | None = 
         is_recurring=launch.sends_at is None,
         not_sent_because=_not_sent_because(launch, sent, held_out, sets[Verdict.NOT_SENT]),
         by_variant=_by_group(sets, sent.by_variant),
+        rest=_by_group(sets, {"rest": sent.rest})["rest"] if sent.rest else {},
+        winner=launch.winner,
+        suspects=len(received.suspects),
+        suspects_by_variant={
+            name: len(received.suspects & members) for name, members in sorted(sent.by_variant.items())
+        },
+        by_arm=_by_group(sets, sent.by_arm),
+        suspects_by_arm={name: len(received.suspects & members) for name, members in sent.by_arm.items()},
         unknowable_because=measurable.why_unknowable(sets[Verdict.UNKNOWABLE], reliable),
         erased=launch.erased,
         unmeasured=measurable.unmeasured,
@@ -133,7 +166,7 @@ def reconcile_launch(ledger: Ledger, launch_key: str, *, now: datetime | None = 
     try:
         ledger.verdicts.store(figures, sets, revision=revision, erasures=erasures)
     except ConflictError:  # people were erased meanwhile
-        return reconcile_launch(ledger, launch_key, now=now)
+        return _reconcile(ledger, launch_key, now)
     _log.info("launch %s reconciled: %s", launch_key, dict(figures.verdicts))
     return figures
 
@@ -165,7 +198,7 @@ def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: da
     return True
 
 
-def _is_complete(ledger: Ledger, launch: Launch, opens: int) -> bool:
+def _is_complete(ledger: Ledger, launch: LaunchRecord, opens: int) -> bool:
     recipients = launch.audience - launch.erased
     if launch.is_chosen_by_service or opens < recipients:
         return False
@@ -173,7 +206,7 @@ def _is_complete(ledger: Ledger, launch: Launch, opens: int) -> bool:
     return sum(engaged) == recipients
 
 
-def _received(ledger: Ledger, launch: Launch) -> _Received:
+def _received(ledger: Ledger, launch: LaunchRecord) -> _Received:
     who = _UnionBuilder(launch.kind)
     counts: Counter[str] = Counter()
     anomalies: Counter[str] = Counter()
@@ -181,6 +214,7 @@ def _received(ledger: Ledger, launch: Launch) -> _Received:
     for dispatch_key, part in ledger.aggregates.iter_totals(launch.launch_key):
         who.add("delivered", part.delivered)
         who.add("engaged", part.engaged)
+        who.add("suspects", part.suspects)
         named = len(part.delivered) + len(part.engaged)
         counts.update(deliveries=part.deliveries, opens=part.opens, named=named)
         anomalies.update(part.anomalies)
@@ -190,6 +224,7 @@ def _received(ledger: Ledger, launch: Launch) -> _Received:
     return _Received(
         delivered=who.take("delivered") - engaged,
         engaged=engaged,
+        suspects=who.take("suspects"),
         deliveries=counts["deliveries"],
         opens=counts["opens"],
         anomalies=anomalies,
@@ -198,9 +233,11 @@ def _received(ledger: Ledger, launch: Launch) -> _Received:
     )
 
 
-def _sent(ledger: Ledger, launch: Launch, unattributed: Collection[str]) -> _Sent:
+def _sent(ledger: Ledger, launch: LaunchRecord, unattributed: Collection[str]) -> _Sent:
     variants = ledger.dispatch_queries.variants(launch.launch_key)
-    sent, by_variant = _UnionBuilder(launch.kind), _UnionBuilder(launch.kind)
+    has_rest = Campaign.frozen(launch.definition).decide is not None
+    sent, by_variant, by_arm = (_UnionBuilder(launch.kind) for _ in range(3))
+    arms = ledger.dispatch_queries.arms(launch.launch_key)
     doubted = ledger.doubts.with_earlier_doubt(launch.launch_key)
     states: Counter[str] = Counter()
     certain = (
@@ -213,9 +250,12 @@ def _sent(ledger: Ledger, launch: Launch, unattributed: Collection[str]) -> _Sen
     for dispatch, segment in ledger.dispatch_queries.segments(launch.launch_key):
         states[dispatch.state] += 1
         left_out = withheld.get(dispatch.dispatch_key)
-        if variant := variants.get(dispatch.segment):
+        if variant := variants.get(dispatch.segment, _REST if has_rest else ""):
             by_variant.add(variant, segment)
             by_variant.add(variant, left_out.always if left_out else empty(launch.kind))
+        if arm := arms.get(dispatch.segment):
+            by_arm.add(arm, segment)
+            by_arm.add(arm, left_out.always if left_out else empty(launch.kind))
         # The doubt may have been cleared since ``doubted`` was read.
         is_doubted = dispatch.dispatch_key in doubted and dispatch.state != DispatchState.ACCEPTED
         is_certain = dispatch.state in certain and not is_doubted
@@ -229,7 +269,10 @@ def _sent(ledger: Ledger, launch: Launch, unattributed: Collection[str]) -> _Sen
             sent.add("unattributed", segment)
     return _Sent(
         **{name: sent.take(name) for name in _SETS},
+        by_verdict=ledger.dispatch_queries.withheld_by_verdict(launch.launch_key),
         by_variant={name: by_variant.take(name) for name in sorted(set(variants.values()))},
+        by_arm={arm: by_arm.take(arm) for arm in sorted(set(arms.values()))},
+        rest=by_variant.take(_REST),
         states=states,
     )
 
@@ -260,18 +303,22 @@ def _together(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
 
 
 def _not_sent_because(
-    launch: Launch, sent: _Sent, held_out: Identifiers, not_sent: Identifiers
+    launch: LaunchRecord, sent: _Sent, held_out: Identifiers, not_sent: Identifiers
 ) -> dict[str, int]:
     """Count the recipients who were not sent to by reason, in the order of precedence."""
     held_out = not_sent & held_out
     refused = not_sent & sent.refused
-    suppressed = not_sent & sent.suppressed
+    since = {
+        verdict: (not_sent & people) - refused for verdict, people in sent.by_verdict.items() if len(people)
+    }
+    left_out = (not_sent & sent.suppressed) | _together(held_out.kind, since.values())
     counts = {
         "held out": len(held_out),
         "refused": len(refused),
-        "suppressed": len(suppressed),
+        "suppressed": len(left_out) - sum(map(len, since.values())),
+        **{_SINCE[verdict]: len(people) for verdict, people in sorted(since.items())},
         "not requested" if launch.state == LaunchState.RELEASED else f"launch {launch.state}": len(
-            not_sent - held_out - refused - suppressed
+            not_sent - held_out - refused - left_out
         ),
     }
     return {reason: count for reason, count in counts.items() if count}
@@ -290,13 +337,13 @@ def _by_group(
 class _Measurable:
     """Recipients whose silence means that nothing was delivered. ``why_nobody``: why there are none."""
 
-    launch: Launch
+    launch: LaunchRecord
     campaign: Campaign
     platforms: Mapping[str, Identifiers]
     why_nobody: str | None
 
     @classmethod
-    def of(cls, ledger: Ledger, launch: Launch, now: datetime) -> _Measurable:
+    def of(cls, ledger: Ledger, launch: LaunchRecord, now: datetime) -> _Measurable:
         campaign = Campaign.frozen(launch.definition)
         reasons = {
             "sent again": launch.sends_at is None,
@@ -350,12 +397,14 @@ class _Measurable:
         return union(self.launch.kind, some)
 
 
-def measurable_recipients(ledger: Ledger, launch: Launch, now: datetime) -> Identifiers:
+def measurable_recipients(ledger: Ledger, launch: LaunchRecord, now: datetime) -> Identifiers:
     """Return the recipients of a launch whose silence means that nothing was delivered."""
     return _Measurable.of(ledger, launch, now).among(ledger.launches.audience(launch.launch_key))
 
 
-def measurable_filter(ledger: Ledger, launch: Launch, now: datetime) -> Callable[[Identifiers], Identifiers]:
+def measurable_filter(
+    ledger: Ledger, launch: LaunchRecord, now: datetime
+) -> Callable[[Identifiers], Identifiers]:
     """Return a function that returns those of some recipients whose silence means that nothing was delivered."""
     measurable = _Measurable.of(ledger, launch, now)
     if measurable.why_nobody:
@@ -376,7 +425,7 @@ def _every_channel_reliable(campaign: Campaign) -> bool:
     )
 
 
-def _anomalies(launch: Launch, received: _Received) -> dict[str, int]:
+def _anomalies(launch: LaunchRecord, received: _Received) -> dict[str, int]:
     repeats = launch.sends_at is None  # several messages to one person are intended then
     counts = Counter(dict.fromkeys(ANOMALIES, 0))
     counts.update({kind: received.anomalies[kind] for kind in ANOMALIES})

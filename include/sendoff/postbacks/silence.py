@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from sendoff.ledger import Launch, Ledger
+from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import measurable_filter
 
@@ -18,7 +18,7 @@ class Silence(NamedTuple):
 
 
 def count_silence(
-    ledger: Ledger, launch: Launch, *, before: datetime, since: datetime | None = None, now: datetime
+    ledger: Ledger, launch: LaunchRecord, *, before: datetime, since: datetime | None = None, now: datetime
 ) -> Silence:
     """Aggregate new post-backs, and count the recipients of accepted requests that the service sent by ``before``.
 

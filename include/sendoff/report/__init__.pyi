@@ -1,7 +1,6 @@
 from .campaign_difference import describe_difference, difference_as_json
-from .comparison import of_engagement
 from .counts import as_csv
-from .dbt import dbt_sources
+from .dbt import dbt_exposures, dbt_sources, write_dbt_sources
 from .export import VerdictRows, write_file
 from .export_table import write_table
 from .html import as_fragment, as_html, blocks_as_html, css, sections_as_html, write_html
@@ -25,7 +24,6 @@ from .model import (
 from .outcomes import measure_outcome, store_outcome, stored_outcomes
 from .preview_report import describe_preview, recipients_of
 from .result_tables import RESULT_TABLES, write_results
-from .statistics import Comparison
 from .terminal import as_terminal, as_text
 
 __all__ = [
@@ -33,7 +31,6 @@ __all__ = [
     "Block",
     "Bullets",
     "Code",
-    "Comparison",
     "Document",
     "Facts",
     "Line",
@@ -55,6 +52,7 @@ __all__ = [
     "as_text",
     "blocks_as_html",
     "css",
+    "dbt_exposures",
     "dbt_sources",
     "describe_comparison",
     "describe_difference",
@@ -62,11 +60,11 @@ __all__ = [
     "describe_preview",
     "difference_as_json",
     "measure_outcome",
-    "of_engagement",
     "recipients_of",
     "sections_as_html",
     "store_outcome",
     "stored_outcomes",
+    "write_dbt_sources",
     "write_file",
     "write_html",
     "write_results",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from sendoff.campaign import Change, Difference, Part, Place
+from sendoff.campaign import CampaignDifference, Change, Part, Place
 from sendoff.figures import counted
+from sendoff.launch import RecipientChange
 from sendoff.report.model import Block, Code, Document, Listing, Section, Sentence, Table, Words
 
 _HEADINGS = {
@@ -37,6 +39,7 @@ _NOUNS = {
     "encryption": "the encryption",
     "gates": "the gates",
     "gates.rollout": "the rollout",
+    "decide": "the winner of a test share",
     "gates.window": "the send window",
     "on_doubt": "the handling of doubts",
     "push_expiry": "the expiry of push messages",
@@ -51,13 +54,15 @@ _NOUNS = {
 }
 
 
-def describe_difference(difference: Difference) -> Document:
-    """Return a document on what a change of a campaign changes for its recipients."""
+def describe_difference(
+    difference: CampaignDifference, recipients: RecipientChange | None = None
+) -> Document:
+    """Return a document on what a change of a campaign changes for its recipients, with counts if they are known."""
     lead: list[Block] = [Sentence(difference_sentence(difference))]
     if difference.may_send_again:
         text = "To Sendoff this is another campaign: a period that the old one sent will be sent again."
         lead.append(Sentence(text, is_alarm=True))
-    sections = []
+    sections = [_recipients(recipients)] if recipients else []
     for part in Part:
         changes = [change for change in difference.changes if change.part is part]
         if changes:
@@ -65,7 +70,40 @@ def describe_difference(difference: Difference) -> Document:
     return Document(Code(difference.new or difference.old or ""), lead, sections)
 
 
-def difference_sentence(difference: Difference) -> str:
+def _recipients(change: RecipientChange) -> Section:
+    """Return how many recipients are added and removed, and the gates of the new version."""
+    counts = {
+        "Before": change.before,
+        "After": change.after,
+        "Added": change.added,
+        "Removed": change.removed,
+    }
+    known = {name: count for name, count in counts.items() if count is not None}
+    blocks: list[Block] = []
+    if known:
+        blocks.append(Table(tuple(known), [tuple(f"{count:,}" for count in known.values())]))
+    elif not (change.old_problem or change.new_problem):
+        blocks.append(Sentence("The service chooses the recipients, so they cannot be counted."))
+    if change.before is not None and change.after is not None and change.added is None:
+        blocks.append(
+            Sentence("Who is added cannot be known, because another column identifies the recipients.")
+        )
+    for which, problem in (("old", change.old_problem), ("new", change.new_problem)):
+        if problem:
+            blocks.append(
+                Sentence(
+                    f"The {which} version cannot be launched: {problem.rstrip('.')}.", is_alarm=which == "new"
+                )
+            )
+    gates: list[tuple[Words, ...]] = [
+        (Code(gate.name), "open" if gate.is_open else "closed", gate.words) for gate in change.gates
+    ]
+    if gates:
+        blocks.append(Table(("Gate", "State", "Value"), gates))
+    return Section("recipients", "Recipients", blocks)
+
+
+def difference_sentence(difference: CampaignDifference) -> str:
     """Return the difference as one plain sentence."""
     files = (
         f"{counted(len(difference.files), 'file')} {'differs' if len(difference.files) == 1 else 'differ'}"
@@ -81,9 +119,13 @@ def difference_sentence(difference: Difference) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def difference_as_json(difference: Difference) -> dict[str, Any]:
-    """Return a difference as JSON values."""
+def difference_as_json(
+    difference: CampaignDifference, recipients: RecipientChange | None = None
+) -> dict[str, Any]:
+    """Return a difference as JSON values, with the counts of recipients if they are known."""
+    counts = {"recipients": asdict(recipients)} if recipients else {}
     return {
+        **counts,
         "name": difference.new or difference.old,
         "old_name": difference.old,
         "new_name": difference.new,
@@ -106,7 +148,7 @@ def _change_as_json(change: Change) -> dict[str, Any]:
     }
 
 
-def _clauses(difference: Difference) -> Iterator[str]:
+def _clauses(difference: CampaignDifference) -> Iterator[str]:
     if difference.old != difference.new:
         yield f"the name changes from {difference.old} to {difference.new}"
     switched = [change for change in difference.changes if change.places and change.name == "channel"]
@@ -123,7 +165,7 @@ def _switch(change: Change) -> str:
     return f"{_listed(names)} {'is' if len(names) == 1 else 'are'} {'added' if change.after else 'removed'}"
 
 
-def _messages(difference: Difference, switched: Sequence[Change]) -> Iterator[str]:
+def _messages(difference: CampaignDifference, switched: Sequence[Change]) -> Iterator[str]:
     """Yield what changes in each kind of message. Channels that are added or removed have a clause of their own."""
     left_out = {at.channel for change in switched for at in change.places}
     fields: dict[str, dict[str, None]] = {}
@@ -135,7 +177,7 @@ def _messages(difference: Difference, switched: Sequence[Change]) -> Iterator[st
         yield f"the {_listed(names)} of the {message}"
 
 
-def _nouns(difference: Difference) -> Iterator[str]:
+def _nouns(difference: CampaignDifference) -> Iterator[str]:
     for change in difference.changes:
         if not change.places and change.part is not Part.NO_EFFECT:
             steps = change.name.split(".")

@@ -6,8 +6,8 @@ import csv
 import io
 from collections.abc import Iterator, Mapping
 
-from sendoff.figures import LaunchStats
-from sendoff.report.wording import spoken_reason
+from sendoff.figures import LaunchStats, spoken_reason
+from sendoff.report.wording import variant_rows
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would calculate a cell that begins so
 
@@ -32,7 +32,7 @@ def _rows(figures: LaunchStats) -> Iterator[tuple[str, str, str, int]]:
         yield "people", "", "erased", figures.erased
     yield from _counts("people", "not sent because", figures.not_sent_because)
     yield from _counts("people", "unknowable because", figures.unknowable_because)
-    for what, groups in (("platform", figures.by_platform), ("variant", figures.by_variant)):
+    for what, groups in (("platform", figures.by_platform), ("variant", variant_rows(figures))):
         for group, counts in groups.items():
             yield from _counts(what, group, counts)
     yield from _counts("requests", "by state", figures.dispatches)

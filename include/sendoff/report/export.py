@@ -22,7 +22,7 @@ from sendoff.audience.identifiers import Identifiers, StringIdentifiers, empty
 from sendoff.campaign import Variation
 from sendoff.errors import ConflictError, PermanentError, SettingsError
 from sendoff.figures import LaunchStats
-from sendoff.ledger import Launch, Ledger
+from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.report.whole_file import whole_file
 from sendoff.states import Verdict
 
@@ -42,6 +42,7 @@ class VerdictRows:
     - ``verdict``
     - ``variant``, ``language`` and ``time_zone``: null if the launch's requests do not differ in them
     - ``segment`` and ``wave``: null for people who are in no request
+    - ``hour`` and ``arm``: null unless the launch sends at own hours
     - ``request``: the state of the person's request, null if there is none
     - ``held_out``
     - ``as_of``: the time of the report
@@ -50,7 +51,7 @@ class VerdictRows:
     """
 
     figures: LaunchStats
-    launch: Launch
+    launch: LaunchRecord
     schema: pa.Schema
     _sets: Mapping[str, Identifiers] = field(repr=False)
     _ledger: Ledger = field(repr=False)
@@ -101,15 +102,16 @@ class VerdictRows:
                     yield self._batch(run, verdict, about)
 
     def _parts(self) -> Iterator[tuple[Identifiers, _Part]]:
-        key = self.launch.launch_key
-        parts = self._ledger.dispatch_queries.segment_sizes(key)
-        dispatches = self._ledger.dispatch_queries.segments(key)
-        for (dispatch, people), (variation, wave, _) in zip(dispatches, parts, strict=True):
+        key, queries = self.launch.launch_key, self._ledger.dispatch_queries
+        parts, hours, arms = queries.segment_sizes(key), queries.hours_of_segments(key), queries.arms(key)
+        for (dispatch, people), (variation, wave, _) in zip(queries.segments(key), parts, strict=True):
+            number = dispatch.segment
+            part = _Part(variation, number, wave, hours.get(number), arms.get(number), dispatch.state)
             if self.launch.is_chosen_by_service:  # only people in post-backs are known
                 for heard_of in self._sets.values():
-                    yield heard_of, _Part(variation, dispatch.segment, wave, dispatch.state)
+                    yield heard_of, part
             else:
-                yield people, _Part(variation, dispatch.segment, wave, dispatch.state)
+                yield people, part
         for held_out in self._ledger.launches.suppressed(key, "holdout").values():
             yield held_out, _Part(is_held_out=True)
 
@@ -123,6 +125,8 @@ class VerdictRows:
             "time_zone": about.variation.time_zone,
             "segment": about.segment,
             "wave": about.wave,
+            "hour": about.hour,
+            "arm": about.arm,
             "request": about.request,
             "held_out": about.is_held_out,
             "as_of": self.figures.as_of,
@@ -141,6 +145,8 @@ class _Part:
     variation: Variation = field(default_factory=Variation)
     segment: int | None = None
     wave: int | None = None
+    hour: int | None = None
+    arm: str | None = None
     request: str | None = None
     is_held_out: bool = False
 
@@ -176,7 +182,7 @@ def _writer(file: Any, suffix: str, schema: pa.Schema) -> _Writer:
     return csv
 
 
-def _schema(launch: Launch) -> pa.Schema:
+def _schema(launch: LaunchRecord) -> pa.Schema:
     return pa.schema(
         [
             pa.field("launch_key", _SHARED, nullable=False),
@@ -187,6 +193,8 @@ def _schema(launch: Launch) -> pa.Schema:
             *(pa.field(name, _SHARED) for name in ("variant", "language", "time_zone")),
             pa.field("segment", pa.int32()),
             pa.field("wave", pa.int32()),
+            pa.field("hour", pa.int32()),
+            pa.field("arm", _SHARED),
             pa.field("request", _SHARED),
             pa.field("held_out", pa.bool_(), nullable=False),
             pa.field("as_of", pa.timestamp("us", "UTC"), nullable=False),

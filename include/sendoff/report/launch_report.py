@@ -11,8 +11,9 @@ from datetime import UTC, tzinfo
 from pathlib import Path
 from typing import Any
 
+from sendoff.comparison import LEVEL, Comparison, Side, amount, conclusion, percent, spoken
 from sendoff.errors import SettingsError
-from sendoff.figures import LaunchStats, counted
+from sendoff.figures import LaunchStats, counted, spoken_reason
 from sendoff.report import wording
 from sendoff.report.model import (
     Block,
@@ -29,7 +30,6 @@ from sendoff.report.model import (
     Timeline,
     sentences,
 )
-from sendoff.report.statistics import LEVEL, Comparison, Side, amount, conclusion, percent, spoken
 from sendoff.report.timeline import FEWEST_POINTS, points_of, span
 from sendoff.states import Stage, Verdict
 
@@ -53,6 +53,7 @@ _NOTES: Mapping[str, str] = {
 }
 """The meaning of each verdict in a few words, for its tile."""
 
+MACHINE = "probably a machine"
 _ERASED = "asked to be forgotten"
 _OTHER_MEANINGS: Mapping[str, str] = {
     "null": "Rows of the query without an identifier.",
@@ -66,6 +67,7 @@ _OTHER_MEANINGS: Mapping[str, str] = {
     "forged": "Post-backs that name a different campaign than the service created for the request.",
     "late": "Post-backs that came after a long silence. They still count.",
     "unreadable": "Post-backs that could not be read. They are kept as they came.",
+    MACHINE: "Opened within seconds of the delivery, or with many others in one second, and not again.",
     "erased": "People who asked to be forgotten. Only their number is kept.",
 }
 """The meaning of words that a report uses only if something is counted under them."""
@@ -152,7 +154,7 @@ def _sections(figures: LaunchStats, zone: tzinfo) -> Iterator[Section]:
             yield Section("unknowns", "What cannot be known, and why", sentences(why))
     for what, rows, remarks in (
         ("platform", figures.by_platform, wording.platform_remarks(figures)),
-        ("variant", figures.by_variant, wording.variant_remarks(figures)),
+        ("variant", wording.variant_rows(figures), wording.variant_remarks(figures)),
     ):
         if rows:
             yield Section(what, f"By {what}", [Groups.of(figures, what, rows), *sentences(remarks)])
@@ -179,9 +181,7 @@ def _rows_to_audience(figures: LaunchStats) -> Sum:
 
 def _verdicts(figures: LaunchStats) -> Sum:
     lines = verdict_lines(figures)
-    parts = [
-        Line("of", count, wording.spoken_reason(reason)) for reason, count in figures.not_sent_because.items()
-    ]
+    parts = [Line("of", count, spoken_reason(reason)) for reason, count in figures.not_sent_because.items()]
     if figures.erased:
         parts.append(Line("+", figures.erased, "erased", note=_ERASED))
     total = Line("=", sum(figures.verdicts.values()) + figures.erased, "audience")
@@ -202,11 +202,14 @@ def _heard_of(figures: LaunchStats) -> Sum:
 
 
 def verdict_lines(figures: LaunchStats) -> list[Line]:
-    """Return a line of the sum for each verdict."""
-    return [
+    """Return a line of the sum for each verdict, and one for the engaged whose opens a machine probably made."""
+    lines = [
         Line("+" if number else "", figures.verdicts.get(verdict, 0), verdict.label, verdict, _NOTES[verdict])
         for number, verdict in enumerate(figures.known_verdicts)
     ]
+    if figures.suspects:
+        lines.insert(1, Line("of", figures.suspects, MACHINE))
+    return lines
 
 
 def describe_comparison(compared: Comparison, number: int = 1) -> Section:
@@ -265,12 +268,12 @@ def _cells(side: Side, compared: Comparison) -> tuple[str, ...]:
 def _words(figures: LaunchStats) -> Section:
     """Return the section that explains the words in this report."""
     used = {
-        wording.spoken_reason(word)
+        spoken_reason(word)
         for counts in (figures.dropped, figures.not_sent_because, figures.anomalies)
         for word, count in counts.items()
         if count
     }
-    used |= {"erased"} if figures.erased else set()
+    used |= {word for word, count in (("erased", figures.erased), (MACHINE, figures.suspects)) if count}
     verdicts = [(verdict.label, MEANINGS[verdict]) for verdict in figures.known_verdicts]
     others = [(word, meaning) for word, meaning in _OTHER_MEANINGS.items() if word in used]
     return Section("words", "What the words mean", [Facts([*verdicts, *others])], is_for_pages=True)

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +23,20 @@ import pyarrow.compute as pc
 from sendoff import warehouse
 from sendoff.audience.identifiers import Identifiers, Kind, RowCounter, StringIdentifiers, builder, union
 from sendoff.campaign import Campaign
+from sendoff.comparison import (
+    CONTROL_GROUP,
+    NOTICEABLE,
+    Comparison,
+    SideOutcome,
+    Values,
+    compared_adjusted,
+    compared_means,
+    compared_shares,
+    mismatch_of_assigned,
+    without_mismatch,
+)
 from sendoff.errors import AudienceError, QueryError
-from sendoff.ledger import Launch, Ledger
-from sendoff.report.adjustment import Outcome, compared_adjusted
-from sendoff.report.balance import CONTROL_GROUP, mismatch_of_assigned, without_mismatch
-from sendoff.report.statistics import Comparison, Values, compared_means, compared_shares
+from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.states import DecisionKind, Verdict
 from sendoff.warehouse import checked_text, is_text, sql_type_name, value_type
 
@@ -47,12 +57,18 @@ _Numbers = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 def measure_outcome(
-    ledger: Ledger, launch_key: str, source: warehouse.Source, sql: str, before_sql: str | None = None
+    ledger: Ledger,
+    launch_key: str,
+    source: warehouse.Source,
+    sql: str,
+    before_sql: str | None = None,
+    detect: float = NOTICEABLE,
 ) -> Comparison:
     """Run the outcome query and compare the variants and the holdout of a launch by its result.
 
     Each person counts in the side that chance assigned them to, whether they were sent to or not. ``before_sql``: the
-    query of what they did before the launch, which adjusts means; people without a row in it count with 0.
+    query of what they did before the launch, which adjusts means; people without a row in it count with 0. ``detect``:
+    the relative difference that the outlook is about.
 
     Raise QueryError if a query fails or returns other columns, AudienceError if its identifiers are of another type
     than the launch's, NotFoundError for an unknown launch.
@@ -73,20 +89,21 @@ def measure_outcome(
         "partition": launch.period.partition,
         "sent_at": sent_at(ledger, launch),
     }
+    asked = _Asked(launch=launch.comparison_number or 1, detect=detect)
     outcome = _Rows(FILE, launch, sides, kept=None if before_sql is None else {})
     outcome.read(source, sql, parameters)
     if before_sql is None:
-        found = _compared(outcome)
+        found = _compared(outcome, asked)
     elif outcome.values is None:
         text = (
             f"{BEFORE} is not used, because it adjusts means, and {FILE} returns no column {VALUE}. Return 1 AS "
             f"{VALUE} to compare adjusted means instead of shares."
         )
-        found = _remarked(_compared(outcome), text)
+        found = _remarked(_compared(outcome, asked), text)
     else:
         before = _Rows(BEFORE, launch, sides, outcome=outcome)
         before.read(source, before_sql, parameters)
-        found = _remarked(_adjusted(outcome, before), before.seen())
+        found = _remarked(_adjusted(outcome, before, asked), before.seen())
     found = _remarked(found, outcome.seen())
     people = {name: len(side) for name, side in sides.items()}
     campaign = Campaign.frozen(launch.definition)
@@ -109,23 +126,31 @@ def stored_outcomes(ledger: Ledger, launch_key: str) -> list[tuple[datetime, Com
     ]
 
 
-def sent_at(ledger: Ledger, launch: Launch) -> datetime:
-    """Return the earliest time the message can have arrived: the latest of creation, approval and planned sending."""
+def sent_at(ledger: Ledger, launch: LaunchRecord) -> datetime:
+    """Return the earliest time the message can have arrived: the latest of creation, approval and planned sending.
+
+    A person who chose the winner of a test share did so after the people who are compared got their message.
+    """
     agreed = [
-        each.decided_at for each in ledger.audit_log.of_launch(launch.launch_key) if each.kind in _AGREED
+        each.decided_at
+        for each in ledger.audit_log.of_launch(launch.launch_key)
+        if each.kind in _AGREED and "winner" not in (each.detail or {})
     ]
     return max([launch.created_at, *agreed, *([launch.sends_at] if launch.sends_at else [])])
 
 
-def sides_of(ledger: Ledger, launch: Launch) -> dict[str, Identifiers]:
+def sides_of(ledger: Ledger, launch: LaunchRecord) -> dict[str, Identifiers]:
     """Return the people of each variant, or of all who are sent to if there are no variants, and the holdout.
 
-    Each person is in the side that chance assigned them to, whatever happened to their request.
+    Each person is in the side that chance assigned them to, whatever happened to their request. The people who get the
+    winner of a test share are on no side.
     """
     variants = ledger.dispatch_queries.variants(launch.launch_key)
+    has_rest = Campaign.frozen(launch.definition).decide is not None
     found: defaultdict[str, list[Identifiers]] = defaultdict(list)
     for dispatch, people in ledger.dispatch_queries.segments(launch.launch_key):
-        found[variants.get(dispatch.segment, SENT_TO)].append(people)
+        if dispatch.segment in variants or not has_rest:
+            found[variants.get(dispatch.segment, SENT_TO)].append(people)
     sides = {name: union(launch.kind, parts) for name, parts in sorted(found.items())}
     held_out = ledger.launches.suppressed(launch.launch_key, "holdout").get("holdout")
     return sides | ({CONTROL_GROUP: held_out} if held_out is not None and len(held_out) else {})
@@ -141,7 +166,7 @@ class _Rows:
     """
 
     file: str
-    launch: Launch
+    launch: LaunchRecord
     sides: Mapping[str, Identifiers]
     kept: dict[str, _Numbers] | None = None
     outcome: _Rows | None = None
@@ -218,23 +243,31 @@ class _Rows:
         )
 
 
-def _compared(rows: _Rows) -> Comparison:
+class _Asked(TypedDict):
+    """What the reader and the ledger add to the numbers: as for :func:`compared_shares`."""
+
+    launch: int
+    detect: float
+
+
+def _compared(rows: _Rows, asked: _Asked) -> Comparison:
     control, noun = _control(rows), rows.launch.noun
     if rows.values is None:
         listed = rows.counter.identifiers()
         counts = [(name, len(people & listed), len(people)) for name, people in rows.sides.items()]
-        return compared_shares(_OUTCOME, counts, control=control, noun=noun)
+        return compared_shares(_OUTCOME, counts, control=control, noun=noun, **asked)
     values = [(name, rows.values[name], len(people)) for name, people in rows.sides.items()]
-    return compared_means(_MEAN, values, control=control, noun=noun)
+    return compared_means(_MEAN, values, control=control, noun=noun, **asked)
 
 
-def _adjusted(outcome: _Rows, before: _Rows) -> Comparison:
+def _adjusted(outcome: _Rows, before: _Rows, asked: _Asked) -> Comparison:
     values, numbers = outcome.values or {}, before.values or {}
     sides = [
-        Outcome(name, len(people), values[name], numbers[name], before.products[name])
+        SideOutcome(name, len(people), values[name], numbers[name], before.products[name])
         for name, people in outcome.sides.items()
     ]
-    return compared_adjusted(_MEAN, sides, control=_control(outcome), noun=outcome.launch.noun, file=BEFORE)
+    noun = outcome.launch.noun
+    return compared_adjusted(_MEAN, sides, control=_control(outcome), noun=noun, file=BEFORE, **asked)
 
 
 def _control(rows: _Rows) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from sendoff.campaign import Channel
-from sendoff.figures import counted, duration, noun_of, share
+from sendoff.figures import counted, duration, noun_of, share, spoken_reason
 from sendoff.launch import ExistingLaunch, Preview, Rendering, Zone
 from sendoff.report.model import (
     Block,
@@ -27,7 +27,7 @@ from sendoff.report.model import (
     Table,
     Words,
 )
-from sendoff.report.wording import spoken_reason
+from sendoff.states import Verdict
 
 _MOST_VALUES = 8
 _MOST_ZONES = 4
@@ -154,6 +154,9 @@ def _people(preview: Preview) -> Iterator[Block]:
         lines += [Line("-", count, spoken_reason(reason)) for reason, count in later]
         lines.append(Line("=", preview.people, noun_of(preview.identified_by)[1]))
     yield Sum(lines)
+    if source := preview.source:
+        verdicts = ", ".join(Verdict(verdict).label for verdict in source.verdicts)
+        yield Sentence(f"They come from the launch of {source.campaign} for {source.period}: {verdicts}.")
     if change := preview.change:
         yield Sentence(
             f"Since the last launch ({change.period}) with {change.audience:,}: "
@@ -177,15 +180,30 @@ def _parts(preview: Preview) -> Iterator[tuple[str, Iterable[Block]]]:
     noun = noun_of(preview.identified_by)[1]
     for name, sizes in (("variant", preview.variants), ("language of the message", preview.languages)):
         if sizes:
-            yield f"By {name}", [_sizes(sizes, name.partition(" ")[0], noun, preview.people)]
+            table = _sizes(sizes, name.partition(" ")[0], noun, preview.people)
+            yield f"By {name}", [table, *(_winner(preview) if name == "variant" else ())]
     if preview.time_zones:
         yield "By time zone", [_zones(preview.time_zones, noun)]
+    if preview.own_hours:
+        note = "The hours are those of the recipients' time zone. Without one, the hours of the campaign's apply."
+        rows = [
+            (when, f"{size:,}", share(size, preview.people or 0)) for when, size in preview.own_hours.items()
+        ]
+        yield "By hour", [Table(("sent", noun, "share"), rows, frozenset((1, 2))), Sentence(note)]
     if preview.waves:
         waves = [(str(number), f"{size:,}") for number, size in enumerate(preview.waves, start=1)]
         yield "By wave", [Table(("wave", noun), waves, frozenset((1,)))]
     for column, sizes in preview.groups.items():
         if sizes and not (column == "time_zone" and preview.time_zones):
             yield f"The audience by {column}", [_sizes(sizes, column, noun, preview.audience)]
+
+
+def _winner(preview: Preview) -> Iterator[Sentence]:
+    if preview.decide:
+        yield Sentence(preview.decide)
+        yield Sentence(
+            f"The rest gets {preview.winner}." if preview.winner else "The winner is not decided yet."
+        )
 
 
 def _zones(zones: Sequence[Zone], noun: str) -> Table:

@@ -12,16 +12,15 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from sendoff.comparison import Comparison, Difference, comparisons_of
 from sendoff.errors import SettingsError
 from sendoff.launch import standing_of
 from sendoff.ledger import Ledger
-from sendoff.report.comparison import of_engagement
 from sendoff.report.export import VerdictRows
 from sendoff.report.export_table import LONGEST_IDENTIFIER
 from sendoff.report.outcomes import stored_outcomes
-from sendoff.report.statistics import Comparison, Difference
 from sendoff.report.table_writer import NewRows, replace_rows, sql_column, table_name
-from sendoff.states import DispatchState, LaunchState, Stage, Verdict
+from sendoff.states import Arm, DispatchState, LaunchState, Stage, Verdict
 from sendoff.warehouse import Source
 
 _TEXT, _COUNT, _NUMBER, _TIME = pa.string(), pa.int64(), pa.float64(), pa.timestamp("us", "UTC")
@@ -125,6 +124,10 @@ VERDICTS = ResultTable(
         _maybe("time_zone", _TEXT, "Time zone of the request; null if all requests have the same"),
         _maybe("segment", pa.int32(), "Number of the segment; null in the control group"),
         _maybe("wave", pa.int32(), "Number of the wave; null in the control group"),
+        _maybe(
+            "hour", pa.int32(), "Hour of the day at which the recipient gets the message; null if at any hour"
+        ),
+        _maybe("arm", _TEXT, "Why at that hour or at once; null without a known hour", tuple(Arm)),
         _maybe("request", _TEXT, "State of the request; null in the control group", tuple(DispatchState)),
         ResultColumn("held_out", pa.bool_(), "Whether the recipient is in the control group"),
         _AS_OF,
@@ -237,8 +240,7 @@ def _verdicts(verdicts: VerdictRows) -> Iterator[pa.RecordBatch]:
 def _compared(ledger: Ledger, verdicts: VerdictRows) -> list[dict[str, Any]]:
     figures = verdicts.figures
     found = stored_outcomes(ledger, figures.launch_key)
-    if engaged := of_engagement(ledger, figures):
-        found.append((figures.as_of, engaged))
+    found += [(figures.as_of, engaged) for engaged in comparisons_of(ledger, figures)]
     return [
         {"launch_key": figures.launch_key, "as_of": as_of, **_pair(compared, each)}
         for as_of, compared in found

@@ -31,15 +31,10 @@ _REQUESTS: Mapping[str, str] = {
     "processed the request. Sending again might reach recipients twice.",
     DispatchState.WRITTEN_OFF: "written off by a person: it is not known whether the service processed the request.",
     DispatchState.REFUSED: "refused by the service: it reached no one.",
-    DispatchState.SUPPRESSED: "not made: all its recipients were on the suppression list by then.",
+    DispatchState.SUPPRESSED: "not made: all its recipients were to be left out by then.",
 }
 """Sentences on requests whose number of recipients is not known, after the count of requests."""
 
-_REASONS: Mapping[str, str] = {
-    "held out": "control group",
-    "holdout": "control group",
-    "suppressed": "on the suppression list",
-}
 _NOT_MADE: Mapping[str, str] = {
     LaunchState.HELD: ": the launch is held.",
     LaunchState.PAUSED: ": the launch is paused.",
@@ -64,11 +59,6 @@ def reached(figures: LaunchStats) -> list[str]:
             f"Of the {others:,} {figures.noun[1]} outside the control group: at least {shares[0]}, at most {shares[1]}."
         )
     return said
-
-
-def spoken_reason(reason: str) -> str:
-    """Return the reason for a verdict in words. Reports in the ledger keep *held out* for the control group."""
-    return _REASONS.get(reason, reason)
 
 
 def source_of_people(figures: LaunchStats) -> str:
@@ -212,10 +202,20 @@ def platform_remarks(figures: LaunchStats) -> list[str]:
 
 
 def variant_remarks(figures: LaunchStats) -> list[str]:
-    """Return a sentence if the variants do not add up to the audience."""
-    return _difference(
-        figures, "variants", figures.by_variant, f"{figures.noun[1]} in the control group get no variant"
-    )
+    """Return sentences on the rest, and on variants that do not add up to the audience."""
+    why = f"{figures.noun[1]} in the control group get no variant"
+    remarks = _difference(figures, "variants", variant_rows(figures), why)
+    if not figures.rest:
+        return remarks
+    gets = f"gets {figures.winner}" if figures.winner else "waits until the winner is decided"
+    rest = f"The variants above are those of the test share, which is compared. The rest {gets}, and is not compared."
+    return [rest, *remarks]
+
+
+def variant_rows(figures: LaunchStats) -> dict[str, Mapping[str, int]]:
+    """Return the verdicts of each variant, and those of the rest if a winner goes to it."""
+    rest = f"the rest: {figures.winner or 'not decided yet'}"
+    return {**figures.by_variant, **({rest: figures.rest} if figures.rest else {})}
 
 
 def _difference(

@@ -1,7 +1,7 @@
 from .client import Client, message_of
 from .credentials import ClientSecret, Credentials, JwtBearer
 from .opt_out import OPT_OUT_PATH, OptOut, OptOutSigner, check_identifiers
-from .postbacks import PostBack, PostBackSigner
+from .postbacks import MATCHED_BY, PostBack, PostBackSigner
 from .tokens import TokenSource, token_source_for
 from .transport import (
     CONNECT_TIMEOUT,
@@ -18,6 +18,7 @@ from .wire.requests import mask_template_values
 
 __all__ = [
     "CONNECT_TIMEOUT",
+    "MATCHED_BY",
     "MAX_RETRY_AFTER",
     "OPT_OUT_PATH",
     "Answer",

@@ -20,6 +20,9 @@ from sendoff.service.wire import PostBackAddresses, PostBackBody, Unreadable, re
 from sendoff.settings import Settings
 from sendoff.states import PostBackKind
 
+MATCHED_BY = {"device_id": "device_id", "user_id": "user_id"}
+"""The member of a post-back that matches each identifier column (service.md, section 6)."""
+
 _ADDRESS = re.compile(r"/v1/(delivery|open)/([0-9a-f]{32})/([^/]{1,100})", re.ASCII)
 _SHORTEST_SECRET = 32
 _MOST_REMEMBERED = 20_000  # paths; a dispatch has two, and each takes about 500 bytes

@@ -1,8 +1,8 @@
-"""Export metrics from Sendoff's own processes with the OpenTelemetry SDK, configured by its standard variables.
+"""Export metrics and traces from Sendoff's own processes with the OpenTelemetry SDK, configured by its variables.
 
-``OTEL_METRICS_EXPORTER`` names the exporters. Without it, ``OTEL_EXPORTER_OTLP_ENDPOINT`` means ``otlp``. If neither is
-set, nothing is imported. The SDK reads all other ``OTEL_*`` variables itself. Inside Airflow, this module is not used,
-because Airflow has its own meter provider.
+``OTEL_METRICS_EXPORTER`` and ``OTEL_TRACES_EXPORTER`` name the exporters. Without them, ``OTEL_EXPORTER_OTLP_ENDPOINT``
+means ``otlp``. If none is set, nothing is imported. The SDK reads all other ``OTEL_*`` variables itself. Inside
+Airflow, this module is not used, because Airflow has its own providers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 from importlib.metadata import entry_points
 from multiprocessing import parent_process
 from multiprocessing.util import Finalize
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricReader
@@ -20,30 +20,43 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_Signal = Literal["metrics", "traces"]
+_EXPORTERS = {"metrics": "OTEL_METRICS_EXPORTER", "traces": "OTEL_TRACES_EXPORTER"}
+_ENDPOINTS = {
+    "metrics": ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+    "traces": ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+}
+_PROTOCOLS = {
+    "metrics": ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"),
+    "traces": ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"),
+}
 _PORTS = 64  # number of ports to try; more than the receiver's processes on one machine
 
 
 def start(*, is_scraped: bool = False) -> None:
-    """Start to export this process's metrics as the environment says; the last ones are sent when it ends.
+    """Start to export this process's metrics and traces as the environment says; the last are sent when it ends.
 
     ``is_scraped``: whether the process lives long enough for Prometheus to scrape it; if not, ``prometheus`` is
-    ignored. If the export cannot be set up, log a warning and go on, because metrics must not cost post-backs.
+    ignored. Such a process, a receiver for example, works on no launch and has no traces. If the export cannot be set
+    up, log a warning and go on, because metrics must not cost post-backs.
     """
     if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return
-    names = [name for name in _exporters() if is_scraped or name != "prometheus"]
+    _start("metrics", [name for name in _exporters("metrics") if is_scraped or name != "prometheus"])
+    if not is_scraped:
+        _start("traces", _exporters("traces"))
+
+
+def _start(signal: _Signal, names: list[str]) -> None:
     try:
-        readers = [_reader(name) for name in names]
-        if readers:
-            _collect(readers)
+        if names:
+            _collect([_reader(name) for name in names]) if signal == "metrics" else _trace(names)
     except (ImportError, LookupError) as error:
         _log.warning(
-            "No metrics are exported: %s. In the clone of Sendoff, try: pip install '.[telemetry]'", error
+            "No %s are exported: %s. In the clone of Sendoff, try: pip install '.[telemetry]'", signal, error
         )
     except (OSError, ValueError) as error:
-        _log.warning("No metrics are exported: %s", error)
+        _log.warning("No %s are exported: %s", signal, error)
 
 
 def _collect(readers: list[MetricReader]) -> None:
@@ -56,11 +69,27 @@ def _collect(readers: list[MetricReader]) -> None:
         Finalize(None, provider.shutdown, exitpriority=0)
 
 
-def _exporters() -> list[str]:
-    named = os.environ.get("OTEL_METRICS_EXPORTER", "").strip()
+def _trace(names: list[str]) -> None:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.trace import set_tracer_provider
+
+    exporters = [_exporter("traces", name) for name in names]
+    provider = TracerProvider(resource=_resource())
+    for exporter in exporters:
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+    set_tracer_provider(provider)
+
+
+def _exporters(signal: _Signal) -> list[str]:
+    named = os.environ.get(_EXPORTERS[signal], "").strip()
     if not named:
-        return ["otlp"] if any(os.environ.get(name) for name in _ENDPOINTS) else []
+        return ["otlp"] if _first(_ENDPOINTS[signal]) else []
     return [name for part in named.split(",") if (name := part.strip()) not in ("", "none")]
+
+
+def _first(variables: tuple[str, ...]) -> str | None:
+    return next((value for name in variables if (value := os.environ.get(name))), None)
 
 
 def _reader(name: str) -> MetricReader:
@@ -68,17 +97,18 @@ def _reader(name: str) -> MetricReader:
         return _prometheus()
     from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 
-    entry = _otlp() if name == "otlp" else name
-    found = next(iter(entry_points(group="opentelemetry_metrics_exporter", name=entry)), None)
-    if found is None:
-        raise LookupError(f"there is no metrics exporter {entry}")
-    made = found.load()()
+    made = _exporter("metrics", name)
     return made if isinstance(made, MetricReader) else PeriodicExportingMetricReader(made)
 
 
-def _otlp() -> str:
-    protocol = next((value for name in _PROTOCOLS if (value := os.environ.get(name))), "http/protobuf")
-    return {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}.get(protocol, protocol)
+def _exporter(signal: _Signal, name: str) -> Any:
+    protocol = _first(_PROTOCOLS[signal]) or "http/protobuf"
+    of_otlp = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}.get(protocol, protocol)
+    entry = of_otlp if name == "otlp" else name
+    found = next(iter(entry_points(group=f"opentelemetry_{signal}_exporter", name=entry)), None)
+    if found is None:
+        raise LookupError(f"there is no {signal} exporter {entry}")
+    return found.load()()
 
 
 def _prometheus() -> MetricReader:

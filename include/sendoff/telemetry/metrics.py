@@ -15,14 +15,14 @@ from opentelemetry import metrics
 
 from sendoff.states import FeedHealth
 
-Kind = Literal["counter", "gauge", "histogram"]
+_Kind = Literal["counter", "gauge", "histogram"]
 
 
 @dataclass(frozen=True, slots=True)
 class Instrument:
     """One metric; ``attributes`` describes the values of each attribute."""
 
-    kind: Kind
+    kind: _Kind
     name: str
     unit: str
     meaning: str

@@ -4,7 +4,7 @@ from .dbapi import Cursors
 from .frames import Rows, audience_source
 from .query import Parameter, Query, named_parameters
 from .reader import Source, address_of, read
-from .sql_lexer import Spot, jinja_at
+from .sql_lexer import Spot, code_of, jinja_at, usual_dialect
 from .urls import LIBPQ_TIMEOUTS, is_sqlite_file
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "attempt",
     "audience_source",
     "checked_text",
+    "code_of",
     "is_sqlite_file",
     "is_text",
     "jinja_at",
@@ -29,5 +30,6 @@ __all__ = [
     "open_connection",
     "read",
     "sql_type_name",
+    "usual_dialect",
     "value_type",
 ]

@@ -64,8 +64,8 @@ def read(
 
     ``partitions``: the query returns one of at most this many disjoint parts of its rows, by ``:part`` (from 0) and
     ``:parts``. Each row is read once, and all parts belong to one snapshot. A PostgreSQL URL allows several connections
-    to share a snapshot, so its parts are read at the same time. On the server's own machine, there is at most one part
-    for two cores. Other warehouses read part 0 of 1. Batches come in any order.
+    to share a snapshot, so its parts are read at the same time if a trial shows that this is faster. On the server's
+    own machine, there is at most one part for two cores. Other warehouses read part 0 of 1. Batches come in any order.
 
     Raise QueryError with the database's message, without words that may be data. Raise WarehouseUnavailableError if the
     warehouse cannot be reached. Raise AudienceError with the column and the row if a column contains values of two

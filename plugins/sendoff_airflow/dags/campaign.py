@@ -22,9 +22,9 @@ from sendoff_airflow.dags.group import (
     add_tasks,
     defaults_of,
 )
-from sendoff_airflow.dags.names import refuse_runs_of_others
+from sendoff_airflow.dags.names import AUDIENCE, refuse_runs_of_others
 from sendoff_airflow.operators import BuildAudienceOperator
-from sendoff_airflow.operators.assets import audience_asset
+from sendoff_airflow.operators.assets import audience_asset, consume_events_together
 
 
 def campaign_dag(
@@ -58,7 +58,7 @@ def campaign_dag(
         dag_id=name,
         dag_display_name=campaign.title,
         doc_md=documentation(folder),
-        schedule=_schedule(campaign),
+        schedule=schedule_of(campaign),
         start_date=start_of(campaign),
         catchup=False,
         default_args=defaults_of(campaign, options),
@@ -66,12 +66,14 @@ def campaign_dag(
         deadline=_deadlines(folder, on_alert),
         auto_register=False,  # otherwise a DAG that fails the checks would still belong to its file
     ) as dag:
-        add_tasks(folder, _audience(folder), options)
-    dag.params.update(_form())  # last, because Airflow copies the form for each task that is made after it
+        add_tasks(folder, audience_task(folder, folder.path), options)
+    consume_events_together(dag)
+    dag.params.update(form())  # last, because Airflow copies the form for each task that is made after it
     return dag
 
 
-def _schedule(campaign: Campaign) -> Any:
+def schedule_of(campaign: Campaign) -> Any:
+    """Return the schedule of a campaign's DAG."""
     if campaign.schedule:
         return CronDataIntervalTimetable(campaign.schedule, timezone=campaign.schedule_time_zone)
     return [Asset.ref(name=name) for name in campaign.after] or None
@@ -100,23 +102,29 @@ def _deadlines(
     ]
 
 
-def _audience(folder: CampaignFolder) -> BuildAudienceOperator:
+def audience_task(folder: CampaignFolder, path: Path, **how: Any) -> BuildAudienceOperator:
+    """Return the task that freezes the audience of a campaign, with the fields of the trigger form.
+
+    ``path``: the task reads the campaign from there again. ``how``: more arguments of the operator.
+    """
+    in_journey = bool(folder.within)
     return BuildAudienceOperator(
-        task_id="audience",
+        task_id=AUDIENCE,
         task_display_name=AUDIENCE_TITLE,
-        folder=folder.path,
-        resend="{{ params.resend }}",
-        reason="{{ params.reason or '' }}",
+        folder=path,
+        resend=0 if in_journey else "{{ params.resend }}",
+        reason=None if in_journey else "{{ params.reason or '' }}",
         size_limit="{{ params.size_limit or '' }}",
         send_late="{{ params.send_late }}",
         preview_only="{{ params.dry_run }}",
-        continued="{{ params.launch or '' }}",
+        continued=None if in_journey else "{{ params.launch or '' }}",
         outlets=[audience_asset(folder.name)],
         pre_execute=refuse_runs_of_others,
+        **how,
     )
 
 
-def _form() -> dict[str, Param]:
+def form() -> dict[str, Param]:
     """Return the fields of the trigger form."""
     return {
         "dry_run": Param(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sendoff.campaign import Campaign, CampaignFolder, FrozenModel, advice
+from sendoff.campaign import AudienceColumn, Campaign, CampaignFolder, FrozenModel, advice
 from sendoff.launch import describe_schedule
 from sendoff.report import (
     Block,
@@ -41,6 +41,10 @@ _TASKS: tuple[tuple[Words, Words], ...] = (
 )
 """The tasks of a campaign's DAG, with descriptions."""
 
+_MEASURE: tuple[Words, Words] = (
+    Code("measure_outcome"),
+    "compares what people did afterwards, by the outcome query",
+)
 _WRITE_TABLES: tuple[Words, Words] = (Code("write_tables"), "writes the results into tables of the warehouse")
 
 
@@ -48,14 +52,17 @@ def documentation(folder: CampaignFolder) -> str:
     """Return the documentation of a campaign as Markdown: facts, suppressions, gates, links, tasks, queries."""
     campaign = folder.campaign
     lists: list[tuple[str, list[Words]]] = [
-        ("Who is left out", list(_fields(campaign.audience.replace(source=None)))),
+        ("Who is left out", list(_fields(campaign.audience.replace(source=None, columns={})))),
+        ("What columns of the query must contain", list(_columns(campaign.audience.columns))),
         ("Gates: conditions for sending", list(_fields(campaign.gates))),
         ("Set in defaults.yaml", list(_defaults(folder))),
         ("Advice", list(advice(campaign))),
         ("Where to look", list(_where_to_look(folder))),
     ]
     blocks: list[tuple[str, Block]] = [(title, Bullets(items)) for title, items in lists if items]
-    tasks = (*_TASKS, _WRITE_TABLES) if campaign.report.tables else _TASKS
+    tasks = [*_TASKS]
+    if campaign.report.tables:
+        tasks += [_MEASURE, _WRITE_TABLES] if folder.outcome_sql else [_WRITE_TABLES]
     blocks.append(("What each task does", Table(("Task", "Does"), tasks)))
     queries = [
         ("Query", folder.audience_sql),
@@ -83,7 +90,10 @@ def _lead(folder: CampaignFolder) -> Words:
 
 
 def _people(campaign: Campaign) -> str:
-    if source := campaign.audience.source:
+    source = campaign.audience.source
+    if source and source.kind == "dbt_model":
+        return f"the people in the table of the dbt model {source.name}"
+    if source and source.kind == "verdicts":
         unknown = " or unknowable" if source.unknowable == "include" else ""
         return f"the people who are {', '.join(source.are)}{unknown} in the newest report of {source.of}"
     return {
@@ -102,6 +112,8 @@ def _facts(folder: CampaignFolder) -> Iterator[tuple[str, str]]:
         yield "Template", str(campaign.template.id)
     if campaign.variants:
         yield "Variants", ", ".join(f"{name} {side.percent:g} %" for name, side in campaign.variants.items())
+    if campaign.decide:
+        yield "Winner", campaign.decide.words.removesuffix(".")
     yield "Runs", _runs(campaign)
     if campaign.start:
         yield "First day", f"{campaign.start}, in {campaign.schedule_time_zone}"
@@ -168,8 +180,13 @@ def _fields(section: FrozenModel) -> Iterator[str]:
     """Yield each field of a section that has a value, with its meaning. A list yields each of its items."""
     for name, value in section.model_dump(mode="json", exclude_none=True).items():
         meaning = (type(section).model_fields[name].description or "").split("; null")[0]
-        for item in value if isinstance(value, list) else [value]:
+        for item in value if isinstance(value, list) else [value] if value != {} else []:
             yield f"{name}: {_words(item)}" + (f" ({meaning[0].lower()}{meaning[1:]})" if meaning else "")
+
+
+def _columns(columns: Mapping[str, AudienceColumn]) -> Iterator[str]:
+    for name, column in columns.items():
+        yield f"{name}: {_words(column.model_dump(mode='json', exclude_defaults=True))}"
 
 
 def _words(value: Any) -> str:

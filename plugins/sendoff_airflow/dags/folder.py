@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,15 @@ from sendoff.campaign import (
     describe,
     did_you_mean,
     is_campaign_folder,
+    is_journey_folder,
     load_campaign,
+    load_journey,
     storable,
 )
 from sendoff.errors import CampaignError
 from sendoff_airflow.dags.campaign import campaign_dag, start_of
 from sendoff_airflow.dags.group import Approvers
+from sendoff_airflow.dags.journey import journey_dag
 from sendoff_airflow.dags.names import names_in_use
 
 _log = logging.getLogger(__name__)
@@ -41,7 +44,9 @@ def campaign_dags(
     reserved: Collection[str] = HOUSEKEEPING_DAGS,
     **choices: Any,
 ) -> dict[str, DAG]:
-    """Return the DAG of each campaign in ``folder``, by name. Broken campaigns are left to :func:`check_campaigns`.
+    """Return the DAG of each campaign and journey in ``folder``, by name.
+
+    Broken ones are left to :func:`check_campaigns`.
 
     ``connections`` and ``warehouses``: the Airflow connections that campaigns may use. None: any. ``reserved``: names
     of the deployment's other DAGs, which no campaign may have; by default those of the housekeeping DAGs. Names in the
@@ -52,7 +57,7 @@ def campaign_dags(
     task_of = get_parsing_context().dag_id
     if task_of is None:
         paths = list(_folders(folder))
-        taken = names_in_use(folder, [path.name for path in paths])
+        taken = names_in_use(folder, _names(paths))
     else:  # in a task: the names were checked when the DAG was stored
         paths, taken = list(_folders(folder, only=task_of)), {}
     allowed = _Allowed(approvers or {}, connections, warehouses, reserved, taken)
@@ -80,7 +85,7 @@ def check_campaigns(
     DAGs of a file that raises.
     """
     paths = list(_folders(folder))
-    taken = names_in_use(folder, [path.name for path in paths])
+    taken = names_in_use(folder, _names(paths))
     allowed = _Allowed(approvers or {}, connections, warehouses, reserved, taken)
     problems = []
     for path in paths:
@@ -104,18 +109,30 @@ class _Allowed:
     reserved: Collection[str]
     taken: Mapping[str, Path]
 
-    def check(self, folder: CampaignFolder) -> None:
-        """Raise CampaignError for the first name of a campaign that is not allowed."""
-        campaign = folder.campaign
-        if folder.name in self.reserved:
+    def check_names(self, path: Path) -> None:
+        """Raise CampaignError if something else has the name of a folder, or of a journey's step in it."""
+        if path.name in self.reserved:
             names = ", ".join(sorted(self.reserved))
             raise CampaignError(
-                f"{folder.path}: another DAG has this name. Rename the campaign's folder. Reserved names: {names}."
+                f"{path}: another DAG has this name. Rename the campaign's folder. Reserved names: {names}."
             )
-        if other := self.taken.get(folder.name):
+        if other := self.taken.get(path.name):
             raise CampaignError(
-                f"{folder.path}: the file {other} defines a DAG of this name. Rename the campaign's folder."
+                f"{path}: the file {other} defines a DAG of this name. Rename the campaign's folder."
             )
+        for name in _steps(path):
+            other = path.with_name(name) if is_campaign_folder(path.with_name(name)) else self.taken.get(name)
+            if other or name in self.reserved:
+                raise CampaignError(
+                    f"{path}: {other or 'another DAG'} has the name of the step {name}. Rename one of the two."
+                )
+        journey = path.with_name(path.name.rpartition(".")[0] or path.name)
+        if path.name in _steps(journey):
+            raise CampaignError(f"{path}: a step of {journey} has this name. Rename one of the two.")
+
+    def check(self, folder: CampaignFolder) -> None:
+        """Raise CampaignError for the first name in a campaign that is not allowed."""
+        campaign = folder.campaign
         named: list[tuple[tuple[str | int, ...], str, Collection[str] | None]] = [
             (("connection",), campaign.connection, self.connections),
             (("warehouse",), campaign.warehouse, self.warehouses),
@@ -140,11 +157,17 @@ def _checked_dag(path: Path, allowed: _Allowed, choices: Mapping[str, Any]) -> D
     Airflow would run these checks when it stores the DAGs, and would then store none of the file.
     """
     try:
-        folder = load_campaign(path)
-        allowed.check(folder)
-        dag = campaign_dag(folder, approvers=allowed.approvers, **choices)
+        journey = load_journey(path) if is_journey_folder(path) else None
+        folders = journey.campaigns if journey else (load_campaign(path),)
+        allowed.check_names(path)
+        for folder in folders:
+            allowed.check(folder)
+        if journey:
+            dag = journey_dag(journey, approvers=allowed.approvers, **choices)
+        else:
+            dag = campaign_dag(folders[0], approvers=allowed.approvers, **choices)
         dag.validate()  # type: ignore[no-untyped-call]
-        _compute_first_run(folder.campaign)
+        _compute_first_run(folders[0].campaign)
         return dag
     except CampaignError:
         raise
@@ -173,6 +196,19 @@ class _Clock(interval.CronDataIntervalTimetable):
 def _is_airflows(error: Exception) -> bool:
     """Check whether an error comes from Airflow or croniter. Their texts hold no message text."""
     return type(error).__module__.partition(".")[0] in ("airflow", "croniter")
+
+
+def _names(paths: Iterable[Path]) -> list[str]:
+    """Return the names of the campaigns in some folders, and of the folders of journeys."""
+    return [name for path in paths for name in (path.name, *_steps(path))]
+
+
+def _steps(path: Path) -> list[str]:
+    """Return the names of a journey's campaigns. Others have none, and nor does a broken journey."""
+    try:
+        return [each.name for each in load_journey(path).campaigns] if is_journey_folder(path) else []
+    except (CampaignError, OSError):
+        return []
 
 
 def _folders(folder: Path, only: str | None = None) -> Iterator[Path]:

@@ -4,7 +4,7 @@
 
     audience -> preview -> approve -> dispatch (mapped over the workers) -> check_dispatched
                                                                          -> wait_for_post_backs -> report
-    report -> write_tables (only if the campaign sets report.tables)
+    report -> measure_outcome (only with outcome.sql) -> write_tables (both only if the campaign sets report.tables)
 
 ``audience`` is the setup task of ``report``. So every launch gets a report, even if sending it failed or someone
 rejected it. If sending failed, ``check_dispatched`` fails the run, because Airflow takes a run's state from its last
@@ -36,7 +36,7 @@ from sendoff_airflow.operators import (
 from sendoff_airflow.operators.approval import ApproveLaunchOperator
 from sendoff_airflow.operators.assets import audience_asset, launch_asset, report_asset
 from sendoff_airflow.operators.preparation import name_of, read_campaign
-from sendoff_airflow.operators.report import WriteTablesOperator
+from sendoff_airflow.operators.report import MeasureOutcomeOperator, WriteTablesOperator
 from sendoff_airflow.sensors import PostBacksQuietSensor
 
 Approvers = Mapping[str, Sequence[str]]
@@ -154,13 +154,24 @@ def add_tasks(folder: CampaignFolder, audience: BuildAudienceOperator, options: 
     audience >> preview >> approve >> dispatch >> [settled, check]
     settled >> report
     if campaign.report.tables:
-        report >> WriteTablesOperator(
+        results = WriteTablesOperator(
             task_id="write_tables",
             task_display_name="Write the results to the warehouse",
             launch_key=launch_key,
             schema=campaign.report.tables,
             warehouse_conn_id=campaign.report.tables_warehouse or campaign.warehouse,
+            dbt=campaign.report.tables_dbt,
         )
+        if folder.outcome_sql:
+            measure = MeasureOutcomeOperator(
+                task_id="measure_outcome",
+                task_display_name="Compare what people did afterwards",
+                launch_key=launch_key,
+                folder=folder.path,
+            )
+            report >> measure >> results
+        else:
+            report >> results
 
 
 def defaults_of(campaign: Campaign, options: TaskOptions) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
@@ -11,7 +12,7 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
 from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import RETRY_DEFAULTS
 from sendoff_airflow.operators import CheckFeedsOperator, ReconcileChangedOperator
-from sendoff_airflow.operators.assets import POST_BACKS
+from sendoff_airflow.operators.assets import POST_BACKS, consume_events_together
 from sendoff_airflow.operators.doubts import LaunchesInDoubtOperator, ResolveDoubtsOperator
 from sendoff_airflow.operators.maintenance import MaintainOperator
 from sendoff_airflow.operators.report import RenewTablesOperator
@@ -20,10 +21,17 @@ from sendoff_airflow.operators.suppression import SuppressOperator
 _DEFAULTS = {"default_args": RETRY_DEFAULTS, "tags": ["sendoff"]}
 
 
-def reconcile_dag(schedule: str, *, dag_id: str = "sendoff_reconcile", **dag_options: Any) -> DAG:
+def reconcile_dag(
+    schedule: str,
+    *,
+    dag_id: str = "sendoff_reconcile",
+    campaigns: str | Path | None = None,
+    **dag_options: Any,
+) -> DAG:
     """Return the DAG that counts post-backs after a launch's report, and fails if expected post-backs do not arrive.
 
-    It also renews the results in warehouses, at most once an hour for each launch that changed.
+    It also renews the results in warehouses, at most once an hour for each launch that changed. ``campaigns``: the
+    folder of the campaigns, whose outcomes are then measured again before.
     It runs on ``schedule``, a cron expression in UTC, and after an event of the asset POST_BACKS. ``dag_options`` are
     further arguments of Airflow's DAG.
     """
@@ -42,9 +50,13 @@ def reconcile_dag(schedule: str, *, dag_id: str = "sendoff_reconcile", **dag_opt
         )
         # Without retries, because they would keep the next run from counting post-backs. It tries again anyway.
         reconcile >> RenewTablesOperator(
-            task_id="renew_tables", task_display_name="Renew the results in warehouses", retries=0
+            task_id="renew_tables",
+            task_display_name="Renew the results in warehouses",
+            campaigns=campaigns,
+            retries=0,
         )
         CheckFeedsOperator(task_id="check_feeds", task_display_name="Check that post-backs arrive")
+    consume_events_together(dag)
     return dag
 
 

@@ -14,21 +14,26 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Context, conf
+from airflow.sdk._shared.module_loading import find_path_from_directory
 from airflow.sdk.exceptions import AirflowFailException
-from airflow.utils.file import list_py_file_paths
 
+AUDIENCE = "audience"
+"""The task that each launch begins with."""
 _FACTORIES = ("doubts_dag", "maintenance_dag", "reconcile_dag", "suppression_dag")
 
 
 def names_in_use(folder: Path, names: Collection[str]) -> Mapping[str, Path]:
     """Return the names that a Python file of the DAGs folder uses as a DAG ID, each with the file.
 
-    ``folder``: the campaigns. Files are parsed but not run, so the name must be in the file. It can be text, a constant
-    of the module, the name of a function with ``@dag``, or the name of the file (``Path(__file__).stem``). Files that
-    Airflow does not read are ignored, and so are zip files.
+    ``folder``: the campaigns. ``names``: those of campaigns, journeys and steps. Files are parsed but not run, so the
+    name must be in the file. It can be text, a constant of the module, the name of a function with ``@dag``, or the
+    name of the file (``Path(__file__).stem``). Files that Airflow does not read are ignored, and so are zip files.
     """
     files: dict[str, Path] = {}
-    for file in map(Path, list_py_file_paths(_dags_folder(folder.absolute()))):
+    syntax = conf.get("core", "dag_ignore_file_syntax", fallback="glob")
+    for file in map(
+        Path, find_path_from_directory(_dags_folder(folder.absolute()), ".airflowignore", syntax)
+    ):
         try:
             source = file.read_bytes() if file.suffix == ".py" else b""
         except OSError:
@@ -41,8 +46,9 @@ def names_in_use(folder: Path, names: Collection[str]) -> Mapping[str, Path]:
 def refuse_runs_of_others(context: Context) -> None:
     """Raise AirflowFailException if the DAG has runs of another DAG.
 
-    Every run of a campaign has a task ``audience``. This function first counts tasks, and reads the tasks of each run
-    only if there are some that the campaign does not have, for example after an upgrade.
+    Every run of a campaign has the task ``audience``, and every run of a journey has that of a step, such as
+    ``hello.audience``. Steps may be renamed, so that of any step counts. This function first counts tasks, and reads
+    the tasks of each run only if there are some that the DAG does not have, for example after an upgrade.
     """
     instance: Any = context["ti"]
     dag = instance.task.dag
@@ -50,11 +56,12 @@ def refuse_runs_of_others(context: Context) -> None:
     if all_tasks == instance.get_ti_count(dag_id=dag.dag_id, task_ids=sorted(dag.task_ids)):
         return
     for run_id, tasks in instance.get_task_states(dag_id=dag.dag_id).items():
-        if "audience" not in tasks:
+        if not any(task.rpartition(".")[2] == AUDIENCE for task in tasks):
             raise AirflowFailException(
                 f"Nothing was sent: before this campaign, another DAG had the name {dag.dag_id}. Its run "
-                f"{run_id!r} has no task 'audience'. Rename the campaign's folder. If the other DAG is gone for good, "
-                f"delete the DAG {dag.dag_id} in Airflow, which deletes its runs, and unpause the campaign."
+                f"{run_id!r} has no task {AUDIENCE!r}. Rename the campaign's folder. If the other DAG is "
+                f"gone for good, delete the DAG {dag.dag_id} in Airflow, which deletes its runs, and unpause the "
+                "campaign."
             )
 
 

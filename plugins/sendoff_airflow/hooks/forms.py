@@ -145,6 +145,20 @@ def ledger_form() -> dict[str, Any]:
             "relabeling": {"password": "Database URL"},
             "placeholders": {"password": "postgresql+psycopg://user:password@host/database"},
         },
+        "conn-fields": {
+            "erasure_secret": {
+                "label": "Erasure secret",
+                "description": "The secret under which erased people are remembered, at least 32 characters. Make one "
+                "with openssl rand -hex 32, and keep it as long as the ledger: it cannot be changed later.",
+                "schema": {"type": ["string", "null"], "format": "password"},
+            },
+            "erasure_log": {
+                "label": "Erasure log",
+                "description": "The path of a file outside the ledger, on storage that all machines share. Each "
+                "erasure adds hashes to it, which erase the people again after a backup was restored.",
+                "schema": {"type": ["string", "null"]},
+            },
+        },
     }
 
 

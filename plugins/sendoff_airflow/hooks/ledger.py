@@ -6,9 +6,12 @@ from airflow.sdk import BaseHook, Connection
 
 from sendoff.errors import SendoffError, SettingsError
 from sendoff.ledger import Ledger
-from sendoff.settings import environment_settings
+from sendoff.settings import Found, combined_settings, environment_settings
 from sendoff_airflow import LEDGER
-from sendoff_airflow.hooks.connections import DIALECTS, database_url, find_connection
+from sendoff_airflow.hooks.connections import DIALECTS, database_url, extras, find_connection
+
+ERASURE_FIELDS = ("erasure_secret", "erasure_log")
+"""The extras that erasures need. If a variable ``SENDOFF_*`` of the same name is set too, both must be equal."""
 
 
 class LedgerHook(BaseHook):
@@ -17,7 +20,7 @@ class LedgerHook(BaseHook):
     The connection ``sendoff_ledger`` holds a database URL in the password, or is any ``postgres`` or ``sqlite``
     connection. Without such a connection, the hook uses SENDOFF_LEDGER_URL. There is no default, because Airflow does
     not distinguish a missing connection from a failed look-up. A new, empty ledger would not know which requests were
-    made.
+    made. The extras ``erasure_secret`` and ``erasure_log`` are for erasures.
     """
 
     conn_name_attr = "ledger_conn_id"
@@ -31,6 +34,11 @@ class LedgerHook(BaseHook):
 
     def get_conn(self) -> Ledger:
         """Return the ledger, which is opened at its first use. Raise SettingsError if none is configured."""
+        if connection := find_connection(self.ledger_conn_id):
+            place = f"connection {self.ledger_conn_id}"
+            values = extras(connection)
+            found = {name: Found(str(values[name]), place) for name in ERASURE_FIELDS if values.get(name)}
+            return Ledger.from_settings(combined_settings(found, ledger_url=ledger_url(connection)))
         return Ledger(self.url())
 
     def url(self) -> str:

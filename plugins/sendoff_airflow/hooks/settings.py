@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
 
 SOURCES: Mapping[str, Mapping[str, str]] = {
-    LEDGER: {"ledger_url": "password"},
+    LEDGER: {
+        "ledger_url": "password",
+        "erasure_secret": "extra.erasure_secret",
+        "erasure_log": "extra.erasure_log",
+    },
     RECEIVER: {"public_url": "host", "post_back_secrets": "password"},
     "sendoff_warehouse": {"warehouse_url": "all fields"},
     SERVICE: {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from airflow.sdk import Connection
 
-Table = tuple[str, str, str]
+TableName = tuple[str, str, str]
 """Database, schema and name of a table. Parts that the query does not name are empty."""
 
 _PORTS = {"postgres": 5432}
@@ -25,7 +25,7 @@ class Warehouse:
     schema: str | None
     is_upper: bool = False
 
-    def name_of(self, table: Table) -> str:
+    def name_of(self, table: TableName) -> str:
         """Return the full name of a table of this database."""
         database, schema, name = table
         full = ".".join(filter(None, (database or self.database, schema or self.schema, name)))
@@ -37,7 +37,7 @@ def warehouse_of(connection: Connection) -> Warehouse:
     return _as_its_provider_says(connection) or _as_its_connection_says(connection)
 
 
-def tables_of(sql: str, dialect: str) -> list[Table]:
+def tables_of(sql: str, dialect: str) -> list[TableName]:
     """Return the tables that a query reads, each as database, schema and name. Parts it does not name are empty.
 
     Raise ValueError if the tables cannot be determined. This uses sqlglot, because the provider's own parser misses the

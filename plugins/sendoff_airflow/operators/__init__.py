@@ -21,7 +21,7 @@ from sendoff_airflow.operators.dispatch import (
     ExecuteCampaignOperator,
 )
 from sendoff_airflow.operators.erasure import ForgetOperator
-from sendoff_airflow.operators.preparation import VerdictsOf
+from sendoff_airflow.operators.preparation import VerdictsOfLaunch
 from sendoff_airflow.operators.reconcile import (
     CheckFeedsOperator,
     ReconcileChangedOperator,
@@ -41,7 +41,7 @@ __all__ = [
     "ReconcileChangedOperator",
     "ReconcileOperator",
     "SuppressOperator",
-    "VerdictsOf",
+    "VerdictsOfLaunch",
 ]
 
 for _name in __all__:

@@ -16,7 +16,7 @@ from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
 
 if TYPE_CHECKING:
-    from sendoff.ledger import Launch, Ledger
+    from sendoff.ledger import LaunchRecord, Ledger
 
 NOBODY = "no answer in time"
 _LONGEST_TITLE = 60  # of a campaign, in the subject of the question
@@ -93,7 +93,7 @@ class ApproveLaunchOperator(ApprovalOperator):
             launch = ledger.launches.get(self.launch_key)
         return self._conclude(context, launch, who)
 
-    def _write_question(self, ledger: Ledger, launch: Launch) -> None:
+    def _write_question(self, ledger: Ledger, launch: LaunchRecord) -> None:
         from sendoff.campaign import Campaign
         from sendoff.launch import preview_launch
         from sendoff.report import as_markdown, describe_preview, recipients_of
@@ -122,7 +122,7 @@ class ApproveLaunchOperator(ApprovalOperator):
 
         return notify
 
-    def _conclude(self, context: Context, launch: Launch, who: str | None) -> dict[str, Any]:
+    def _conclude(self, context: Context, launch: LaunchRecord, who: str | None) -> dict[str, Any]:
         facts = {"launch_key": launch.launch_key, "state": launch.state, "who": who}
         if launch.state == LaunchState.REJECTED:
             self.log.warning("launch %s was rejected and will not be sent", launch.launch_key)
@@ -147,7 +147,7 @@ def _decide(ledger: Ledger, launch_key: str, kind: DecisionKind, who: str, why: 
             return True
 
 
-def _is_open(ledger: Ledger, launch: Launch) -> bool:
+def _is_open(ledger: Ledger, launch: LaunchRecord) -> bool:
     from sendoff.dispatch import awaits_approval
 
     return awaits_approval(launch, ledger.audit_log.of_launch(launch.launch_key))

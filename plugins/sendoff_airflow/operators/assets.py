@@ -10,15 +10,25 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import Asset, BaseOperator, Context
+from airflow.sdk import DAG, Asset, BaseOperator, Context
 
 from sendoff_airflow.lineage import openlineage
 
 if TYPE_CHECKING:
-    from sendoff.ledger import Launch
+    from sendoff.ledger import LaunchRecord
 
 POST_BACKS = Asset(name="sendoff.post_backs", uri="sendoff://post-backs", group="sendoff")
 """Post-backs that wait to be reconciled. Create an event in the UI or through the REST API to reconcile them now."""
+
+
+def consume_events_together(dag: DAG) -> None:
+    """Make one run of a DAG consume all asset events that wait for it.
+
+    Airflow 3.3 always does so. Airflow 3.4 makes a run for each event, unless the DAG or its configuration asks for
+    this.
+    """
+    if hasattr(dag.timetable, "batch_asset_events"):
+        dag.timetable.batch_asset_events = True
 
 
 def audience_asset(campaign: str) -> Asset:
@@ -41,7 +51,7 @@ def _asset(campaign: str, what: str) -> Asset:
     return Asset(name=f"{campaign}.{what}", uri=f"sendoff://{campaign}/{what}", group="sendoff")
 
 
-def launch_facts(launch: Launch) -> dict[str, Any]:
+def launch_facts(launch: LaunchRecord) -> dict[str, Any]:
     """Return the facts that every event holds about its launch, without counts."""
     return {
         "launch_key": launch.launch_key,

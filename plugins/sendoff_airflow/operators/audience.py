@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from sendoff.errors import CampaignError
+from sendoff.errors import CampaignError, NobodyLeftError
 from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import launch_facts
-from sendoff_airflow.operators.preparation import PreparingOperator, as_boolean, of_run
-from sendoff_airflow.period import displaced_run, period_of
+from sendoff_airflow.operators.preparation import PreparingOperator, as_boolean, of_run, period_of_launch
+from sendoff_airflow.period import displaced_run
 
 if TYPE_CHECKING:
     from sendoff.campaign import Campaign, CampaignFolder
     from sendoff.launch import LaunchOptions, Preview
-    from sendoff.ledger import Launch, Ledger
+    from sendoff.ledger import LaunchRecord, Ledger
 
 _PREVIEW_FIELDS = (
     "period",
@@ -35,6 +35,7 @@ _PREVIEW_FIELDS = (
     "variants",
     "languages",
     "time_zones",
+    "own_hours",
     "waves",
     "requests",
     "seconds",
@@ -56,19 +57,11 @@ class BuildAudienceOperator(PreparingOperator):
     :param folder: the same as ``campaign``, for a folder
     :param continued: the key of a launch of this campaign; send its planned requests instead of finding or creating the
         launch of this run's period (templated)
+    :param skips_nobody: skip this task and those after it if no recipients are left, as in a step of a journey
     :param preview_only: log the counts, freeze nothing, and skip this task and those after it (templated)
     """
 
-    template_fields: Sequence[str] = (
-        "audience",
-        "name",
-        "resend",
-        "reason",
-        "size_limit",
-        "send_late",
-        "preview_only",
-        "continued",
-    )
+    template_fields: Sequence[str] = (*PreparingOperator.template_fields, "preview_only", "continued")
 
     def __init__(
         self,
@@ -77,6 +70,7 @@ class BuildAudienceOperator(PreparingOperator):
         campaign: str | Path | Campaign | Mapping[str, Any] | None = None,
         preview_only: bool | str = False,
         continued: str | None = None,
+        skips_nobody: bool = False,
         **kwargs: Any,
     ) -> None:
         if (folder is None) == (campaign is None):
@@ -85,6 +79,7 @@ class BuildAudienceOperator(PreparingOperator):
         super().__init__(campaign=given, **{"multiple_outputs": True, **kwargs})
         self.preview_only = preview_only
         self.continued = continued
+        self.skips_nobody = skips_nobody
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:
@@ -102,7 +97,7 @@ class BuildAudienceOperator(PreparingOperator):
             elif self.continued:
                 self._source, launch = folder, self._launch_to_continue(ledger, folder, self.continued)
             else:
-                launch = self._prepared(context, ledger, folder, options)
+                launch = self._prepared_or_skipped(context, ledger, folder, options)
         counts = {
             "audience": launch.audience,
             "segments": launch.segments,
@@ -113,11 +108,21 @@ class BuildAudienceOperator(PreparingOperator):
         context["ti"].xcom_push("campaign", launch.campaign)  # for CampaignLink
         return {"launch_key": launch.launch_key, "state": launch.state, **counts}
 
+    def _prepared_or_skipped(
+        self, context: Context, ledger: Ledger, folder: CampaignFolder, options: LaunchOptions
+    ) -> LaunchRecord:
+        try:
+            return self._prepared(context, ledger, folder, options)
+        except NobodyLeftError as error:
+            if not self.skips_nobody:
+                raise
+            raise AirflowSkipException(str(error)) from None
+
     def build_lineage(self, facts: Mapping[str, Any]) -> Any:
         """Return the lineage from the tables of the campaign's queries to the audience."""
         return openlineage.of_audience(self._source, self.ledger_conn_id, facts)
 
-    def _launch_to_continue(self, ledger: Ledger, folder: CampaignFolder, launch_key: str) -> Launch:
+    def _launch_to_continue(self, ledger: Ledger, folder: CampaignFolder, launch_key: str) -> LaunchRecord:
         launch = ledger.launches.get(launch_key)
         if launch.campaign != folder.name:
             raise CampaignError(
@@ -134,7 +139,7 @@ class BuildAudienceOperator(PreparingOperator):
 
         preview = preview_campaign(
             self._with_audience(folder),
-            period=period_of(context, folder.campaign),
+            period=period_of_launch(context, folder.campaign),
             warehouses=warehouse_source,
             ledger=ledger,
             options=options,

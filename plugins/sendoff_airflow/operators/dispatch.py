@@ -22,7 +22,7 @@ from sendoff_airflow.period import displaced_run
 if TYPE_CHECKING:
     from sendoff.campaign import Campaign
     from sendoff.launch import LaunchOptions
-    from sendoff.ledger import Launch, Ledger
+    from sendoff.ledger import LaunchRecord, Ledger
 
 
 class DispatchOperator(PreparingOperator):
@@ -56,19 +56,15 @@ class DispatchOperator(PreparingOperator):
     :param request_key: the name of that request, which must not identify a person; default: the DAG, task, logical date
         and map index (templated)
     :param worker: a number that distinguishes mapped tasks in the ledger
-    :param sendoff_conn_id: the connection of the messaging service; default: the campaign's
+    :param sendoff_conn_id: the connection of the messaging service; default: the campaign's (templated)
     """
 
     template_fields: Sequence[str] = (
         "launch_key",
         "body",
         "request_key",
-        "audience",
-        "name",
-        "resend",
-        "reason",
-        "size_limit",
-        "send_late",
+        *PreparingOperator.template_fields,
+        "sendoff_conn_id",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {
         **PreparingOperator.template_fields_renderers,
@@ -149,7 +145,7 @@ class DispatchOperator(PreparingOperator):
             self._check_mode(launch.campaign, Campaign.frozen(launch.definition))
             return self._work(context, ledger, launch)
 
-    def _own_request(self, context: Context, ledger: Ledger) -> Launch:
+    def _own_request(self, context: Context, ledger: Ledger) -> LaunchRecord:
         """Find or create the launch of a request of your own. Raise CampaignError if it cannot be sent as it is."""
         from sendoff.launch import NewRequest, prepare_request
         from sendoff_airflow.hooks.service import SendoffHook
@@ -168,7 +164,7 @@ class DispatchOperator(PreparingOperator):
         context["ti"].xcom_push("campaign", launch.campaign)  # for CampaignLink
         return launch
 
-    def _own_launch(self, context: Context, ledger: Ledger, options: LaunchOptions) -> Launch:
+    def _own_launch(self, context: Context, ledger: Ledger, options: LaunchOptions) -> LaunchRecord:
         """Find or create the launch of this run. Raise GateError if it waits for an approval."""
         from sendoff.dispatch import awaits_approval
 
@@ -186,7 +182,7 @@ class DispatchOperator(PreparingOperator):
             )
         return launch
 
-    def _work(self, context: Context, ledger: Ledger, launch: Launch) -> dict[str, int]:
+    def _work(self, context: Context, ledger: Ledger, launch: LaunchRecord) -> dict[str, int]:
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
         from sendoff.dispatch import check_all_sent, check_refusals, send_launch

@@ -6,19 +6,19 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import BaseOperator, Context
 
 from sendoff.errors import GateError, RefusedError
 from sendoff.figures import counted
-from sendoff.states import LaunchState
+from sendoff.states import LaunchState, Resolution
 from sendoff_airflow import LEDGER, RECEIVER
 from sendoff_airflow.errors import translate_errors
 
 if TYPE_CHECKING:
-    from sendoff.ledger import Doubt, Launch, Ledger
+    from sendoff.ledger import Doubt, LaunchRecord, Ledger
 
 MAX_LAUNCHES = 20  # in one run
 
@@ -148,7 +148,7 @@ class ResolveDoubtsOperator(HITLOperator):
                 self.log.warning("%s", step)
         return {"launch_key": self.launch_key, "resolved": resolved, "in_doubt": left, "who": who}
 
-    def _resolve_by_listing(self, ledger: Ledger, launch: Launch) -> None:
+    def _resolve_by_listing(self, ledger: Ledger, launch: LaunchRecord) -> None:
         from sendoff.dispatch import resolve_by_listing
         from sendoff_airflow.hooks.connections import find_connection
         from sendoff_airflow.hooks.receiver import post_back_signer
@@ -166,7 +166,7 @@ class ResolveDoubtsOperator(HITLOperator):
         except RefusedError as error:
             self.log.warning("launch %s: its campaigns cannot be listed: %s", launch.launch_key, error)
 
-    def _write_question(self, launch: Launch, doubtful: Sequence[Doubt]) -> None:
+    def _write_question(self, launch: LaunchRecord, doubtful: Sequence[Doubt]) -> None:
         if is_over := LaunchState(launch.state).is_final:
             self.options = [self.WRITE_OFF, self.LEAVE]
         requests = counted(len(doubtful), "request")
@@ -177,7 +177,7 @@ class ResolveDoubtsOperator(HITLOperator):
     def _resolve(self, ledger: Ledger, doubtful: Sequence[Doubt], answer: str, who: str, why: str) -> int:
         from sendoff.dispatch import resolve
 
-        how: Literal["resend", "write_off"] = "resend" if answer == self.RESEND else "write_off"
+        how = Resolution.RESEND if answer == self.RESEND else Resolution.WRITE_OFF
         resolved = 0
         for doubt in doubtful:
             try:
@@ -189,7 +189,7 @@ class ResolveDoubtsOperator(HITLOperator):
         return resolved
 
 
-def _question(launch: Launch, doubtful: Sequence[Doubt], requests: str, *, may_send: bool) -> str:
+def _question(launch: LaunchRecord, doubtful: Sequence[Doubt], requests: str, *, may_send: bool) -> str:
     reasons = Counter(doubt.reason or "unknown" for doubt in doubtful)
     return _QUESTION.format(
         requests=requests,

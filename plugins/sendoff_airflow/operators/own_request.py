@@ -12,8 +12,8 @@ from airflow.sdk.definitions._internal.templater import Templater
 from airflow.sdk.exceptions import AirflowFailException
 from jinja2 import StrictUndefined, TemplateError
 
+from sendoff.campaign import Period
 from sendoff.errors import GateError
-from sendoff.period import Period
 from sendoff.states import DispatchState
 
 if TYPE_CHECKING:

@@ -16,22 +16,22 @@ from airflow.sdk.exceptions import AirflowFailException
 from sendoff.errors import PermanentError
 from sendoff_airflow import LEDGER
 from sendoff_airflow.lineage import openlineage
-from sendoff_airflow.operators.assets import LaunchEventOperator
+from sendoff_airflow.operators.assets import LaunchEventOperator, report_asset
 from sendoff_airflow.period import period_of
 from sendoff_airflow.run_notes import KEY as NOTE
 
 if TYPE_CHECKING:
-    from sendoff.campaign import Campaign, CampaignFolder
+    from sendoff.campaign import Campaign, CampaignFolder, Period
     from sendoff.launch import LaunchOptions
-    from sendoff.ledger import Launch, Ledger
+    from sendoff.ledger import LaunchRecord, Ledger
 
 _LONGEST_NAME = 100
 
 
-class VerdictsOf(ResolveMixin):
-    """The recipients of another launch with some verdicts, as an audience: ``VerdictsOf(key, ("missing",))``.
+class VerdictsOfLaunch(ResolveMixin):
+    """The recipients of another launch with some verdicts, as an audience: ``VerdictsOfLaunch(key, ("missing",))``.
 
-    The verdicts are those of the launch's newest report. The holdout of the launch is not in the audience.
+    The launch is reconciled first. Its holdout is not in the audience.
 
     :param launch_key: the launch, which may be an XCom or contain Jinja
     :param verdicts: the verdicts, such as ``missing``
@@ -45,9 +45,9 @@ class VerdictsOf(ResolveMixin):
         """Return the XComs that this needs, so that Airflow finds the tasks before it."""
         return XComArg.iter_xcom_references(self.launch_key)
 
-    def resolve(self, context: Any) -> VerdictsOf:
+    def resolve(self, context: Any) -> VerdictsOfLaunch:
         """Return the same with its template rendered."""
-        return VerdictsOf(context["task"].render_template(self.launch_key, context), self.verdicts)
+        return VerdictsOfLaunch(context["task"].render_template(self.launch_key, context), self.verdicts)
 
     def __repr__(self) -> str:
         """Return what the rendered template shows."""
@@ -60,16 +60,25 @@ class PreparingOperator(LaunchEventOperator):
     :param campaign: the campaign's folder with ``campaign.yaml``, a ``sendoff.campaign.Campaign``, or a mapping with
         the fields of ``campaign.yaml``
     :param audience: the recipients, unless the folder's ``audience.sql`` finds them: SQL, a ``.sql`` file, the path or
-        URL of a Parquet, CSV or Arrow file, a DataFrame, an Arrow table, or ``VerdictsOf`` another launch (templated)
+        URL of a Parquet, CSV or Arrow file, a DataFrame, an Arrow table, or ``VerdictsOfLaunch(key)`` (templated)
     :param name: the campaign's name in the ledger, whose launches are sent once for each period; default: the
         folder's name, or else the IDs of the DAG and the task (templated)
-    :param warehouse: the connection that the audience query reads; default: the campaign's
+    :param warehouse: the connection that the audience query reads; default: the campaign's (templated)
     :param resend: 0, or the number of a deliberate repetition for the same period (templated)
     :param reason: why the period is sent again; required for a resend (templated)
     :param size_limit: send to this many people at most (templated)
     :param send_late: send the period however long ago it ended; otherwise ``gates.lateness`` decides (templated)
     """
 
+    template_fields: Sequence[str] = (
+        "audience",
+        "name",
+        "warehouse",
+        "resend",
+        "reason",
+        "size_limit",
+        "send_late",
+    )
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers: ClassVar[dict[str, str]] = {"audience": "sql"}
     _source: CampaignFolder | None = None  # for the lineage
@@ -145,7 +154,7 @@ class PreparingOperator(LaunchEventOperator):
         if self._is_in_folder:
             return folder
         given = self.audience
-        if isinstance(given, VerdictsOf):
+        if isinstance(given, VerdictsOfLaunch):
             given = campaign.VerdictsOf(given.launch_key, given.verdicts)
         elif isinstance(given, _Unshown):
             given = given.value
@@ -157,13 +166,13 @@ class PreparingOperator(LaunchEventOperator):
 
     def _prepared(
         self, context: Context, ledger: Ledger, folder: CampaignFolder, options: LaunchOptions
-    ) -> Launch:
+    ) -> LaunchRecord:
         """Return the launch of this run. Read the audience only if the ledger does not have it yet."""
+        from sendoff.campaign import launch_key
         from sendoff.launch import prepare_launch
-        from sendoff.period import launch_key
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
-        period = period_of(context, folder.campaign)
+        period = period_of_launch(context, folder.campaign)
         key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
         self._source = folder
         if launch := ledger.launches.find(key):
@@ -185,8 +194,10 @@ class PreparingOperator(LaunchEventOperator):
     def _options(self) -> LaunchOptions:
         """Return the options of this task. They do not depend on the campaign."""
         from sendoff.launch import LaunchOptions
+        from sendoff_airflow.hooks.dbt import read_artifact
 
         return LaunchOptions(
+            read_artifact=read_artifact,
             size_limit=as_integer("size_limit", self.size_limit),
             send_late=as_boolean("send_late", self.send_late),
             resend=as_integer("resend", self.resend) or 0,
@@ -232,9 +243,34 @@ def of_run(context: Context, campaign: Campaign, options: LaunchOptions) -> Laun
     run = context["dag_run"]
     return replace(
         options,
-        due_at=due_time(campaign, period_of(context, campaign), run.run_after),
+        due_at=due_time(campaign, period_of_launch(context, campaign), run.run_after),
         who=run.triggering_user_name or f"{run.run_type} run {run.run_id}",
+        reported=_reported(context, campaign).get("launch_key"),
     )
+
+
+def period_of_launch(context: Context, campaign: Campaign) -> Period:
+    """Return the period of a run. If a report started it, that is the period of the reported launch.
+
+    So a report that is made again later starts no second launch to the same recipients.
+    """
+    from sendoff.campaign import Period
+
+    reported = _reported(context, campaign)
+    return Period.of(reported["period"]) if reported else period_of(context, campaign)
+
+
+def _reported(context: Context, campaign: Campaign) -> Mapping[str, str]:
+    """Return the facts of the launch whose report started a run if the recipients come from it; {} if none did.
+
+    Of several launches, it is the one of the newest report.
+    """
+    source = campaign.audience.source
+    if source is None or source.kind != "verdicts" or not context.get("triggering_asset_events"):
+        return {}
+    events = context["triggering_asset_events"].get(report_asset(source.of)) or ()
+    newest = max(events, key=lambda event: event.timestamp, default=None)
+    return newest.extra if newest and newest.extra.get("launch_key") else {}
 
 
 def read_campaign(

@@ -15,8 +15,8 @@ from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
 
 if TYPE_CHECKING:
-    from sendoff.ledger import Ledger
-    from sendoff.report import Comparison
+    from sendoff.comparison import Comparison
+    from sendoff.ledger import LaunchRecord, Ledger
 
 _LEAST_AGE = timedelta(
     hours=1
@@ -81,9 +81,11 @@ class WriteTablesOperator(BaseOperator):
     :param launch_key: the launch (templated)
     :param schema: the schema of the tables, which must exist; default: the connection's own (templated)
     :param warehouse_conn_id: the connection of the warehouse; its user must be able to write there (templated)
+    :param dbt: the path of dbt's source file of the tables, which is written if it changed; it needs ``schema``;
+        default: none (templated)
     """
 
-    template_fields: Sequence[str] = ("launch_key", "schema", "warehouse_conn_id")
+    template_fields: Sequence[str] = ("launch_key", "schema", "warehouse_conn_id", "dbt")
 
     def __init__(
         self,
@@ -91,6 +93,7 @@ class WriteTablesOperator(BaseOperator):
         launch_key: str,
         warehouse_conn_id: str,
         schema: str | None = None,
+        dbt: str | None = None,
         ledger_conn_id: str = LEDGER,
         **kwargs: Any,
     ) -> None:
@@ -98,28 +101,38 @@ class WriteTablesOperator(BaseOperator):
         self.launch_key = launch_key
         self.warehouse_conn_id = warehouse_conn_id
         self.schema = schema
+        self.dbt = dbt
         self.ledger_conn_id = ledger_conn_id
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
         """Replace the rows of the launch."""
+        from sendoff.report import write_dbt_sources
         from sendoff_airflow.hooks.ledger import open_ledger
 
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
             rows = _write_tables(ledger, self.launch_key, self.warehouse_conn_id, self.schema or None)
         self.log.info("launch %s: rows in the tables: %s", self.launch_key, rows)
+        if self.dbt and self.schema and write_dbt_sources(self.schema, Path(self.dbt)):
+            self.log.info("dbt's source file is written: %s", self.dbt)
         return {"launch_key": self.launch_key, "schema": self.schema, "rows": rows}
 
 
 class RenewTablesOperator(BaseOperator):
     """Write the results of each launch again whose report changed since its campaign's DAG wrote its tables.
 
-    A launch is written at most once an hour, because each time replaces all its rows. If the warehouse of a launch
-    fails, the others are still written, and the task fails afterwards. Return the number of launches ``written``.
+    If its campaign still has ``outcome.sql``, the outcomes are measured again before. A launch is written at most once
+    an hour, because each time replaces all its rows. If the warehouse of a launch fails, the others are still written,
+    and the task fails afterwards. Return the number of launches ``written``.
+
+    :param campaigns: the folder of the campaigns' folders; default: measure no outcomes
     """
 
-    def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
+    def __init__(
+        self, *, campaigns: str | Path | None = None, ledger_conn_id: str = LEDGER, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
+        self.campaigns = None if campaigns is None else str(campaigns)
         self.ledger_conn_id = ledger_conn_id
 
     @translate_errors
@@ -132,9 +145,11 @@ class RenewTablesOperator(BaseOperator):
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
             for launch_key in ledger.verdicts.with_old_tables(datetime.now(UTC) - _LEAST_AGE):
                 try:
-                    campaign = Campaign.frozen(ledger.launches.get(launch_key).definition)
+                    launch = ledger.launches.get(launch_key)
+                    campaign = Campaign.frozen(launch.definition)
                     if schema := campaign.report.tables:
                         writer = campaign.report.tables_warehouse or campaign.warehouse
+                        self._measure(ledger, launch)
                         _write_tables(ledger, launch_key, writer, schema)
                         written += 1
                 except SendoffError as error:
@@ -143,6 +158,12 @@ class RenewTablesOperator(BaseOperator):
         if failures:
             raise failures[0]
         return {"written": written}
+
+    def _measure(self, ledger: Ledger, launch: LaunchRecord) -> None:
+        """Measure the outcomes of a launch again, if its campaign has a query of them."""
+        folder = Path(self.campaigns or "") / launch.campaign
+        if self.campaigns and (folder / "outcome.sql").is_file():
+            _measured(ledger, launch.launch_key, str(folder), None)
 
 
 class MeasureOutcomeOperator(BaseOperator):
@@ -221,13 +242,13 @@ class ReportFileOperator(BaseOperator):
     @translate_errors
     def execute(self, context: Context) -> str:  # noqa: ARG002
         """Write the page."""
-        from sendoff.report import describe_launch, of_engagement, write_html
+        from sendoff.comparison import comparisons_of
+        from sendoff.report import describe_launch, write_html
         from sendoff_airflow.hooks.ledger import open_ledger
 
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
             figures = ledger.verdicts.figures(self.launch_key)
-            compared = of_engagement(ledger, figures)
-            comparisons = [compared] if compared else []
+            comparisons = comparisons_of(ledger, figures)
             if self.folder:
                 comparisons.append(_measured(ledger, self.launch_key, self.folder, self.warehouse_conn_id))
         page = Path(self.reports) / f"{figures.campaign}-{figures.launch_key}.html"

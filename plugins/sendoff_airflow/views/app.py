@@ -65,7 +65,7 @@ def create_app() -> Any:
     from fastapi import FastAPI
     from starlette.staticfiles import StaticFiles
 
-    from sendoff_airflow.views import (
+    from sendoff_airflow.views.pages import (
         actions,
         campaigns,
         launch,
@@ -75,7 +75,7 @@ def create_app() -> Any:
         suppression,
         waiting,
     )
-    from sendoff_airflow.views.errors import add_error_pages
+    from sendoff_airflow.views.web.errors import add_error_pages
 
     # No redirects for an extra slash: they would send a client with a forged Host header to that host.
     app = FastAPI(title="Sendoff", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)

@@ -14,7 +14,7 @@ from sendoff_airflow import LEDGER
 
 if TYPE_CHECKING:
     from sendoff.figures import LaunchStats
-    from sendoff.ledger import Launch
+    from sendoff.ledger import LaunchRecord
     from sendoff.states import Stage
 
 
@@ -55,7 +55,7 @@ def launch_url(launch_key: str) -> str:
 MACROS = [report_text, report_line, report_json, launch_url]
 
 
-def _reported(launch_key: str, ledger_conn_id: str) -> tuple[LaunchStats, Launch, Stage]:
+def _reported(launch_key: str, ledger_conn_id: str) -> tuple[LaunchStats, LaunchRecord, Stage]:
     """Return the newest report of a launch, the launch, and its state."""
     from sendoff.launch import standing_of
     from sendoff_airflow.hooks.ledger import open_ledger

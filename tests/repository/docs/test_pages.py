@@ -36,7 +36,7 @@ from sybil.example import SybilFailure
 from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer, RawFencedCodeBlockLexer
 
 from messaging_service.cli.main import main as service_program
-from sendoff.campaign import campaign_schema, load_campaign
+from sendoff.campaign import campaign_schema, load_campaign, references_in
 from sendoff.campaign.yaml_document import read_document
 from sendoff.cli import app
 from sendoff.errors import SendoffError
@@ -362,8 +362,10 @@ def _is_mapping(source: str) -> bool:
 
 def _try_sql(_: Example, source: str) -> str | None:
     """Run an audience query on the examples' warehouse for one day. Check that any other query is SQL."""
+    for reference, start, end in reversed(references := references_in(source)):
+        source = source[:start] + reference.names[-1] + source[end:]
     named = set(re.findall(r"(?<![:\w]):(\w+)", source))
-    if not named <= {*PERIOD, "part", "parts"}:
+    if references or not named <= {*PERIOD, "part", "parts"}:
         duckdb.extract_statements(re.sub(r"(?<![:\w]):(\w+)", r"$\1", source))
         return None
     period: dict[str, Any] = {**PERIOD, "parts": 4, "part": 1} if "parts" in named else {**PERIOD}

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sendoff.campaign import load_campaign
+from sendoff.campaign import Period, launch_key, load_campaign
 from sendoff.demo.options import Options
 from sendoff.demo.warehouse import Made, make_warehouse
 from sendoff.figures import share
 from sendoff.launch.plan import Plan, plan_launch
-from sendoff.period import Period, launch_key
 from sendoff.states import Verdict
 
 ROOT = Path(__file__).resolve().parents[3]

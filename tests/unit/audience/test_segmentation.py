@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyroaring import BitMap64
 
 from sendoff.audience.bucketing import hashes, sample
 from sendoff.audience.build import Audience, build_audience
-from sendoff.audience.identifiers import Identifiers, integers, strings
+from sendoff.audience.identifiers import Identifiers, IntegerIdentifiers, integers, strings
 from sendoff.audience.segmentation import DEFAULT_VARIATION, Segment, segments_of
 from sendoff.campaign import Campaign, Variation
 from sendoff.errors import AudienceError
@@ -186,7 +187,10 @@ def test_rows_become_the_same_segments_in_every_release(
         identifiers = segment.identifiers
         assert identifiers is not None
         found.update(f"{segment.variation} {segment.wave} {len(segment)} {segment.fingerprint()}".encode())
-        found.update(identifiers.to_bytes() if identifiers.kind == "integer" else b"")
+        if isinstance(identifiers, IntegerIdentifiers):
+            bitmap = BitMap64(identifiers)
+            bitmap.run_optimize()
+            found.update(bitmap.serialize())
     assert found.hexdigest() == digest
 
 
@@ -308,3 +312,40 @@ def test_a_query_without_the_column_is_told_what_to_add() -> None:
         AudienceError, match=r"requests in en, de, fr, .* has no column language; add language"
     ):
         list(segments_of(campaign(EMAIL), audience(integers([1]))))
+
+
+DECIDE = {"share": 20, "after": {"length": 2, "unit": "hours"}, "otherwise": "a"}
+
+
+def test_a_test_share_gets_the_variants_and_the_rest_waits_for_the_winner() -> None:
+    made = campaign(variants=TWO, decide=DECIDE)
+    found = cut(segments_of(made, audience(MANY), name="spring"))
+    assert [(variation.variant, wave) for variation, wave, _ in found] == [("a", 1), ("b", 1), (None, 2)]
+    a, b, rest = (set(people) for _, _, people in found)
+    assert a | b | rest == set(range(1, 40_001))
+    assert len(a) + len(b) + len(rest) == 40_000
+    assert {*a, *b} == {*map(int, sample(MANY, "decide spring", 20).values())}
+    # The same people are in the same variant without a test share, so both splits are independent.
+    everyone = {
+        variation.variant: set(who)
+        for variation, _, who in cut(segments_of(campaign(variants=TWO), audience(MANY), name="spring"))
+    }
+    assert a < everyone["a"]
+    assert abs(len(a) - len(b)) < 400
+
+
+def test_the_keys_of_a_launch_with_a_test_share_are_derived() -> None:
+    made = campaign(variants=TWO, decide=DECIDE, segment_size=500)
+    first, again = (
+        [each.fingerprint() for each in segments_of(made, audience(MANY), name="spring")] for _ in "12"
+    )
+    assert first == again
+    assert len(set(first)) == len(first)
+
+
+def test_a_rest_is_never_sent_first_even_if_nobody_is_in_the_test_share() -> None:
+    made = campaign(variants=TWO, decide={**DECIDE, "share": 0.001})
+    assert [
+        (variation.variant, wave)
+        for variation, wave, _ in cut(segments_of(made, audience(integers([1, 2])), name="x"))
+    ] == [(None, 2)]

@@ -22,12 +22,11 @@ from sendoff.audience.template_values import (
     read_template_values,
     template_columns,
 )
-from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.campaign import Campaign, CampaignFolder, Period
 from sendoff.errors import AudienceError
 from sendoff.launch.plan import plan_launch, prepare_launch
 from sendoff.launch.sample import sample_request
 from sendoff.ledger import Ledger
-from sendoff.period import Period
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))

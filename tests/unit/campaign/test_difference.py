@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sendoff.campaign import Change, Part, compare_campaigns, load_campaign
-from sendoff.campaign.difference import Difference
+from sendoff.campaign.difference import CampaignDifference
 
 PUSH = """
 title: Back
@@ -36,7 +36,7 @@ def write(folder: Path, campaign: str, **files: str) -> Path:
     return folder
 
 
-def compare(place: Path, old: str, new: str) -> Difference:
+def compare(place: Path, old: str, new: str) -> CampaignDifference:
     folders = (write(place / "old/back", old), write(place / "new/back", new))
     return compare_campaigns(*map(load_campaign, folders))
 

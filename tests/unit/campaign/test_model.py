@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from sendoff.campaign import Campaign, Channel, Variation
+from sendoff.campaign import Campaign, Channel, Period, Variation
 from sendoff.campaign.content import AndroidPush, Channels, Email, Message, WebPush
 from sendoff.campaign.schedule import Once, Recurring, TimeToLive, Triggered, Until
 from sendoff.errors import CampaignError, LateError
-from sendoff.period import Period
 
 from .campaigns import (
     DAILY,

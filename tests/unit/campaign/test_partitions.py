@@ -10,10 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
 from sendoff.audience.identifiers import integers
-from sendoff.campaign import CampaignFolder, load_campaign
+from sendoff.campaign import CampaignFolder, Period, load_campaign
 from sendoff.errors import CampaignError
 from sendoff.launch.plan import plan_launch
-from sendoff.period import Period
 
 TEXT = """
 title: Back in stock

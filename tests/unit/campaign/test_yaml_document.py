@@ -9,7 +9,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sendoff.campaign.yaml_document import Document, read_document
+from sendoff.campaign.yaml_document import YamlDocument, read_document
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = [*ROOT.glob("dags/campaigns/*/campaign.yaml"), *ROOT.glob("examples/campaigns/*/campaign.yaml")]
@@ -21,7 +21,7 @@ PIECES = [
 ]  # fmt: skip
 
 
-def both(folder: Path, text: str) -> list[Document]:
+def both(folder: Path, text: str) -> list[YamlDocument]:
     """Read a file with libyaml, and with PyYAML's own parser alone."""
     assert yaml.__with_libyaml__
     file = folder / "campaign.yaml"

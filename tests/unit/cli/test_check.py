@@ -69,6 +69,19 @@ def test_a_warning_has_its_line_and_does_not_fail(sendoff: Command) -> None:
     )
 
 
+def test_a_default_is_shown_once_with_its_line_and_not_if_the_campaign_replaces_it(sendoff: Command) -> None:
+    write("one", FINE)
+    write("two", FINE)
+    write("other", FINE + "owner: sales\n")
+    Path("defaults.yaml").write_text("owner: crm\n")
+    lines = sendoff("check", ".").stdout.splitlines()
+    assert lines == [
+        'defaults.yaml:1: note: owner is the default of all campaigns: "crm"',
+        "3 folders checked: 0 mistakes, 0 warnings",
+    ]
+    assert sendoff("check", "other").stdout == "1 folder checked: 0 mistakes, 0 warnings\n"
+
+
 def test_two_campaigns_of_one_name_clash_but_a_campaign_never_with_itself(sendoff: Command) -> None:
     write("one/spring", FINE)
     write("two/spring", FINE)
@@ -115,7 +128,12 @@ def test_json_holds_what_the_lines_hold(sendoff: Command) -> None:
     assert {"path": "owner", "value": "crm", "origin": "defaults.yaml", "line": 1} in settings
     assert {"path": "retries", "value": 8, "origin": "built in", "line": None} in settings
     assert wrong.pop("settings") == []
-    assert fine == {"name": "fine", "folder": "fine", "mistakes": [], "warnings": [], "notes": []}
+    note = {
+        "file": "defaults.yaml",
+        "line": 1,
+        "text": 'owner is the default of all campaigns: "crm"',
+    }
+    assert fine == {"name": "fine", "folder": "fine", "mistakes": [], "warnings": [], "notes": [note]}
     assert [(each["file"], each["line"]) for each in long["warnings"]] == [("long/campaign.yaml", 3)]
     assert [each["line"] for each in wrong["mistakes"]] == [1, 1, 4]
     assert wrong["mistakes"][0]["text"] == "the required field 'title' is missing"

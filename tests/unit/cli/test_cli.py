@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+import yaml
 
 from sendoff.audience.identifiers import integers
-from sendoff.campaign import Campaign, campaign_schema, defaults_schema
+from sendoff.campaign import Campaign, Period, campaign_schema, defaults_schema, launch_key
 from sendoff.ledger import Ledger, NotLaunched
-from sendoff.period import Period, launch_key
 from sendoff.report import dbt_sources
 from sendoff.states import Accepted
 
@@ -358,3 +358,38 @@ def test_the_schema_of_campaign_files_is_printed_as_json(sendoff: Command) -> No
     done = sendoff("schema")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == campaign_schema()
+
+
+def test_the_exposures_of_dbt_are_the_campaigns_that_read_its_models(
+    tmp_path: Path, sendoff: Command
+) -> None:
+    text = "title: Come back, Zoë\nmessage: {title: A, text: B}\nchannels: {android_push: }\ndbt: {artifacts: target}\n"
+    queries = {
+        "come-back": "SELECT device_id FROM {{ ref('buyers') }} JOIN {{ source('shop', 'devices') }} USING (id)",
+        "others": "SELECT device_id FROM devices",
+        "whole": None,
+    }
+    for name, sql in queries.items():
+        (tmp_path / name).mkdir()
+        source = "audience: {source: {kind: dbt_model, name: buyers}}\nschedule: '0 9 * * 1'\n"
+        (tmp_path / name / "campaign.yaml").write_text(text if sql else text + source)
+        if sql:
+            (tmp_path / name / "audience.sql").write_text(sql)
+    done = sendoff("dbt-exposures", str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second = yaml.safe_load(done.stdout)["exposures"]
+    assert first == {
+        "name": "come_back",
+        "label": "Come back, Zoë",
+        "type": "application",
+        "description": "Campaign come-back, which Sendoff sends without a schedule",
+        "depends_on": ["ref('buyers')", "source('shop', 'devices')"],
+        "owner": {"name": "sendoff"},
+    }
+    assert (second["name"], second["depends_on"]) == ("whole", ["ref('buyers')"])
+    assert "on the schedule 0 9 * * 1 (UTC)" in second["description"]
+    (tmp_path / "come-back").rename(tmp_path / "wh-ole")
+    (tmp_path / "whole").rename(tmp_path / "wh.ole")
+    assert "another campaign is called wh_ole in dbt" in sendoff("dbt-exposures", str(tmp_path)).stderr
+    (tmp_path / "others/campaign.yaml").write_text("title: Nothing")
+    assert sendoff("dbt-exposures", str(tmp_path)).returncode == 1

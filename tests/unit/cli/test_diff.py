@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -148,3 +149,67 @@ def test_a_changed_default_is_a_change_of_each_campaign_that_uses_it(sendoff: Co
         ("gates.most", "5", "6")
     ]
     assert (back["files"], own["files"]) == (["defaults.yaml"], [])
+
+
+def warehouse() -> str:
+    with sqlite3.connect("shop.db") as db:
+        db.execute("CREATE TABLE devices (device_id INTEGER, external_id TEXT)")
+        db.executemany("INSERT INTO devices VALUES (?, ?)", [(n, f"Ms Example {n}") for n in range(1, 11)])
+    db.close()
+    return "sqlite:///shop.db"
+
+
+def previewed(sendoff: Command, *more: str) -> subprocess.CompletedProcess[str]:
+    return sendoff("diff", "old", "new", "--preview", "--warehouse", warehouse(), *more)
+
+
+def test_a_preview_counts_who_is_added_and_removed_without_naming_them(sendoff: Command) -> None:
+    write("old/back", query="SELECT device_id FROM devices WHERE device_id <= 4")
+    write("new/back", f"{PUSH}gates: {{most: 5}}\n", "SELECT device_id FROM devices WHERE device_id >= 3")
+    write("old/gone", query="SELECT device_id FROM devices")
+    write("new/born", query="SELECT device_id FROM devices WHERE device_id = 1")
+    for side in ("old", "new"):
+        write(f"{side}/same", query="SELECT device_id FROM nowhere")
+    done = previewed(sendoff, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = {each["name"]: each.get("recipients") for each in json.loads(done.stdout)["campaigns"]}
+    gates = {gate["name"]: gate["is_open"] for gate in found["back"].pop("gates")}
+    assert gates == {"least": True, "most": False}
+    counts = {
+        name: change and tuple(change[part] for part in ("before", "after", "added", "removed"))
+        for name, change in found.items()
+    }
+    assert counts == {
+        "back": (4, 8, 6, 2),
+        "born": (None, 1, None, None),
+        "gone": (10, None, None, None),
+        "same": None,
+    }
+
+
+def test_recipients_that_cannot_be_compared_are_said_to_be(sendoff: Command) -> None:
+    write("old/back", query="SELECT device_id FROM devices")
+    write("new/back", query="SELECT external_id FROM devices")
+    write("new/everybody", f"{PUSH}targeting: {{kind: broadcast}}\n")
+    Path("new/everybody/audience.sql").unlink()
+    done = previewed(sendoff)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "Who is added cannot be known, because another column identifies the recipients." in done.stdout
+    assert "The service chooses the recipients, so they cannot be counted." in done.stdout
+    assert "Ms Example" not in done.stdout
+
+
+def test_a_new_version_that_cannot_be_launched_is_an_error_and_an_old_one_is_not(sendoff: Command) -> None:
+    write("old/back", query="SELECT device_id FROM nowhere")
+    write("new/back", query="SELECT device_id FROM devices")
+    done = previewed(sendoff)
+    assert done.returncode == 0
+    assert "The old version cannot be launched: campaign back: audience.sql" in done.stdout
+    Path("new/back/audience.sql").write_text("SELECT device_id FROM devices WHERE device_id > 99")
+    Path("shop.db").unlink()
+    done = previewed(sendoff)
+    assert done.returncode == 1
+    assert (
+        "**The new version cannot be launched: campaign back: the audience query returned no rows"
+        in done.stdout
+    )

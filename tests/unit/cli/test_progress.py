@@ -27,6 +27,23 @@ def test_outside_of_a_terminal_a_step_is_a_line_and_so_is_each_change() -> None:
     assert out.getvalue() == "sending\nsending: 3 of 10\n"
 
 
+def test_a_step_that_is_often_short_is_a_line_only_if_it_takes_long() -> None:
+    shown = threading.Event()
+
+    class Out(io.StringIO):
+        def write(self, text: str) -> int:
+            shown.set()
+            return super().write(text)
+
+    out = Out()
+    with Steps(Console(file=out), every=1000).step("reading", is_often_short=True):
+        pass
+    assert out.getvalue() == ""
+    with Steps(Console(file=out), every=0.001).step("reading", is_often_short=True):
+        assert shown.wait(60)
+    assert out.getvalue() == "reading\n"
+
+
 def test_in_a_terminal_a_bar_is_shown_and_removed() -> None:
     out, seen = io.StringIO(), threading.Event()
 

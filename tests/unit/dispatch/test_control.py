@@ -6,13 +6,14 @@ import getpass
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
-from typing import Literal
 
 import pytest
 import sqlalchemy as sa
 from typer.testing import CliRunner
 
+from sendoff.campaign import launch_key
 from sendoff.cli import app
 from sendoff.dispatch.control import (
     doubts,
@@ -29,10 +30,9 @@ from sendoff.dispatch.control import (
 )
 from sendoff.errors import GateError, NotFoundError, SettingsError
 from sendoff.ledger import Claim, Decision, Doubt, Ledger
-from sendoff.ledger.schema import decisions
-from sendoff.period import launch_key
+from sendoff.ledger.storage.schema import decisions
 from sendoff.service.postbacks import PostBack
-from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Resolution
 
 from ...factories import KEY, LEASE, NOW, PERIOD, make_campaign, make_launch
 from ...leases import end_leases
@@ -233,7 +233,7 @@ def test_what_was_being_sent_when_all_was_stopped_is_not_sent_again(
     ledger.dispatches.record(taken, again, NOW)
     if not is_stopped_in_flight:
         assert stop_all(ledger, "ann", "it is over", now=NOW) == [KEY]
-    ledger.doubts.resolve(taken.dispatch_key, "resend", "sendoff", "on_doubt: resend", NOW)
+    ledger.doubts.resolve(taken.dispatch_key, Resolution.RESEND, "sendoff", "on_doubt: resend", NOW)
     assert claim(ledger) is None
 
 
@@ -259,9 +259,15 @@ def in_doubt(ledger: Ledger) -> str:
     return taken.dispatch_key
 
 
-@pytest.mark.parametrize(("how", "state"), [("resend", "planned"), ("write_off", "written_off")])
+@pytest.mark.parametrize(
+    ("how", "state", "kind"),
+    [
+        (Resolution.RESEND, "planned", "resend_dispatch"),
+        (Resolution.WRITE_OFF, "written_off", "write_off_dispatch"),
+    ],
+)
 def test_a_doubt_is_settled_once_and_in_somebodys_name(
-    ledger: Ledger, how: Literal["resend", "write_off"], state: str
+    ledger: Ledger, how: Resolution, state: str, kind: str
 ) -> None:
     key = in_doubt(ledger)
     resolve(ledger, key, how, "ann", "asked the service", now=NOW)
@@ -269,7 +275,7 @@ def test_a_doubt_is_settled_once_and_in_somebodys_name(
     with pytest.raises(GateError, match="not in doubt"):
         resolve(ledger, key, how, "bob", "me too", now=NOW)
     (decision,) = ledger.audit_log.of_launch(KEY)
-    assert (decision.kind, decision.who, decision.why) == (f"{how}_dispatch", "ann", "asked the service")
+    assert (decision.kind, decision.who, decision.why) == (kind, "ann", "asked the service")
     assert decision.detail == {"dispatch": key, "segment": 1}
 
 
@@ -277,7 +283,7 @@ def test_of_many_who_settle_a_doubt_at_once_one_does(ledger: Ledger) -> None:
     key = in_doubt(ledger)
 
     def settle(number: int) -> bool:
-        how: Literal["resend", "write_off"] = "resend" if number % 2 else "write_off"
+        how = Resolution.RESEND if number % 2 else Resolution.WRITE_OFF
         return ledger.doubts.resolve(key, how, f"person {number}", "so it is", NOW)
 
     with ThreadPoolExecutor(8) as pool:
@@ -289,8 +295,8 @@ def test_nothing_is_planned_again_of_a_launch_that_is_over(ledger: Ledger) -> No
     key = in_doubt(ledger)
     stop(ledger, KEY, "ann", "it is over", now=NOW)
     with pytest.raises(GateError, match="its launch is stopped or rejected"):
-        resolve(ledger, key, "resend", "ann", "let us try", now=NOW)
-    resolve(ledger, key, "write_off", "ann", "nobody will know", now=NOW)
+        resolve(ledger, key, Resolution.RESEND, "ann", "let us try", now=NOW)
+    resolve(ledger, key, Resolution.WRITE_OFF, "ann", "nobody will know", now=NOW)
 
 
 def test_a_dispatch_that_is_not_there_is_not_found(ledger: Ledger) -> None:
@@ -318,8 +324,8 @@ def post_back(key: str) -> PostBack:
     return PostBack.received("delivery", key, NOW, b'{"time": 1772442000, "device": {"id": 7}}')
 
 
-@pytest.mark.parametrize("how", [None, "resend", "write_off"])
-def test_evidence_stands_over_a_person(ledger: Ledger, how: Literal["resend", "write_off"] | None) -> None:
+@pytest.mark.parametrize("how", [None, *Resolution])
+def test_evidence_stands_over_a_person(ledger: Ledger, how: Resolution | None) -> None:
     key = in_doubt(ledger)
     if how:
         resolve(ledger, key, how, "ann", "nobody knows", now=NOW)
@@ -330,12 +336,12 @@ def test_evidence_stands_over_a_person(ledger: Ledger, how: Literal["resend", "w
     assert ledger.dispatch_queries.reasons(KEY, "evidence") == ["a post-back came from it"]
 
 
-@pytest.mark.parametrize("how", ["resend", "write_off"])
+@pytest.mark.parametrize("how", list(Resolution))
 @pytest.mark.parametrize(
     ("late", "state"), [(Accepted(200, 7), "accepted"), (Refused(400, "no"), None), (InDoubt("reset"), None)]
 )
 def test_an_acceptance_that_comes_late_stands_over_a_person(
-    ledger: Ledger, how: Literal["resend", "write_off"], late: Outcome, state: str | None
+    ledger: Ledger, how: Resolution, late: Outcome, state: str | None
 ) -> None:
     freeze(ledger, "released")
     slow = claim(ledger)
@@ -344,7 +350,7 @@ def test_an_acceptance_that_comes_late_stands_over_a_person(
     (doubt,) = doubts(ledger, now=NOW + 2 * LEASE)
     resolve(ledger, doubt.dispatch_key, how, "ann", "nobody knows", now=NOW)
     ledger.dispatches.record(slow, late, NOW)
-    decided = "planned" if how == "resend" else "written_off"
+    decided = "planned" if how is Resolution.RESEND else "written_off"
     assert ledger.dispatch_queries.states(KEY) == {state or decided: 1}
 
 
@@ -458,7 +464,7 @@ def test_nothing_is_to_be_continued_where_no_request_waits(
     if what == "never in doubt":
         freeze(ledger, "released")
     else:
-        resolve(ledger, in_doubt(ledger), "resend", "ann", "asked", now=NOW)
+        resolve(ledger, in_doubt(ledger), Resolution.RESEND, "ann", "asked", now=NOW)
     if what == "stopped":
         stop(ledger, KEY, "ann", "enough")
     elif what != "never in doubt":
@@ -468,3 +474,29 @@ def test_nothing_is_to_be_continued_where_no_request_waits(
         ledger.dispatches.record(taken, outcome, NOW)
     for command in (["doubts"], ["doubts", KEY], ["report", KEY]):
         assert "airflow dags trigger" not in said(url, *command)
+
+
+def test_a_release_at_the_command_line_names_the_variant_for_the_rest(migrated_url: str) -> None:
+    with closing(Ledger(migrated_url)) as other:
+        deciding = make_campaign(
+            variants={"plain": {"percent": 50}, "warm": {"percent": 50}},
+            decide={
+                "share": 40,
+                "after": {"length": 2, "unit": "hours"},
+                "otherwise": "plain",
+                "by": "person",
+            },
+        )
+        make_launch(other, [1, 2], campaign=deciding)
+        detail = {"wave": 1, "winner": "warm"}
+        other.audit_log.decide(Decision(KEY, "held", "sendoff", "warm is clearly ahead", NOW, detail))
+        usual = ("release", KEY, "--why", "agreed", "--ledger", migrated_url)
+        unnamed = CliRunner().invoke(app, usual)
+        assert unnamed.exit_code != 0
+        assert "Name one with --variant: plain, warm (proposed: warm)" in str(
+            unnamed.exception or unnamed.output
+        )
+        done = CliRunner().invoke(app, [*usual, "--variant", "warm"])
+        assert done.exit_code == 0, done.output
+        launch = other.launches.get(KEY)
+    assert (launch.state, launch.winner, launch.wave) == ("released", "warm", 2)

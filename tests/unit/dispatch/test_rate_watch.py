@@ -11,7 +11,8 @@ import pytest
 
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.dispatch.rate_watch import RateWatch, _Pace
+from sendoff.dispatch.pace import Pace
+from sendoff.dispatch.rate_watch import RateWatch
 from sendoff.ledger import Ledger, NewSuppression
 from sendoff.states import Accepted, InDoubt, Refused
 
@@ -95,16 +96,16 @@ def test_several_limits_may_be_exceeded_together(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize(("between", "looks"), [(0.0, 3), (60.0, 1)])
 def test_looks_are_spaced(between: float, looks: int) -> None:
-    pace, seen = _Pace(between), list[int]()
+    pace, seen = Pace(between), list[int]()
     for _ in range(3):
         pace.run(lambda: seen.append(1))
     assert len(seen) == looks
 
 
 def test_a_slow_look_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sendoff.dispatch.rate_watch._QUICK", -1.0)  # every look counts as slow
-    monkeypatch.setattr("sendoff.dispatch.rate_watch._SHARE", 1e-9)
-    pace, seen = _Pace(0.0), list[int]()
+    monkeypatch.setattr("sendoff.dispatch.pace._QUICK", -1.0)  # every look counts as slow
+    monkeypatch.setattr("sendoff.dispatch.pace._SHARE", 1e-9)
+    pace, seen = Pace(0.0), list[int]()
     for _ in range(3):
         pace.run(lambda: seen.append(1))
     assert seen == [1]

@@ -15,8 +15,8 @@ from sendoff.dispatch.control import release
 from sendoff.dispatch.rollout import open_next_wave
 from sendoff.errors import NotYetError
 from sendoff.ledger import Decision, Ledger
-from sendoff.ledger.dispatch_queries import Progress
-from sendoff.ledger.launches import Launch
+from sendoff.ledger.launches.launches import LaunchRecord
+from sendoff.ledger.requests.dispatch_queries import Progress
 from sendoff.states import Accepted, InDoubt, Outcome, Refused
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
@@ -26,7 +26,7 @@ YES, NO, DOUBT = Accepted(200, 17), Refused(400, "no"), InDoubt("HTTP 500")
 WAVES = [*(Segment(integers([n, n + 1]), wave=1) for n in (1, 3, 5, 7)), Segment(integers([9, 10]), wave=2)]
 
 
-def seen(ledger: Ledger) -> Launch:
+def seen(ledger: Ledger) -> LaunchRecord:
     return ledger.launches.get(KEY)
 
 

@@ -14,19 +14,18 @@ import pytest
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, CampaignFolder, Variation
+from sendoff.campaign import Campaign, CampaignFolder, Period, Variation
 from sendoff.dispatch.policy import SendPolicy
 from sendoff.errors import GateError, LateError
 from sendoff.launch.gates import GateInputs, GateResult, check_gates, due_time, raise_if_closed
 from sendoff.launch.plan import LaunchOptions, prepare_launch
 from sendoff.ledger import Decision, Ledger
-from sendoff.ledger.launches import Launch
-from sendoff.period import Period
+from sendoff.ledger.launches.launches import LaunchRecord
 from sendoff.states import Accepted
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-PREVIOUS = Launch(
+PREVIOUS = LaunchRecord(
     launch_key="k" * 32,
     connection="service",
     campaign="spring",
@@ -73,7 +72,7 @@ def gate(
     size: int | None = 120,
     people: Audience | None = None,
     segments: list[Segment] | None = None,
-    previous: Launch | None = PREVIOUS,
+    previous: LaunchRecord | None = PREVIOUS,
     due_at: datetime | None = None,
     now: datetime = NOW,
     **fields: Any,
@@ -130,7 +129,7 @@ def test_the_change_is_that_of_the_audience_against_the_last_one(
 
 
 @pytest.mark.parametrize("previous", [None, replace(PREVIOUS, audience=0)])
-def test_a_first_launch_changes_nothing(previous: Launch | None) -> None:
+def test_a_first_launch_changes_nothing(previous: LaunchRecord | None) -> None:
     seen = gate("change", {"change": 20}, previous=previous)
     assert (seen.is_open, seen.actual) == (True, "an audience of 120, and no launch before")
 
@@ -544,7 +543,7 @@ def warehouse(tmp_path: Path) -> str:
     return f"sqlite:///{file}"
 
 
-def prepared(ledger: Ledger, warehouse: str, gates: Mapping[str, Any], **how: Any) -> Launch:
+def prepared(ledger: Ledger, warehouse: str, gates: Mapping[str, Any], **how: Any) -> LaunchRecord:
     folder = CampaignFolder("spring", campaign(gates=gates), "SELECT device_id FROM devices", Path("spring"))
     period = how.pop("period", PERIOD)
     return prepare_launch(
@@ -633,10 +632,10 @@ def test_the_change_is_not_against_what_was_rejected_or_stopped_before_it_was_se
 ) -> None:
     periods = [Period(PERIOD.start + timedelta(days=n), PERIOD.end + timedelta(days=n)) for n in range(5)]
 
-    def last() -> Launch | None:
+    def last() -> LaunchRecord | None:
         return ledger.launches.previous("sendoff_default", "spring", periods[4])
 
-    def decide(launch: Launch, kind: str) -> None:
+    def decide(launch: LaunchRecord, kind: str) -> None:
         assert ledger.audit_log.decide(Decision(launch.launch_key, kind, "ann", None, NOW))
 
     first, sent, unsent, rejected = (prepared(ledger, warehouse, {}, period=each) for each in periods[:4])

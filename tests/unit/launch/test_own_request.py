@@ -10,16 +10,15 @@ from typing import Any
 
 import pytest
 
-from sendoff.campaign import Campaign, Channel, OwnRequest
+from sendoff.campaign import Campaign, Channel, OwnRequest, Period, request_launch_key
 from sendoff.dispatch import check_doubts, how_to_continue, resolve
 from sendoff.errors import AmbiguousError, CampaignError
 from sendoff.launch import NewRequest, prepare_request, preview_launch
-from sendoff.ledger import Launch, Ledger
-from sendoff.period import Period, request_launch_key
+from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import as_markdown, describe_launch, describe_preview
 from sendoff.service.wire import FieldNames
-from sendoff.states import Accepted, InDoubt, Outcome, Refused, Verdict
+from sendoff.states import Accepted, InDoubt, Outcome, Refused, Resolution, Verdict
 
 from ...factories import NOW, PERIOD, post_back, send, store
 
@@ -27,7 +26,7 @@ BODY = {"title": "Order 17", "push_text": "It is on its way", "android_push": 1,
 ORDER = NewRequest(body=BODY, mode="create", name="shop.order", request_key="order 17", connection="service")
 
 
-def prepare(ledger: Ledger, request: NewRequest = ORDER, **more: Any) -> Launch:
+def prepare(ledger: Ledger, request: NewRequest = ORDER, **more: Any) -> LaunchRecord:
     return prepare_request(ledger, request, **{"period": PERIOD, "now": NOW, **more})
 
 
@@ -287,7 +286,7 @@ def test_a_doubt_is_reported_and_says_how_to_go_on_after_a_decision(ledger: Ledg
     [dispatch] = send(ledger, key, InDoubt("lost"))
     with pytest.raises(AmbiguousError, match=r"dispatches in doubt: 1\. The service may have processed them"):
         check_doubts(ledger, key)
-    resolve(ledger, dispatch, "resend", "ann", "the service shows no such campaign", now=NOW)
+    resolve(ledger, dispatch, Resolution.RESEND, "ann", "the service shows no such campaign", now=NOW)
     check_doubts(ledger, key)
     [line] = how_to_continue(ledger.doubts.pending_resends(key))
     assert line.endswith("not sent yet; clear its task in Airflow, or run again what sent shop.order")

@@ -13,14 +13,14 @@ import pytest
 
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
-from sendoff.audience.segmentation import DEFAULT_VARIATION, segments_of
-from sendoff.campaign import Campaign, CampaignFolder, campaign_from
+from sendoff.audience.segmentation import DEFAULT_VARIATION, Segment, segments_of
+from sendoff.campaign import Campaign, CampaignFolder, Period, campaign_from
 from sendoff.errors import AudienceError, CampaignError, GateError, LateError, QueryError
-from sendoff.launch import preview_campaign
-from sendoff.launch.plan import LaunchOptions, prepare_launch
+from sendoff.launch import plan, preview_campaign, preview_launch
+from sendoff.launch.plan import LaunchOptions, plan_launch, prepare_launch
 from sendoff.ledger import Ledger
-from sendoff.period import Period
 from sendoff.postbacks import maintain
+from sendoff.report import as_text, describe_preview
 
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 SQL = "SELECT device_id, platform FROM devices WHERE seen < :period_end"
@@ -94,6 +94,21 @@ def test_a_launch_freezes_what_the_query_gave_for_its_period(ledger: Ledger, war
     assert (launch.rows, launch.audience, launch.segments) == (6, 5, 3)
     assert launch.dropped["null"] == 1
     assert ledger.launches.audience(launch.launch_key) == integers([1, 2, 3, 4, 5])
+
+
+@pytest.mark.parametrize(("campaign", "is_kept"), [(PUSH, False), (EMAIL, True)], ids=["push", "email"])
+def test_languages_are_stored_only_if_they_are_sent_apart(
+    ledger: Ledger, warehouse: str, campaign: Campaign, is_kept: bool
+) -> None:
+    sql = "SELECT device_id, platform, 'fr' AS language FROM devices WHERE device_id IS NOT NULL"
+    launch = prepare_launch(ledger, folder(campaign, sql), period=PERIOD, warehouses=lambda _: warehouse)
+    assert bool(ledger.launches.groups(launch.launch_key, "language")) is is_kept
+    assert ledger.launches.groups(launch.launch_key, "platform")
+    plan = plan_launch(
+        ledger, folder(campaign, sql), period=PERIOD, warehouses=lambda _: warehouse, now=PERIOD.end
+    )
+    assert plan.audience is not None
+    assert "language" in plan.audience.groups  # a preview shows them
 
 
 @pytest.mark.promise("twice/frozen")
@@ -338,3 +353,65 @@ def test_a_preview_of_rows_does_not_speak_of_a_query(ledger: Ledger) -> None:
     frame = pd.DataFrame({"device_id": [1, 2], "score": 7})
     preview = preview_campaign(rows_of(frame), period=PERIOD, warehouses=no_warehouse, ledger=ledger)
     assert "These columns of the audience are not used: score." in preview.warnings
+
+
+DECIDE = {"share": 50, "after": {"length": 2, "unit": "hours"}, "otherwise": "a"}
+HALVES = {"a": {"percent": 50}, "b": {"percent": 50}}
+
+
+def test_the_rest_is_frozen_without_a_variant_and_previewed_with_all_of_them(ledger: Ledger) -> None:
+    made = changed(
+        variants={**HALVES, "b": {"percent": 50, "message": {"text": "Warm"}}}, decide=DECIDE, segment_size=40
+    )
+    frame = pd.DataFrame({"device_id": range(1, 81)})
+    launch = prepare_launch(ledger, rows_of(frame, made), period=PERIOD, warehouses=no_warehouse)
+    parts = {
+        (part.variation.variant, part.wave)
+        for part in ledger.dispatch_queries.segment_sizes(launch.launch_key)
+    }
+    assert parts == {("a", 1), ("b", 1), (None, 2)}
+    preview = preview_launch(ledger, launch.launch_key)
+    assert {each.variant: each.channels["android_push"]["text"] for each in preview.renderings} == {
+        "a": "It is spring",
+        "b": "Warm",
+    }
+    assert sum(preview.variants.values()) < 80
+    assert preview.decide.endswith("the rest gets the one that is clearly ahead, or else a.")
+    shown = as_text(describe_preview(preview))
+    assert "The winner is not decided yet." in shown
+
+
+def test_a_request_of_the_rest_can_be_written_for_every_variant(ledger: Ledger) -> None:
+    """No one is in the test share here, so only the rest shows that the template of b lacks its values."""
+    template = {"id": 4, "channels": ["android_push"], "columns": ["first_name"]}
+    variants = {"a": {"percent": 50}, "b": {"percent": 50, "template": template}}
+    made = Campaign.model_validate(
+        {
+            "title": "Spring",
+            "template": {"id": 3, "channels": ["android_push"]},
+            "variants": variants,
+            "decide": {**DECIDE, "share": 0.001},
+        }
+    )
+    folder = rows_of(pd.DataFrame({"device_id": [1, 2], "first_name": ["Ann", "Bo"]}), made)
+    asked = []
+    real = plan.sample_request
+
+    def sample(campaign: Campaign, segment: Segment, **how: Any) -> dict[str, Any]:
+        asked.append((segment.wave, segment.variation.variant))
+        return real(campaign, segment, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "sample_request", sample)
+        prepare_launch(ledger, folder, period=PERIOD, warehouses=no_warehouse)
+    assert asked == [(2, "a"), (2, "b")]
+
+
+def test_a_winner_is_not_promised_for_people_whose_opens_are_not_reported(ledger: Ledger) -> None:
+    made = changed(variants=HALVES, decide=DECIDE)
+    folder = rows_of(pd.DataFrame({"external_id": ["a", "b"]}), made)
+    with pytest.raises(
+        CampaignError, match=r"decide: post-backs do not carry external_id.* Use device_id or user_id"
+    ):
+        prepare_launch(ledger, folder, period=PERIOD, warehouses=no_warehouse)
+    assert ledger.launches.count(made.connection) == 0

@@ -19,7 +19,7 @@ from rich.console import Console
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, CampaignFolder, Variation
+from sendoff.campaign import Campaign, CampaignFolder, Period, Variation
 from sendoff.campaign.schedule import Triggered
 from sendoff.errors import AudienceError, NotFoundError
 from sendoff.figures import counted as count_of
@@ -31,8 +31,7 @@ from sendoff.launch.reachability import unreachable
 from sendoff.launch.rendering import plain_text, renderings
 from sendoff.launch.send_times import describe_schedule
 from sendoff.ledger import Ledger
-from sendoff.ledger.schema import metadata
-from sendoff.period import Period
+from sendoff.ledger.storage.schema import metadata
 from sendoff.report import as_html, as_markdown, as_terminal, describe_preview
 from sendoff.states import Accepted
 
@@ -480,9 +479,10 @@ def test_the_json_of_a_preview_has_these_members(warehouse: str) -> None:
     values = look(folder(), warehouse).to_json()
     assert json.loads(json.dumps(values)) == values
     assert " ".join(sorted(values)) == (
-        "approval audience campaign change dropped existing_launch filled_in gates groups held_out identified_by "
-        "is_own_request languages launch_key people period rate renderings request requests rows seconds segment_size "
-        "send_times state suppressed targeting time_zones title variants warnings wave_wait_seconds waves would_send"
+        "approval audience campaign change decide dropped existing_launch filled_in gates groups held_out "
+        "identified_by is_own_request languages launch_key own_hours people period rate renderings request requests "
+        "rows seconds segment_size send_times source state suppressed targeting time_zones title variants "
+        "warnings wave_wait_seconds waves winner would_send"
     )
 
 

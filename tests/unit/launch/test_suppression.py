@@ -20,7 +20,7 @@ from sendoff.errors import AudienceError, PermanentError, QueryError
 from sendoff.launch.plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from sendoff.launch.suppression import apply_rules
 from sendoff.ledger import Ledger, NewSuppression
-from sendoff.ledger.launches import Launch
+from sendoff.ledger.launches.launches import LaunchRecord
 from sendoff.states import Accepted, Refused
 
 from ...factories import NOW, PERIOD, make_launch
@@ -117,7 +117,7 @@ def other(
     left_out: dict[str, Identifiers] | None = None,
     number: int = 0,
     waits: bool = False,
-) -> Launch:
+) -> LaunchRecord:
     """Freeze a launch of another campaign, and accept its requests if ``sends_at`` is past.
 
     Without ``people``, the service chooses the recipients.
@@ -143,7 +143,7 @@ def other(
     return launch
 
 
-def accept(ledger: Ledger, launch: Launch, at: datetime) -> bool:
+def accept(ledger: Ledger, launch: LaunchRecord, at: datetime) -> bool:
     """Record the next dispatch of a launch as accepted, and return whether there was one."""
     claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=at, lease=DAY)
     if claim is not None:
@@ -609,7 +609,7 @@ def test_the_ledger_keeps_who_was_left_out_and_says_why(
 def test_a_resend_needs_a_reason_which_the_ledger_keeps(
     ledger: Ledger, tmp_path: Path, warehouse: str
 ) -> None:
-    def resend(reason: str | None) -> Launch:
+    def resend(reason: str | None) -> LaunchRecord:
         return prepare_launch(
             ledger,
             folder(tmp_path),

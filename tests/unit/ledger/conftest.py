@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
 
 import pytest
 
-from sendoff.ledger import Ledger
+from ...databases import new_database
 
 
 @pytest.fixture(scope="module")
-def migrated_postgres(postgres_url: str) -> str:
-    """Return the URL of a migrated PostgreSQL database that the tests of one module share."""
-    with closing(Ledger(postgres_url)) as ledger:
-        ledger.migrate()
-    return postgres_url
+def migrated_postgres(postgres_server: str, migrated_template: str) -> Iterator[str]:
+    """The URL of a migrated PostgreSQL database that the tests of one module share."""
+    with new_database(postgres_server, template=migrated_template) as url:
+        yield url

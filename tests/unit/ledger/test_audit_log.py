@@ -23,6 +23,7 @@ def frozen(ledger: Ledger) -> Callable[[str], None]:
     return freeze
 
 
+@pytest.mark.code_decides
 @pytest.mark.parametrize(
     ("state", "possible"),
     [

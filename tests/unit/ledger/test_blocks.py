@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sendoff.errors import UnusableLedgerError
-from sendoff.ledger.blocks import (
+from sendoff.ledger.post_backs.blocks import (
     LONGEST,
-    Part,
+    BlockSelection,
     StoredPostBack,
     as_batch,
     blocks_of,
@@ -105,7 +105,9 @@ def test_many_blocks_are_read_as_one_batch(commits: list[list[PostBack]], data: 
     for number, post_backs in enumerate(commits, 1):
         stored = expected(post_backs, 10 * number, number)
         some = data.draw(st.none() | st.sets(st.sampled_from([each.number for each in stored])))
-        parts.append(Part(number, 10 * number, encode(post_backs), None if some is None else frozenset(some)))
+        parts.append(
+            BlockSelection(number, 10 * number, encode(post_backs), None if some is None else frozenset(some))
+        )
         wanted += [each for each in stored if some is None or each.number in some]
     batch = as_batch(parts, COLUMNS)
     batch.validate(full=True)
@@ -128,7 +130,7 @@ def test_a_scrubbed_post_back_names_no_one_and_the_others_stay(
         replace(each, **nothing, body=None if each.readable else b"") if each.number in gone else each
         for each in expected(post_backs)
     ]
-    what = as_batch([Part(7, 1, block)], COLUMNS)["what"].to_pylist()
+    what = as_batch([BlockSelection(7, 1, block)], COLUMNS)["what"].to_pylist()
     assert [bool(each & 4) for each in what] == [
         number in gone and each.fields is not None for number, each in enumerate(post_backs, 1)
     ]
@@ -145,7 +147,7 @@ def test_a_damaged_block_is_an_error_that_says_where(post_backs: list[PostBack],
     with pytest.raises(UnusableLedgerError, match=r"receiver 7 from number 40 on are damaged .*backup"):
         decode(7, 40, cut)
     with pytest.raises(UnusableLedgerError, match=r"receiver 7 from number 40 on are damaged .*backup"):
-        as_batch([Part(7, 40, cut)], COLUMNS)
+        as_batch([BlockSelection(7, 40, cut)], COLUMNS)
     with suppress(UnusableLedgerError):  # unless the byte says nothing about the content
         assert decode(7, 40, bytes(flipped)) == expected(post_backs, 40)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -18,9 +18,9 @@ from sendoff.campaign import Variation
 from sendoff.dispatch.worker import LEASE
 from sendoff.errors import LedgerUnavailableError
 from sendoff.ledger import Claim, Decision, Ledger
-from sendoff.ledger.claims import ClaimRequest
-from sendoff.ledger.schema import attempts, dispatches
-from sendoff.states import Accepted, InDoubt
+from sendoff.ledger.control.rate_limits import LOOKAHEAD
+from sendoff.ledger.storage.schema import attempts, dispatches, launches, rate_limits, reports
+from sendoff.states import Accepted, InDoubt, Resolution
 
 from ...factories import KEY, NOW, PUSH, make_launch
 from ...leases import expire
@@ -51,8 +51,8 @@ def record_and_claim(ledger: Ledger, held: Claim, now: datetime = NOW, **how: An
     return ledger.dispatches.record_and_claim(held, YES, now, worker="w", lease=LEASE, **how)
 
 
-def claimed(ledger: Ledger, worker: str = "w") -> Claim:
-    found = claim(ledger, worker)
+def claimed(ledger: Ledger, worker: str = "w", **how: Any) -> Claim:
+    found = claim(ledger, worker, **how)
     assert found is not None
     return found
 
@@ -161,7 +161,28 @@ def test_whoever_looks_for_dead_workers_or_counts_doubts_reads_nothing_that_is_s
     assert silent.segment == 2
 
 
-def test_recording_and_claiming_is_one_transaction(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_and_claiming_is_one_transaction(ledger: Ledger) -> None:
+    freeze(ledger, [(None, 1)] * 3)
+    first = claimed(ledger)
+    [_, dispatch, _] = ledger.dispatch_queries.of_launch(KEY)
+    of_the_next = attempts.c.dispatch_key == dispatch.dispatch_key
+    with ledger._database.write() as db:  # its intent is there already, so the claim fails
+        intent = {"dispatch_key": dispatch.dispatch_key, "number": 1, "worker": "x", "started_at": NOW}
+        db.execute(sa.insert(attempts), intent)
+    with pytest.raises(sa.exc.IntegrityError):
+        record_and_claim(ledger, first)
+    assert states(ledger) == ["in_flight", "planned", "planned"]
+    with ledger._database.write() as db:
+        db.execute(sa.delete(attempts).where(of_the_next))
+    second = record_and_claim(ledger, first)
+    assert second is not None
+    assert (second.segment, second.attempt, second.claimed_at) == (2, 1, NOW)
+    assert states(ledger) == ["accepted", "in_flight", "planned"]
+
+
+def test_a_worker_that_fails_after_the_statement_is_given_the_same_claim_again(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     freeze(ledger, [(None, 1)] * 3)
     first = claimed(ledger)
 
@@ -169,10 +190,9 @@ def test_recording_and_claiming_is_one_transaction(ledger: Ledger, monkeypatch: 
         raise LedgerUnavailableError("the ledger database did not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr("sendoff.ledger.claims._content", fail)
+        patch.setattr("sendoff.ledger.requests.claims._content", fail)
         with pytest.raises(LedgerUnavailableError):
             record_and_claim(ledger, first)
-    assert states(ledger) == ["in_flight", "planned", "planned"]
     second = record_and_claim(ledger, first)
     assert second is not None
     assert (second.segment, second.attempt, second.claimed_at) == (2, 1, NOW)
@@ -193,48 +213,58 @@ def test_whoever_asks_again_is_given_the_same_claim_as_old_as_it_is(ledger: Ledg
 
 @pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)  # SQLite admits one writer at a time
 def test_whoever_asks_again_while_the_first_try_is_being_committed_is_given_the_same_claim(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger,
 ) -> None:
     freeze(ledger, [(None, 1)] * 3)
     first = claimed(ledger)
-    arrived, leave = threading.Event(), threading.Event()
-    right = ClaimRequest.execute_with
-
-    def slowly(self: ClaimRequest, *how: Any) -> Claim | None:
-        following = right(self, *how)
-        arrived.set()
-        assert leave.wait(60)
-        return following
-
+    with (
+        ledger._database.write() as db
+    ):  # the statement raises the revision of a launch with a report at its end
+        report = {"launch_key": KEY, "as_of": NOW, "revision": 0, "figures": "{}"}
+        db.execute(sa.insert(reports), report)
     with ThreadPoolExecutor(2) as pool:
-        with monkeypatch.context() as patch:
-            patch.setattr(ClaimRequest, "execute_with", slowly)
+        with ledger._database._engine.begin() as blocker:
+            blocker.execute(sa.select(launches.c.launch_key).with_for_update())
             one = pool.submit(record_and_claim, ledger, first)
-            assert arrived.wait(60)
-        again = pool.submit(record_and_claim, ledger, first)
-        while not waits_for_a_lock(ledger):
-            assert not again.done()
-        leave.set()
+            wait_for_locks(ledger, 1)
+            again = pool.submit(record_and_claim, ledger, first)
+            wait_for_locks(ledger, 2)
         assert again.result() == one.result()
     assert states(ledger) == ["accepted", "in_flight", "planned"]
 
 
-def waits_for_a_lock(ledger: Ledger) -> bool:
+def test_workers_of_a_launch_without_a_report_do_not_wait_for_its_row(ledger: Ledger) -> None:
+    freeze(ledger, [(None, 1)] * 3)
+    before = ledger.verdicts.revision(KEY)
+    assert record_and_claim(ledger, claimed(ledger)) is not None
+    assert ledger.verdicts.revision(KEY) == before
+
+
+def wait_for_locks(ledger: Ledger, at_least: int) -> None:
     query = "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND datname = "
-    with ledger._database.read() as db:
-        return bool(db.exec_driver_sql(query + "current_database()").scalar_one())
+    deadline = time.monotonic() + 60
+    waiting = 0
+    while waiting < at_least:
+        assert time.monotonic() < deadline
+        with ledger._database.read() as db:
+            waiting = db.exec_driver_sql(query + "current_database()").scalar_one()
 
 
-def test_one_statement_records_and_claims_on_postgresql_if_nothing_else_happened(ledger: Ledger) -> None:
+@pytest.mark.parametrize("rate", [None, 10.0])
+def test_one_statement_records_and_claims_on_postgresql_if_nothing_else_happened(
+    ledger: Ledger, rate: float | None
+) -> None:
     freeze(ledger, [(None, 1)] * 2)
-    first, seen = claimed(ledger), []
+    first, seen = claimed(ledger, rate=rate), []
 
     def note(_db: Any, _cursor: Any, statement: str, *_: Any) -> None:
         seen.append(statement)
 
     sa.event.listen(ledger._database._engine, "before_cursor_execute", note)
-    assert record_and_claim(ledger, first) is not None
-    assert ledger.name.startswith("sqlite") or len(seen) == 1
+    assert record_and_claim(ledger, first, rate=rate) is not None
+    assert (
+        ledger.name.startswith("sqlite") or not seen
+    )  # the driver executes the statement, as one transaction
 
 
 def test_what_a_worker_claimed_and_did_not_learn_of_is_planned_again(ledger: Ledger) -> None:
@@ -250,7 +280,7 @@ def test_nothing_is_taken_where_a_later_attempt_has_moved_the_dispatch(ledger: L
     freeze(ledger, [(None, 1)] * 3)
     first = claimed(ledger)
     ledger.dispatches.record(first, InDoubt("no answer"), NOW)
-    assert ledger.doubts.resolve(first.dispatch_key, "resend", "ann", "again", NOW)
+    assert ledger.doubts.resolve(first.dispatch_key, Resolution.RESEND, "ann", "again", NOW)
     assert claimed(ledger, "other").attempt == 2
     assert record_and_claim(ledger, first) is None
     assert states(ledger) == ["in_flight", "planned", "planned"]
@@ -289,3 +319,73 @@ def test_an_outcome_is_recorded_and_nothing_claimed_where_a_global_pause_is_set_
     ledger.rate_limits.delay("service", NOW + timedelta(minutes=1))
     assert record_and_claim(ledger, second) is None
     assert states(ledger) == ["accepted", "accepted", "planned"]
+
+
+def test_the_statement_that_records_also_reserves_the_next_moment_of_the_rate_limit(ledger: Ledger) -> None:
+    freeze(ledger, [(None, 1)] * 4)
+    first = claimed(ledger, rate=5)
+    second = record_and_claim(ledger, first, rate=5)
+    third = record_and_claim(ledger, second, rate=5) if second else None
+    assert second is not None
+    assert third is not None
+    moments = [each.not_before for each in (first, second, third)]
+    assert moments == [NOW + each * timedelta(seconds=0.2) for each in range(3)]
+    assert ledger.rate_limits.next_at("service") == NOW + timedelta(seconds=0.6)
+
+
+def test_an_outcome_is_recorded_and_nothing_claimed_or_reserved_if_the_next_moment_is_not_near(
+    ledger: Ledger,
+) -> None:
+    freeze(ledger, [(None, 1)] * 2)
+    first = claimed(ledger, rate=1)
+    assert record_and_claim(ledger, first, rate=1) is None
+    assert states(ledger) == ["accepted", "planned"]
+    assert ledger.rate_limits.next_at("service") == NOW + timedelta(seconds=1)
+
+
+def test_no_moment_is_reserved_without_a_dispatch_to_claim(ledger: Ledger) -> None:
+    freeze(ledger, [(None, 1), ("Asia/Tokyo", 1)])
+    first = claimed(ledger, rate=10)
+    assert record_and_claim(ledger, first, rate=10, closed_zones=["Asia/Tokyo"]) is None
+    assert ledger.rate_limits.next_at("service") == NOW + timedelta(seconds=0.1)
+
+
+def test_whoever_asks_again_at_a_rate_takes_no_second_moment(ledger: Ledger) -> None:
+    freeze(ledger, [(None, 1)] * 3)
+    first = claimed(ledger, rate=5)
+    second = record_and_claim(ledger, first, rate=5)
+    again = record_and_claim(ledger, first, NOW + timedelta(seconds=10), rate=5)
+    assert second is not None
+    assert again is not None
+    assert (again.dispatch_key, again.claimed_at) == (second.dispatch_key, NOW)
+    assert again.not_before is not None
+    assert second.not_before is not None
+    assert second.not_before <= again.not_before == NOW + LOOKAHEAD  # not earlier than its moment
+    assert ledger.rate_limits.next_at("service") == NOW + timedelta(seconds=0.4)
+
+
+def test_an_outcome_stays_recorded_if_a_slow_try_finds_no_near_moment(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freeze(ledger, [(None, 1)] * 2)
+    first = claimed(ledger)
+    monkeypatch.setattr(ledger._database, "can_combine", False)
+
+    far = NOW + timedelta(seconds=9)  # another worker was faster, between two statements
+    monkeypatch.setattr("sendoff.ledger.requests.dispatches.reserve", lambda *_: far)
+    assert record_and_claim(ledger, first, rate=1) is None
+    assert states(ledger) == ["accepted", "planned"]
+
+
+@pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)  # SQLite admits one writer at a time
+def test_a_moment_that_another_worker_is_reserving_is_not_reserved_twice(ledger: Ledger) -> None:
+    freeze(ledger, [(None, 1)] * 2)
+    first = claimed(ledger, rate=5)
+    with ThreadPoolExecutor(1) as pool:
+        with ledger._database._engine.begin() as other:
+            other.execute(sa.update(rate_limits).values(next_at=NOW + timedelta(seconds=0.6)))
+            here = pool.submit(record_and_claim, ledger, first, rate=5)
+            wait_for_locks(ledger, 1)
+        assert here.result() is None  # the moment that it saw was near, but the next one is not
+    assert states(ledger) == ["accepted", "planned"]
+    assert ledger.rate_limits.next_at("service") == NOW + timedelta(seconds=0.6)

@@ -15,12 +15,11 @@ import pytest
 import sqlalchemy as sa
 
 from sendoff.audience.identifiers import integers
-from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.campaign import Campaign, CampaignFolder, Period
 from sendoff.errors import AudienceError, ConflictError
 from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
-from sendoff.ledger.launches import Launch
-from sendoff.period import Period
+from sendoff.ledger.launches.launches import LaunchRecord
 
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -38,7 +37,7 @@ def warehouse(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def prepare(tmp_path: Path, warehouse: str) -> Callable[..., Launch]:
+def prepare(tmp_path: Path, warehouse: str) -> Callable[..., LaunchRecord]:
     def make(
         ledger: Ledger,
         name: str,
@@ -46,7 +45,7 @@ def prepare(tmp_path: Path, warehouse: str) -> Callable[..., Launch]:
         last: int,
         audience: dict[str, Any] = CAPPED,
         warehouses: Callable[[str], str] = lambda _: warehouse,
-    ) -> Launch:
+    ) -> LaunchRecord:
         campaign = Campaign.model_validate(
             {
                 "title": name,
@@ -90,7 +89,7 @@ def elsewhere(ledger: Ledger) -> Iterator[Ledger]:
 def test_a_launch_that_was_overtaken_applies_its_rules_again_and_asks_no_warehouse_again(
     ledger: Ledger,
     elsewhere: Ledger,
-    prepare: Callable[..., Launch],
+    prepare: Callable[..., LaunchRecord],
     before_it_writes: list[Callable[[], object]],
     warehouse: str,
 ) -> None:
@@ -113,7 +112,7 @@ def test_a_launch_that_was_overtaken_applies_its_rules_again_and_asks_no_warehou
 def test_a_launch_whose_people_all_went_to_the_other_is_none(
     ledger: Ledger,
     elsewhere: Ledger,
-    prepare: Callable[..., Launch],
+    prepare: Callable[..., LaunchRecord],
     before_it_writes: list[Callable[[], object]],
 ) -> None:
     before_it_writes.append(lambda: prepare(elsewhere, "first", 1, 5))
@@ -127,18 +126,18 @@ def test_a_launch_whose_people_all_went_to_the_other_is_none(
 def test_the_same_launch_that_was_made_elsewhere_is_given(
     ledger: Ledger,
     elsewhere: Ledger,
-    prepare: Callable[..., Launch],
+    prepare: Callable[..., LaunchRecord],
     before_it_writes: list[Callable[[], object]],
     audience: dict[str, Any],
 ) -> None:
-    made: list[Launch] = []
+    made: list[LaunchRecord] = []
     before_it_writes.append(lambda: made.append(prepare(elsewhere, "first", 1, 5, audience)))
     assert [prepare(ledger, "first", 1, 5, audience)] == made
     assert [each.kind for each in ledger.audit_log.of_launch(made[0].launch_key)] == ["gates"]
 
 
 def test_a_launch_is_never_without_what_its_gates_said_whenever_its_process_dies(
-    ledger: Ledger, prepare: Callable[..., Launch], before_it_writes: list[Callable[[], object]]
+    ledger: Ledger, prepare: Callable[..., LaunchRecord], before_it_writes: list[Callable[[], object]]
 ) -> None:
     def die() -> None:
         raise ConnectionAbortedError("the process died")
@@ -153,7 +152,7 @@ def test_a_launch_is_never_without_what_its_gates_said_whenever_its_process_dies
 def test_rules_that_look_at_no_launch_cannot_be_overtaken(
     ledger: Ledger,
     elsewhere: Ledger,
-    prepare: Callable[..., Launch],
+    prepare: Callable[..., LaunchRecord],
     before_it_writes: list[Callable[[], object]],
 ) -> None:
     before_it_writes.append(lambda: prepare(elsewhere, "first", 1, 5))
@@ -166,7 +165,7 @@ def test_rules_that_look_at_no_launch_cannot_be_overtaken(
 def test_a_launch_that_is_overtaken_without_end_is_left_for_later(
     ledger: Ledger,
     elsewhere: Ledger,
-    prepare: Callable[..., Launch],
+    prepare: Callable[..., LaunchRecord],
     before_it_writes: list[Callable[[], object]],
 ) -> None:
     def one_more(number: int) -> Callable[[], object]:
@@ -180,7 +179,7 @@ def test_a_launch_that_is_overtaken_without_end_is_left_for_later(
 
 @pytest.mark.promise("twice/apart")
 def test_of_launches_that_are_made_at_once_nobody_gets_two_messages(
-    ledger: Ledger, elsewhere: Ledger, prepare: Callable[..., Launch], warehouse: str
+    ledger: Ledger, elsewhere: Ledger, prepare: Callable[..., LaunchRecord], warehouse: str
 ) -> None:
     """Whichever of the two comes first, the other looks again, so each recipient is in exactly one."""
     both_ask = Barrier(2, timeout=120)

@@ -10,7 +10,7 @@ import pytest
 from sendoff.audience.identifiers import integers
 from sendoff.errors import NotYetError
 from sendoff.ledger import DailyLimit, Ledger, NewSuppression
-from sendoff.ledger.claims import Claim
+from sendoff.ledger.requests.claims import Claim
 from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
 
 from ...factories import KEY, LEASE, NOW, make_launch

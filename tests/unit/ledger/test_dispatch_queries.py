@@ -6,11 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Variation
+from sendoff.campaign import Period, Variation, launch_key
 from sendoff.dispatch.control import resolve_seen
 from sendoff.ledger import Ledger
-from sendoff.period import Period, launch_key
-from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Resolution
 
 from ...factories import LEASE, NOW, make_launch
 from ...leases import expire
@@ -86,12 +85,12 @@ def test_a_doubt_is_resolved_only_as_it_was_seen(ledger: Ledger) -> None:
     dispatch = attempt(ledger, key, InDoubt("it timed out"))
     [seen] = ledger.dispatch_queries.requests(key, states=["in_doubt"])
     assert seen.doubts == 1
-    assert resolve_seen(ledger, {dispatch: 1}, "resend", "ann", "again", now=NOW) == 1
+    assert resolve_seen(ledger, {dispatch: 1}, Resolution.RESEND, "ann", "again", now=NOW) == 1
     attempt(ledger, key, InDoubt("it timed out"))
-    assert resolve_seen(ledger, {dispatch: seen.doubts}, "write_off", "bob", "late", now=NOW) == 0
+    assert resolve_seen(ledger, {dispatch: seen.doubts}, Resolution.WRITE_OFF, "bob", "late", now=NOW) == 0
     [now] = ledger.dispatch_queries.requests(key)
     assert (now.state, now.doubts) == ("in_doubt", 2)
-    assert resolve_seen(ledger, {dispatch: 2}, "write_off", "bob", "now", now=NOW) == 1
+    assert resolve_seen(ledger, {dispatch: 2}, Resolution.WRITE_OFF, "bob", "now", now=NOW) == 1
     assert ledger.dispatch_queries.states(key) == {"written_off": 1}
 
 

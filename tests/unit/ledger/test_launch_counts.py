@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.ledger import Ledger, NewSuppression
-from sendoff.ledger.launch_counts import RequestCount
-from sendoff.ledger.schema import withheld
+from sendoff.ledger.launches.launch_counts import RequestCount
+from sendoff.ledger.storage.schema import withheld
 from sendoff.states import Accepted, InDoubt, NotProcessed, Refused
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
@@ -51,10 +51,11 @@ def test_recipients_left_out_of_a_request_are_not_counted(ledger: Ledger) -> Non
     freeze(ledger)
     key, _ = send(ledger, KEY, ACCEPTED, ACCEPTED)
     with ledger.launch_counts._database.write() as db:
-        row = {"dispatch_key": key, "attempt": 1, "size": 1, "identifiers": integers([2]).to_bytes()}
-        db.execute(sa.insert(withheld), row)
-    assert ledger.launch_counts.requests(KEY) == [(3, "accepted", 2, 1)]
-    assert [sorted(people) for people, _ in ledger.launch_counts.accepted(KEY)] == [[1, 3], [4, 5, 6]]
+        for reason, who in (("suppressed", 2), ("engaged", 3)):
+            row = {"dispatch_key": key, "attempt": 1, "reason": reason}
+            db.execute(sa.insert(withheld), {**row, "size": 1, "identifiers": integers([who]).to_bytes()})
+    assert ledger.launch_counts.requests(KEY) == [(3, "accepted", 2, 2)]
+    assert [sorted(people) for people, _ in ledger.launch_counts.accepted(KEY)] == [[1], [4, 5, 6]]
 
 
 def test_accepted_requests_come_with_their_post_backs(ledger: Ledger) -> None:

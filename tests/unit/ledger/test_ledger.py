@@ -21,13 +21,15 @@ from sendoff.errors import (
     SettingsError,
     UnusableLedgerError,
 )
-from sendoff.ledger import Claim, Ledger, dispatches
-from sendoff.ledger.dispatch_queries import RecentOutcomes
-from sendoff.ledger.launches import Launch
-from sendoff.ledger.post_backs import PendingRun
-from sendoff.ledger.rate_limits import LOOKAHEAD
+from sendoff.ledger import Claim, Ledger
+from sendoff.ledger.control.rate_limits import LOOKAHEAD
+from sendoff.ledger.launches.launches import LaunchRecord
+from sendoff.ledger.post_backs.post_backs import PendingRun
+from sendoff.ledger.requests import dispatches
+from sendoff.ledger.requests.dispatch_queries import RecentOutcomes
+from sendoff.ledger.storage import database
 from sendoff.service.postbacks import PostBack
-from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Resolution
 
 from ...factories import KEY, LEASE, NOW, PERIOD, make_launch
 from ...leases import expire
@@ -45,7 +47,7 @@ def audience(*members: int) -> Audience:
     )
 
 
-def freeze(ledger: Ledger, *members: int, segment_size: int = 2) -> Launch:
+def freeze(ledger: Ledger, *members: int, segment_size: int = 2) -> LaunchRecord:
     frozen = audience(*(members or (1, 2, 3, 4, 5)))
     return make_launch(ledger, frozen.identifiers, size=segment_size, audience=frozen)
 
@@ -225,7 +227,7 @@ def test_an_attempt_that_went_into_doubt_twice_is_one_doubt(ledger: Ledger) -> N
     assert slow is not None
     assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
     ledger.dispatches.record(slow, InDoubt("no answer"), NOW + 2 * LEASE)
-    assert ledger.doubts.resolve(slow.dispatch_key, "resend", "sendoff", "again", NOW, doubts=1)
+    assert ledger.doubts.resolve(slow.dispatch_key, Resolution.RESEND, "sendoff", "again", NOW, doubts=1)
     assert ledger.dispatch_queries.states(KEY) == {"planned": 1}
 
 
@@ -236,7 +238,7 @@ def test_an_attempt_that_was_not_made_after_all_is_no_doubt(ledger: Ledger) -> N
         assert slow is not None
         assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
         ledger.dispatches.record(slow, outcome, NOW + 2 * LEASE)
-    assert ledger.doubts.resolve(slow.dispatch_key, "resend", "sendoff", "again", NOW, doubts=1)
+    assert ledger.doubts.resolve(slow.dispatch_key, Resolution.RESEND, "sendoff", "again", NOW, doubts=1)
 
 
 def test_an_outcome_of_an_earlier_attempt_moves_nothing(ledger: Ledger) -> None:
@@ -255,7 +257,7 @@ def sent_again(ledger: Ledger) -> tuple[Claim, Claim]:
     first = ledger.dispatches.claim(KEY, worker="silent", now=NOW, lease=LEASE)
     assert first is not None
     assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
-    assert ledger.doubts.resolve(first.dispatch_key, "resend", "ann", "again", NOW)
+    assert ledger.doubts.resolve(first.dispatch_key, Resolution.RESEND, "ann", "again", NOW)
     second = ledger.dispatches.claim(KEY, worker="other", now=NOW, lease=LEASE)
     assert second is not None
     return first, second
@@ -444,9 +446,22 @@ def test_a_wish_for_patience_moves_all_workers_of_a_connection(ledger: Ledger) -
     assert claim.not_before is None
 
 
+@pytest.mark.code_decides
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf")])
 def test_a_rate_that_cannot_be_kept_is_refused(ledger: Ledger, rate: float) -> None:
     freeze(ledger)
     with pytest.raises(ValueError, match="requests per second"):
         ledger.dispatches.claim(KEY, worker="a", now=NOW, lease=LEASE, rate=rate)
     assert ledger.dispatch_queries.states(KEY) == {"planned": 3}
+
+
+def test_a_series_of_transactions_leaves_the_lock_of_sqlite_free_most_of_the_time(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(database, "sleep", pauses.append)
+    clock = iter([100.0, 102.0])
+    monkeypatch.setattr(database, "monotonic", lambda: next(clock, 200.0))
+    with ledger._database.write_in_turn():
+        pass
+    assert pauses == ([8.0] if ledger.name.startswith("sqlite") else [])

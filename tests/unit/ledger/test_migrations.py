@@ -17,7 +17,7 @@ from alembic.migration import MigrationContext
 from sendoff.audience.identifiers import integers
 from sendoff.errors import UnusableLedgerError
 from sendoff.ledger import Ledger
-from sendoff.ledger.schema import metadata
+from sendoff.ledger.storage.schema import metadata
 
 if TYPE_CHECKING:
     from tests.conftest import Command

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from sendoff.campaign import Period, launch_key
 from sendoff.dispatch.control import stop
 from sendoff.ledger import Ledger, Selection
-from sendoff.period import Period, launch_key
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.states import Accepted, InDoubt, Refused
 

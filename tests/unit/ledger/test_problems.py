@@ -17,9 +17,9 @@ import sqlalchemy as sa
 from sendoff.cli import main
 from sendoff.errors import LedgerUnavailableError, PermanentError, SettingsError, UnusableLedgerError
 from sendoff.ledger import Ledger
-from sendoff.ledger.bulk import by_adbc, driver
-from sendoff.ledger.problems import Place
-from sendoff.ledger.schema import launches
+from sendoff.ledger.storage.bulk import by_adbc, driver
+from sendoff.ledger.storage.problems import LedgerAddress
+from sendoff.ledger.storage.schema import launches
 
 PASSWORD = "hunter2-is-secret"
 
@@ -161,7 +161,7 @@ def test_why_a_server_refuses_is_named(
         address = url.set(drivername="postgresql").render_as_string(hide_password=False)
         with (
             pytest.raises((UnusableLedgerError, LedgerUnavailableError)) as caught,
-            by_adbc(adbc, address, Place.of(url), sa.select(launches.c.launch_key)),
+            by_adbc(adbc, address, LedgerAddress.of(url), sa.select(launches.c.launch_key)),
         ):
             pass
         error = caught.value
@@ -226,7 +226,7 @@ def test_a_file_that_cannot_be_written_is_named(migrated_file: Path) -> None:
 def test_a_file_that_another_process_holds_may_be_free_later(
     tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sendoff.ledger.database._BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("sendoff.ledger.storage.database._BUSY_SECONDS", 0.1)
     file = tmp_path / "ledger.db"
     file.write_bytes(migrated_file.read_bytes())
     with closing(sqlite3.connect(file, isolation_level=None)) as holder:

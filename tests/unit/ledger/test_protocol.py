@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -30,17 +30,18 @@ from hypothesis.stateful import (
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
+from sendoff.campaign import launch_key
 from sendoff.dispatch.worker import LEASE
-from sendoff.ledger import Claim, Ledger, doubts
-from sendoff.ledger.claims import ClaimRequest
-from sendoff.ledger.database import LedgerTime
-from sendoff.ledger.dispatches import Dispatches
-from sendoff.ledger.doubts import Doubts
-from sendoff.ledger.schema import attempts, dispatches, metadata, outcomes
-from sendoff.period import launch_key
+from sendoff.ledger import Claim, Ledger
+from sendoff.ledger.requests import doubts
+from sendoff.ledger.requests.claims import ClaimRequest
+from sendoff.ledger.requests.dispatches import Dispatches
+from sendoff.ledger.requests.doubts import Doubts
+from sendoff.ledger.storage.database import LedgerTime
+from sendoff.ledger.storage.schema import attempts, dispatches, metadata, outcomes
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.service.postbacks import PostBack
-from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Resolution
 
 from ...examples import examples
 from ...factories import PERIOD, PUSH, make_launch
@@ -49,7 +50,7 @@ from ...leases import end_leases
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 WORKERS_AT_MOST = 3
 WORKERS = st.integers(0, WORKERS_AT_MOST - 1)
-WAYS: tuple[Literal["resend", "write_off"], ...] = ("resend", "write_off")
+WAYS: tuple[Resolution, ...] = tuple(Resolution)
 DISPATCHES = 3
 PEOPLE = 2  # per dispatch
 
@@ -150,7 +151,7 @@ class Protocol(RuleBasedStateMachine):
             claim = self.hands.pop(worker).claim
             self.ledger.dispatches.record(claim, TAKEN["answer lost"], self.now)
             self.recorded.add((claim.dispatch_key, claim.attempt))
-            assert self.ledger.doubts.resolve(claim.dispatch_key, "resend", "ann", "again", self.now)
+            assert self.ledger.doubts.resolve(claim.dispatch_key, Resolution.RESEND, "ann", "again", self.now)
             self.resent.add(claim.dispatch_key)
         self.before = self.states()
 
@@ -305,7 +306,7 @@ class Protocol(RuleBasedStateMachine):
 
     @precondition(lambda self: "in_doubt" in self.before.values())
     @rule(data=st.data(), how=st.sampled_from(WAYS))
-    def resolve(self, data: st.DataObject, how: Literal["resend", "write_off"]) -> None:
+    def resolve(self, data: st.DataObject, how: Resolution) -> None:
         """A person resolves a dispatch in doubt."""
         doubted = [key for key, state in self.before.items() if state == "in_doubt"]
         key = data.draw(st.sampled_from(doubted))
@@ -313,7 +314,7 @@ class Protocol(RuleBasedStateMachine):
         is_resolved = self.ledger.doubts.resolve(key, how, "ann", "twice is better than never", self.now)
         assert is_resolved is not has_evidence
         if is_resolved:
-            (self.resent if how == "resend" else self.written_off).add(key)
+            (self.resent if how is Resolution.RESEND else self.written_off).add(key)
 
     # Invariants
 

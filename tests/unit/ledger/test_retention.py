@@ -13,8 +13,8 @@ import sqlalchemy as sa
 
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Period, dispatch_key, launch_key
 from sendoff.ledger import Ledger
-from sendoff.period import Period, dispatch_key, launch_key
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.postbacks.retention import maintain

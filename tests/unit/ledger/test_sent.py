@@ -18,8 +18,8 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Variation
 from sendoff.errors import AudienceError, ConflictError, NotFoundError
 from sendoff.ledger import Decision, Ledger
-from sendoff.ledger.launches import Launch
-from sendoff.ledger.schema import verdicts
+from sendoff.ledger.launches.launches import LaunchRecord
+from sendoff.ledger.storage.schema import verdicts
 from sendoff.states import Accepted, InDoubt, Refused
 
 from ...factories import LEASE, NOW, make_launch, send
@@ -37,7 +37,7 @@ def freeze(
     seen: int | None = None,
     resend: int = 0,
     decisions: Sequence[Decision] = (),
-) -> Launch:
+) -> LaunchRecord:
     parts = segments or [Segment(integers([1, 2])), Segment(integers([3, 4]))]
     people = parts[0].identifiers or empty("integer")
     return make_launch(

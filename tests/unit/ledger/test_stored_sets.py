@@ -15,17 +15,18 @@ from hypothesis import strategies as st
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, IntegerIdentifiers, empty, from_bytes, integers, strings
 from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Period, launch_key
 from sendoff.figures import ANOMALIES, LaunchStats
 from sendoff.ledger import Ledger, NewLaunch
-from sendoff.ledger.launches import Launches
-from sendoff.ledger.schema import audience_groups, suppressed, uploaded_list_chunks, verdicts
-from sendoff.ledger.stored_sets import LARGEST, batches, cut, joined
-from sendoff.ledger.uploaded_lists import UploadedLists
-from sendoff.ledger.verdicts import Verdicts
-from sendoff.period import Period, launch_key
+from sendoff.ledger.launches.launches import Launches
+from sendoff.ledger.results.verdicts import StoredVerdicts
+from sendoff.ledger.storage.schema import audience_groups, suppressed, uploaded_list_chunks, verdicts
+from sendoff.ledger.storage.stored_sets import LARGEST, batches, cut, joined
+from sendoff.ledger.suppression.uploaded_lists import UploadedLists
 from sendoff.states import Verdict
 
 from ...examples import examples
+from ...factories import PUSH
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
@@ -58,7 +59,7 @@ def freeze(
             campaign="spring",
             period=days,
             resend=0,
-            definition="{}",
+            definition=PUSH.model_dump_json(),
             audience=Audience(column, people, len(people), {}, {"platform": groups or {}}),
             segments=[Segment(segment) for segment in people.slices(7)],
             created_at=NOW,
@@ -187,7 +188,7 @@ def test_what_is_stored_with_any_limit_reads_back_equal(
 
     judged = dict(zip(Verdict, [first, second, third, empty(first.kind)], strict=False))
     for sets in (judged, dict(reversed(judged.items())), dict.fromkeys(judged, second)):
-        Verdicts(ledger._database, largest_chunk=limit).store(figures(key), sets)
+        StoredVerdicts(ledger._database, largest_chunk=limit).store(figures(key), sets)
         assert ledger.verdicts.sets(key) == sets
 
     for found in people:
@@ -211,7 +212,7 @@ def test_the_sizes_of_parts_add_up(ledger: Ledger) -> None:
 def test_a_set_that_replaces_a_larger_one_leaves_none_of_its_parts(ledger: Ledger, few: Identifiers) -> None:
     key = freeze(ledger, strings(["ann"]))
     for people, parts in ((strings(LONG), range(60)), (few, range(1))):
-        Verdicts(ledger._database, largest_chunk=1).store(figures(key), {"missing": people})
+        StoredVerdicts(ledger._database, largest_chunk=1).store(figures(key), {"missing": people})
         UploadedLists(ledger._database, ledger.erasures.in_set, largest_chunk=1).store(
             "staff", "user_id", people, "ann", NOW
         )
@@ -219,6 +220,27 @@ def test_a_set_that_replaces_a_larger_one_leaves_none_of_its_parts(ledger: Ledge
             assert parts_of(ledger, table) == list(parts)
     assert ledger.verdicts.sets(key) == {"missing": few}
     assert ledger.uploaded_lists.get("staff")[1] == few
+
+
+def test_only_verdicts_that_changed_are_written_again(ledger: Ledger) -> None:
+    key = freeze(ledger, integers([1]))
+    ledger.verdicts.store(figures(key), {"missing": integers(range(1, 9)), "engaged": integers([10, 20])})
+    written: list[str] = []
+
+    def note(_: object, __: object, statement: str, parameters: object, *___: object) -> None:
+        if statement.startswith("INSERT INTO verdicts"):
+            written.append(str(parameters))
+
+    engine = ledger._database._engine
+    sa.event.listen(engine, "before_cursor_execute", note)
+    after = {"missing": integers(range(1, 9)), "engaged": integers([10, 30]), "in_doubt": integers([])}
+    ledger.verdicts.store(figures(key), after)
+    sa.event.remove(engine, "before_cursor_execute", note)
+    assert "engaged" in str(written)
+    assert "missing" not in str(written)
+    assert ledger.verdicts.sets(key) == after
+    ledger.verdicts.store(figures(key), {"missing": integers(range(1, 9))})
+    assert ledger.verdicts.sets(key) == {"missing": integers(range(1, 9))}
 
 
 def test_the_verdicts_of_another_launch_stay(ledger: Ledger) -> None:
@@ -237,7 +259,7 @@ def test_processes_that_store_the_verdicts_of_one_launch_wait_for_each_other(led
     def store(sets: dict[str, IntegerIdentifiers]) -> None:
         for _ in range(20):
             barrier.wait()
-            Verdicts(ledger._database, largest_chunk=1).store(figures(key), sets)
+            StoredVerdicts(ledger._database, largest_chunk=1).store(figures(key), sets)
 
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(store, found))
@@ -261,7 +283,7 @@ def test_somebody_is_found_in_whichever_part_they_stand(ledger: Ledger, people: 
     alone = next(people.slices(1))
     left = people - alone
     key = freeze(ledger, alone, limit=1, out={"cap": left})
-    Verdicts(ledger._database, largest_chunk=1).store(figures(key), {"missing": people})
+    StoredVerdicts(ledger._database, largest_chunk=1).store(figures(key), {"missing": people})
     assert len(parts_of(ledger, suppressed)) == len(left)
     assert {ledger.launches.recipient(key, member).reason for member in members[1:]} == {"cap"}
     assert ledger.launches.recipient(key, members[0]).verdict == "missing"

@@ -17,9 +17,10 @@ from sendoff.audience.template_values import TemplateValues
 from sendoff.dispatch.worker import LEASE
 from sendoff.errors import GateError
 from sendoff.ledger import Claim, Ledger, NewSuppression, Replacement
-from sendoff.ledger.active_suppressions import STATE, ActiveSuppressions
+from sendoff.ledger.storage.schema import outcomes
+from sendoff.ledger.suppression.active_suppressions import STATE, ActiveSuppressions
 from sendoff.postbacks import reconcile_launch
-from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Verdict
+from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Resolution, Verdict
 
 from ...factories import EMAIL, KEY, NOW, make_audience, make_campaign, make_launch, post_back, send, store
 
@@ -285,7 +286,7 @@ def test_who_was_in_an_earlier_request_in_doubt_stays_in_doubt(ledger: Ledger) -
     make_launch(ledger, [1, 2, 3])
     suppress(ledger, 1)
     (key,) = send(ledger, KEY, InDoubt("no answer"))
-    ledger.doubts.resolve(key, "resend", "ada", "why not", NOW)
+    ledger.doubts.resolve(key, Resolution.RESEND, "ada", "why not", NOW)
     suppress(ledger, 2)
     send(ledger, KEY, YES)
     _, why, sets = figures(ledger)
@@ -297,7 +298,7 @@ def test_who_was_in_an_earlier_request_in_doubt_stays_in_doubt(ledger: Ledger) -
 def test_a_doubt_stays_if_nobody_is_left_to_send_again_to(ledger: Ledger) -> None:
     make_launch(ledger, [1, 2])
     (key,) = send(ledger, KEY, InDoubt("no answer"))
-    ledger.doubts.resolve(key, "resend", "ada", "why not", NOW)
+    ledger.doubts.resolve(key, Resolution.RESEND, "ada", "why not", NOW)
     suppress(ledger, 1, 2)
     assert claim(ledger) is None
     assert states(ledger) == {DispatchState.WRITTEN_OFF: 1}
@@ -342,5 +343,8 @@ def test_a_worker_that_did_not_learn_of_its_claim_gets_it_without_those_suppress
     suppress(ledger, 3, 4)
     assert again() is None
     assert states(ledger) == {"accepted": 1, "suppressed": 1}
+    with ledger._database.read() as db:  # its request is known not to have been sent
+        of_second = outcomes.c.dispatch_key != first.dispatch_key
+        assert db.scalars(sa.select(outcomes.c.kind).where(of_second)).all() == ["not_processed"]
     _, why, _ = figures(ledger)
     assert why == {"suppressed": 2}

@@ -9,7 +9,7 @@ import pytest
 from sendoff.audience.identifiers import Identifiers, empty, integers, strings
 from sendoff.errors import NotFoundError
 from sendoff.ledger import Ledger
-from sendoff.ledger.uploaded_lists import UploadedList
+from sendoff.ledger.suppression.uploaded_lists import UploadedList
 
 NOW = datetime(2026, 3, 1, 9, tzinfo=UTC)
 

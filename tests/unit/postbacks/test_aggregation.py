@@ -25,17 +25,17 @@ from hypothesis import strategies as st
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, integers, strings, union
 from sendoff.audience.segmentation import Segment
+from sendoff.campaign import dispatch_key, launch_key
 from sendoff.errors import LedgerUnavailableError
 from sendoff.figures import LaunchStats
 from sendoff.ledger import Claim, DispatchTotals, Ledger
-from sendoff.ledger.bulk import ahead
-from sendoff.ledger.database import Database
-from sendoff.ledger.schema import dispatch_totals, dispatches
-from sendoff.period import dispatch_key, launch_key
+from sendoff.ledger.storage.bulk import ahead
+from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.schema import dispatch_totals, dispatches
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
-from sendoff.states import Accepted, InDoubt, Outcome
+from sendoff.states import Accepted, InDoubt, Outcome, Resolution
 
 from ...examples import examples
 from ...factories import KEY, NOW, PERIOD, make_accepted, make_launch, post_back, store
@@ -104,7 +104,7 @@ def test_no_reply_is_waited_for_after_the_lease(ledger: Ledger) -> None:
 def test_what_a_request_that_was_made_twice_brings_back_is_no_forgery(ledger: Ledger, when: str) -> None:
     freeze(ledger)
     ledger.dispatches.record(claim(ledger), InDoubt("no answer"), NOW)
-    assert ledger.doubts.resolve(KEYS[0], "resend", "ann", "twice is better than never", NOW)
+    assert ledger.doubts.resolve(KEYS[0], Resolution.RESEND, "ann", "twice is better than never", NOW)
     again = claim(ledger)
     if when == "accepted":
         ledger.dispatches.record(again, Accepted(200, 18), NOW)
@@ -322,7 +322,7 @@ def test_however_what_was_set_aside_is_gathered_each_post_back_is_added_once(
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sendoff.postbacks.aggregation._TOGETHER", together)
             patch.setattr("sendoff.postbacks.aggregation._SPAN", span)
-            patch.setattr("sendoff.ledger.post_backs._KEYS_AT_ONCE", keys)
+            patch.setattr("sendoff.ledger.storage.bulk._KEYS_AT_ONCE", keys)
             aggregated += aggregate(ledger, now=NOW)
         events = [each for _, some in turns for each in some]
         assert aggregated == len(events)
@@ -383,6 +383,23 @@ def test_the_post_backs_of_all_receivers_are_folded_in_one_transaction(ledger: L
     assert aggregate(ledger, now=NOW) == 0
     assert ledger.post_backs.pending() == []
     assert ledger.aggregates.totals(KEY)[key].opens == 5
+
+
+def test_another_receiver_costs_a_run_two_statements_and_nothing_else(ledger: Ledger) -> None:
+    """Its blocks are read, and its mark is moved. Totals are read and written once for all receivers."""
+    each = 3 if ledger.name.startswith("sqlite") else 2  # SQLite has a BEGIN for reading
+    key = make_accepted(ledger, range(1, 100))
+    people = iter(range(1, 100))
+    statements: list[str] = []
+    sa.event.listen(ledger._database._engine, "before_cursor_execute", lambda *of: statements.append(of[2]))
+    needed = {}
+    for receivers in (1, 1, 2, 8):  # the first one also reads the recipients
+        for _ in range(receivers):
+            store(ledger, *(post_back(key, "open", next(people)) for _ in range(8 // receivers)))
+        statements.clear()
+        assert aggregate(ledger, now=NOW) == 8
+        needed[receivers] = len(statements)
+    assert needed == {number: needed[1] + each * (number - 1) for number in (1, 2, 8)}
 
 
 def test_if_another_process_was_faster_with_one_receiver_the_others_are_added_later(ledger: Ledger) -> None:
@@ -738,7 +755,7 @@ def test_few_batches_are_read_ahead_and_none_once_nobody_wants_them() -> None:
 def test_a_server_that_fails_amid_a_large_result_is_reported_after_what_it_gave(
     migrated_postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sendoff.ledger.bulk.BATCH_BYTES", 12_000)
+    monkeypatch.setattr("sendoff.ledger.storage.bulk.BATCH_BYTES", 12_000)
     numbers = sa.func.generate_series(1, 60_000, type_=sa.BigInteger).column_valued("n")
     query = sa.select((60_000 / (50_000 - numbers)).cast(sa.BigInteger).label("n"))
     database = Database(migrated_postgres)
@@ -756,10 +773,10 @@ def test_a_server_that_fails_amid_a_large_result_is_reported_after_what_it_gave(
 def test_a_fold_that_breaks_off_amid_reading_leaves_no_thread_and_is_made_again(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sendoff.ledger.post_backs._LARGE", 1)
-    monkeypatch.setattr("sendoff.ledger.post_backs._GROUP_BLOCKS", 10)
-    monkeypatch.setattr("sendoff.ledger.bulk.BATCH_ROWS", 10)
-    monkeypatch.setattr("sendoff.ledger.bulk.BATCH_BYTES", 5_000)
+    monkeypatch.setattr("sendoff.ledger.post_backs.post_backs._LARGE", 1)
+    monkeypatch.setattr("sendoff.ledger.post_backs.post_backs._GROUP_BLOCKS", 10)
+    monkeypatch.setattr("sendoff.ledger.storage.bulk.BATCH_ROWS", 10)
+    monkeypatch.setattr("sendoff.ledger.storage.bulk.BATCH_BYTES", 5_000)
     people = [integers([2 * who, 2 * who + 1]) for who in range(1, 101)]
     sent = freeze_many(ledger, [("device_id", people)])
     receiver = ledger.post_backs.register_receiver("r", NOW)
@@ -793,7 +810,8 @@ class Asked:
             print("pandas is imported")
 
 sys.meta_path.insert(0, Asked())
-from sendoff.ledger import Ledger, post_backs
+from sendoff.ledger.post_backs import post_backs
+from sendoff.ledger import Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
 
 post_backs._LARGE = 1

@@ -23,10 +23,12 @@ from sendoff.audience import KeyedHash, KnownPeople, Segment, read_template_valu
 from sendoff.audience.identifiers import Identifiers, Kind, as_integer, from_bytes, integers, strings
 from sendoff.errors import AudienceError, ConflictError, SettingsError
 from sendoff.launch import NewRequest, prepare_request, suppression
-from sendoff.ledger import Ledger, erasure_steps
-from sendoff.ledger.blocks import StoredPostBack
-from sendoff.ledger.erasure_steps import TABLES, _runs
-from sendoff.ledger.schema import (
+from sendoff.ledger import Ledger
+from sendoff.ledger.erasure import erasure_steps
+from sendoff.ledger.erasure.erasure_steps import _runs
+from sendoff.ledger.erasure.person_columns import OTHERS, SETS, TABLES
+from sendoff.ledger.post_backs.blocks import StoredPostBack
+from sendoff.ledger.storage.schema import (
     audiences,
     decisions,
     erased,
@@ -35,8 +37,10 @@ from sendoff.ledger.schema import (
     parked_post_backs,
     post_backs,
     segments,
+    withheld,
 )
-from sendoff.ledger.suppressions import NewSuppression
+from sendoff.ledger.suppression.active_suppressions import ActiveSuppressions
+from sendoff.ledger.suppression.suppressions import NewSuppression
 from sendoff.postbacks import aggregate, continue_erasures, forget, reconcile_launch, replay_erasures
 from sendoff.postbacks.erasure import append_to_log
 from sendoff.report import as_text, describe_launch
@@ -64,23 +68,8 @@ PEOPLE = range(1_000_001, 1_000_041)  # numbers that hardly occur in other colum
 GONE = [1_000_003, 1_000_011, 1_000_022, 1_000_038]
 ROWS = {"who": "anna", "reason": "asked by letter", "now": NOW}
 
-HANDLED = {
-    ("audience_groups", "identifiers"),
-    ("dispatch_totals", "delivered"),
-    ("dispatch_totals", "engaged"),
-    ("erasure_queue", "identifier"),
-    ("erasure_queue", "number"),
-    ("post_backs", "block"),
-    ("segments", "body"),
-    ("segments", "identifiers"),
-    ("segments", "template_values"),
-    ("suppressed", "identifiers"),
-    ("uploaded_list_chunks", "identifiers"),
-    ("suppressions", "identifier"),
-    ("verdicts", "identifiers"),
-    ("withheld", "identifiers"),
-}
-"""The columns that may name a person. Erasure removes the person from each of them."""
+HANDLED = {(column.table.name, column.name) for column in (*SETS, *OTHERS)}
+"""The columns that may name a person. Erasure removes the person from each of them, and an export searches it."""
 
 TEXTS = {
     "attempts": {"worker"},
@@ -93,7 +82,7 @@ TEXTS = {
     "erasures": {"identified_by", "who", "why", "position"},
     "erased": {"identified_by"},
     "feed_states": {"connection", "platform", "why"},
-    "launches": {"connection", "campaign", "partition", "definition"},
+    "launches": {"connection", "campaign", "partition", "definition", "winner"},
     "not_launched": {"campaign", "title", "partition", "why"},
     "outcomes": {"reason"},
     "pauses": {"scope", "who", "why"},
@@ -156,6 +145,7 @@ def make_everything(ledger: Ledger, people: Identifiers) -> list[str]:
     early = [post_back(keys[0], "delivery", each) for each in members[:8]]
     early += [post_back(keys[0], "open", each) for each in members[:4]]
     early += [post_back(keys[1], "delivery", each) for each in members[8:12]]
+    early += [post_back(keys[1], "open", members[10], at=NOW + timedelta(minutes=9))]  # not by a machine
     early += [post_back("f" * 32, "delivery", members[2])]  # parked: the ledger has no such dispatch
     early += [unreadable(keys[0], f"broken {members[2]}")]
     store(ledger, *early)
@@ -201,7 +191,7 @@ def _is_of(post_back: StoredPostBack, people: Identifiers, texts: set[str]) -> b
 
 
 def _names(value: Any, column: str, people: Identifiers, texts: set[str]) -> bool:
-    if isinstance(value, bytes) and column in ("identifiers", "delivered", "engaged"):
+    if isinstance(value, bytes) and column in ("identifiers", "delivered", "engaged", "suspects"):
         return len(from_bytes(people.kind, value) & people) > 0
     if isinstance(value, bytes) and column == "template_values":
         value = json.dumps([str(each) for each in read_template_values(value)])
@@ -302,6 +292,40 @@ def test_a_planned_request_goes_without_the_erased(ledger: Ledger) -> None:
         ledger.dispatches.record(claim, Accepted(200, 17), NOW)
     assert claims == [[1], [3, 4]]
     assert ledger.dispatch_queries.states(KEY) == {DispatchState.ACCEPTED: 2, DispatchState.SUPPRESSED: 1}
+
+
+def test_a_request_to_erased_people_alone_is_not_claimed_after_another(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2, 3, 4, 5], size=2)
+    forget(ledger, [3, 4], identified_by="device_id", **ROWS)
+    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert claim
+    following = ledger.dispatches.record_and_claim(claim, Accepted(200, 17), NOW, worker="w", lease=LEASE)
+    following = following or ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert following
+    assert list(following.content.identifiers or ()) == [5]
+    assert ledger.dispatch_queries.states(KEY)[DispatchState.SUPPRESSED] == 1
+
+
+def test_an_erasure_between_a_claim_and_its_check_of_the_list_is_noticed(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL commits the claim first. SQLite does both in one transaction, so nothing can come in between."""
+    make_launch(ledger, [1, 2, 3, 4], size=2)
+    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert claim
+
+    def erase_first(*_: object) -> bool:
+        forget(ledger, [4], identified_by="device_id", **ROWS)
+        return False
+
+    monkeypatch.setattr(ActiveSuppressions, "has_none_of", erase_first)
+    following = ledger.dispatches.record_and_claim(claim, Accepted(200, 17), NOW, worker="w", lease=LEASE)
+    assert following
+    if ledger.name.startswith("postgresql"):
+        assert list(following.content.identifiers or ()) == [3]
+    with ledger._database.read() as db:
+        rows = db.scalars(sa.select(withheld.c.identifiers)).all()
+    assert not any(4 in from_bytes("integer", blob) for blob in rows)
 
 
 def test_a_claimed_request_that_was_not_processed_is_sent_again_without_the_erased(ledger: Ledger) -> None:
@@ -446,8 +470,8 @@ ONE, OTHER = [PEOPLE[at] for at in (2, 21, 32, 37)], [PEOPLE[at] for at in (3, 2
 """People in the same segments, in the control group and excluded, whom two requests erase."""
 
 
-def requested(ledger: Ledger, people: list[int]) -> int:
-    named = ledger.erasures.named("device_id", people)
+def requested(ledger: Ledger, people: list[Any], column: str = "device_id") -> int:
+    named = ledger.erasures.named(column, people)
     return ledger.erasures.request(named, who="anna", why="asked", now=NOW).request
 
 
@@ -525,7 +549,7 @@ def test_a_transaction_rewrites_few_segments_and_few_recipients() -> None:
     sizes = [10_000] * 5 + [60_000, 50_000, 1_000_000, 90_000] + [1] * 30
     runs = list(_runs(enumerate(sizes)))
     assert [number for run in runs for number in run] == list(range(len(sizes)))
-    assert [len(run) for run in runs] == [5, 1, 1, 1, 20, 11]
+    assert [len(run) for run in runs] == [5, 1, 1, 1, 1, 10, 10, 10]
 
 
 class BrokenOffError(Exception):
@@ -761,12 +785,63 @@ def test_the_export_has_everything_about_one_person(ledger: Ledger) -> None:
     assert launch["template_values"] == {"name": f"name of {GONE[0]}"}
     assert launch["groups"] == {"platform": ["email"]}
     assert launch["status"]["verdict"] == "engaged"
-    assert [each["kind"] for each in found["post_backs"]] == ["delivery", "open", "delivery", "open"]
+    kinds = [each["kind"] for each in found["post_backs"] if each["readable"]]
+    assert kinds == ["delivery", "open", "delivery", "open"]
     assert found["lists"] == ["complained"]
     assert [each["scope"] for each in found["suppressions"]] == ["topic:news"]
     json.dumps(found)
     no_one = ledger.persons.export("device_id", 5, who="bert", why="asked", now=NOW)
     assert not any(no_one[name] for name in ("launches", "post_backs", "lists", "suppressions"))
+
+
+@pytest.mark.parametrize("kind", ["integer", "string"])
+def test_an_export_searches_every_place_that_an_erasure_empties(ledger: Ledger, kind: Kind) -> None:
+    """A place that only one of the two knows fails this test, or the one that decodes all values after an erasure."""
+    people, column = (integers(PEOPLE), "device_id") if kind == "integer" else (as_texts(PEOPLE), "user_id")
+    make_everything(ledger, people)
+    person = list(people)[2]
+    body = {
+        "title": "Hi",
+        "email": 1,
+        **({"device_ids": [5]} if kind == "integer" else {"external_ids": ["ann"]}),
+        "data": [{"other": 1}, {"who": person, "city": "Rome"}],
+    }
+    request = NewRequest(body=body, mode="create", name="own", request_key="a")
+    own = prepare_request(ledger, request, period=PERIOD, now=NOW).launch_key
+    requested(ledger, [person], column)
+    places = set()
+    for each in (
+        list(people)[21],
+        list(people)[34],
+        list(people)[10],
+        person,
+    ):  # withheld at a claim, held out, opened at some hour, and in the request
+        found = ledger.persons.export(column, each, who="bert", why="asked", now=NOW)
+        held = {tuple(place.split(".")) for place in found["held_in"]}
+        assert held == named_in(ledger, _of(people, [each])) - {("erasure_queue", "number")}
+        places |= held
+    assert places == HANDLED - {("erasure_queue", "number")}
+    (about,) = (each for each in found["launches"] if each["launch_key"] == own)
+    assert about["requests"] == [{"segment": 1, "body": {"data": [{"who": person, "city": "Rome"}]}}]
+    assert [each["why"] for each in found["erasures"]] == ["asked"]
+    assert f"broken {person}" in [each["body"] for each in found["post_backs"]]
+    others = {str(each) for each in people} - {str(person)}
+    assert not any(other in json.dumps(found) for other in others)
+
+
+def test_an_export_finds_a_person_whom_the_service_chose_after_post_backs_were_deleted(
+    ledger: Ledger,
+) -> None:
+    make_launch(ledger)
+    (key,) = send(ledger, KEY, Accepted(200, 17))
+    store(ledger, post_back(key, "open", 1_000_002))
+    reconcile_launch(ledger, KEY, now=NOW)
+    with ledger._database.write() as db:
+        db.execute(sa.delete(post_backs))
+    found = ledger.persons.export("device_id", 1_000_002, who="bert", why="asked", now=NOW)
+    (launch,) = found["launches"]
+    assert {"in": "dispatch_totals.engaged", "dispatch_key": key} in launch["named_in"]
+    assert {"in": "verdicts.identifiers", "verdict": "engaged"} in launch["named_in"]
 
 
 def test_without_the_secret_nothing_is_erased_prepared_or_aggregated(

@@ -13,11 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from sendoff.audience.identifiers import integers
-from sendoff.campaign import Campaign
+from sendoff.campaign import Campaign, Period, launch_key
 from sendoff.cli import app
 from sendoff.ledger import Ledger
-from sendoff.ledger.feed_states import Feed
-from sendoff.period import Period, launch_key
+from sendoff.ledger.results.feed_states import Feed
 from sendoff.postbacks.feed_health import RECEIVER, Check, FeedChange, check_feeds, inspect_feeds
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack

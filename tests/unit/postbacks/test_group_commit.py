@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from sendoff.errors import LedgerUnavailableError
 from sendoff.ledger import Ledger
-from sendoff.ledger.schema import post_backs, receivers
+from sendoff.ledger.storage.schema import post_backs, receivers
 from sendoff.postbacks.group_commit import GroupCommit, Limits
 from sendoff.service.postbacks import PostBack
 from sendoff.service.wire import PostBackBody
@@ -159,28 +159,36 @@ def test_a_name_with_a_zero_in_it_is_answered_for(ledger: Ledger) -> None:
     assert rows(ledger, "number") == [(1,), (2,)]
 
 
-def test_what_arrives_shortly_after_a_first_post_back_shares_its_transaction(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("gather", "sizes"), [(PATIENCE, [4]), (0.0, [1, 1, 1, 1])])
+def test_post_backs_share_a_transaction_while_they_keep_coming_but_not_forever(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, gather: float, sizes: list[int]
 ) -> None:
-    has_taken_a_breath, all_are_there = threading.Event(), threading.Event()
+    """Each of three lulls ends with another post-back. The transaction waits for it if ``gather`` is not over."""
+    in_lull, is_over = threading.Semaphore(0), threading.Semaphore(0)
 
     def sleep(_: float) -> None:
-        has_taken_a_breath.set()
-        assert all_are_there.wait(PATIENCE)
+        in_lull.release()
+        assert is_over.acquire(timeout=PATIENCE)
 
     monkeypatch.setattr("sendoff.postbacks.group_commit.sleep", sleep)
+    disturbed = Disturbed(ledger.post_backs, [])
+    ledger.post_backs = disturbed  # type: ignore[assignment]
 
     async def test() -> None:
-        async with committing(ledger) as commit:
-            first = commit.submit(post_back(1))
-            assert first is not None
-            assert await asyncio.to_thread(has_taken_a_breath.wait, PATIENCE)
-            more = [commit.submit(post_back(device)) for device in (2, 3)]
-            all_are_there.set()
-            assert [await future for future in (first, *more) if future] == [True] * 3
-            assert (commit.counts.commits, commit.counts.largest_commit) == (1, 3)
+        async with committing(ledger, gather=gather) as commit:
+            waiting = [commit.submit(post_back(1))]
+            for device in (2, 3, 4):
+                if gather:
+                    assert await asyncio.to_thread(in_lull.acquire, timeout=PATIENCE)
+                elif last := waiting[-1]:
+                    assert await last is True
+                waiting.append(commit.submit(post_back(device)))
+                is_over.release()
+            is_over.release()  # no other post-back comes in the last lull
+            assert [await future for future in waiting if future] == [True] * 4
 
     run(test())
+    assert [len(call) for call in disturbed.calls] == sizes
 
 
 def test_a_batch_is_bounded(ledger: Ledger) -> None:

@@ -22,13 +22,13 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Variation
 from sendoff.figures import ANOMALIES, WHY_UNKNOWABLE, LaunchStats
 from sendoff.ledger import Claim, Decision, Ledger
-from sendoff.ledger.aggregates import AggregatedRun
-from sendoff.ledger.schema import dispatch_totals
+from sendoff.ledger.post_backs.aggregates import AggregatedRun
+from sendoff.ledger.storage.schema import dispatch_totals
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import is_settled, reconcile_launch
 from sendoff.report import as_text, describe_launch
 from sendoff.service.postbacks import PostBack
-from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Verdict
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Resolution, Verdict
 
 from ...examples import examples
 from ...factories import EMAIL, KEY, LEASE, NOW, PERIOD, make_launch, send
@@ -268,7 +268,7 @@ def test_a_doubt_that_a_late_refusal_of_its_attempt_clears_is_not_sent(
     assert claim is not None
     assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
     if is_sent_again:
-        assert ledger.doubts.resolve(key, "resend", "ann", "again", NOW + 2 * LEASE)
+        assert ledger.doubts.resolve(key, Resolution.RESEND, "ann", "again", NOW + 2 * LEASE)
     assert reconcile_launch(ledger, KEY, now=NOW + 2 * LEASE).verdicts["in_doubt"] == 10
     ledger.dispatches.record(claim, Refused(400, "no"), NOW + 2 * LEASE)
     figures = reconcile_launch(ledger, KEY, now=NOW + 2 * LEASE)
@@ -382,7 +382,7 @@ def test_a_late_refusal_of_a_dispatch_that_somebody_had_sent_again_is_news(ledge
     assert held is not None
     later = NOW + 2 * LEASE
     expire(ledger, KEY, later)
-    assert ledger.doubts.resolve(key, "resend", "ann", "again", later)
+    assert ledger.doubts.resolve(key, Resolution.RESEND, "ann", "again", later)
     for _ in range(2):
         reconcile_launch(ledger, KEY, now=later)
     assert ledger.verdicts.stale(later) == []
@@ -849,7 +849,7 @@ class Meanwhile:
     def __call__(self) -> None:
         if self._how == "a person decides":
             key = self._claim.dispatch_key
-            assert self._ledger.doubts.resolve(key, "write_off", "ann", "seen", NOW)
+            assert self._ledger.doubts.resolve(key, Resolution.WRITE_OFF, "ann", "seen", NOW)
         elif self._how == "the launch is stopped":
             assert self._ledger.audit_log.decide(Decision(KEY, "stopped", "ann", None, NOW))
         else:
@@ -916,7 +916,7 @@ _HAPPENINGS = st.lists(
             st.just(0),
         ),
         st.tuples(st.just("crashed"), st.just(0), st.just(0)),
-        st.tuples(st.just("resolved"), st.sampled_from(["resend", "write_off"]), st.integers(0, 2)),
+        st.tuples(st.just("resolved"), st.sampled_from(list(Resolution)), st.integers(0, 2)),
         st.tuples(st.just("reconciled"), st.just(0), st.just(0)),
         st.tuples(st.just("waited"), st.just(0), st.just(0)),
     ),

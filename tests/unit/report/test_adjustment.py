@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from math import log, log1p, sqrt
+from math import log, log1p, pi, sqrt
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -16,12 +16,12 @@ from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, integers, strings, union
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Variation
+from sendoff.comparison.adjustment import SideOutcome, compared_adjusted
+from sendoff.comparison.statistics import PEOPLE, Comparison, Values, compared_means
 from sendoff.errors import AudienceError, QueryError
 from sendoff.ledger import Ledger
 from sendoff.report import as_text, describe_comparison
-from sendoff.report.adjustment import Outcome, compared_adjusted
 from sendoff.report.outcomes import measure_outcome
-from sendoff.report.statistics import PEOPLE, Comparison, Values, compared_means
 
 from ...factories import KEY, make_launch
 
@@ -115,7 +115,7 @@ def test_adjusted_means_are_those_of_the_closed_form(
         found = len(one) / (len(one) + len(other))
         answers = sum(who in after for name in (difference.side, difference.against) for who in SIDES[name])
         unit = 25 / (found * (1 - found)) / answers
-        reach = sqrt((1 + unit) * (log1p(1 / unit) + 2 * log(3 / 0.05)))
+        reach = sqrt((1 + unit) * (log1p(1 / unit) + 2 * log(3 / 0.05 * pi**2 / 6)))
         half = reach * sqrt(one.var(ddof=1) / len(one) + other.var(ddof=1) / len(other))
         assert difference.interval is not None
         assert difference.interval.high - difference.interval.low == pytest.approx(2 * half)
@@ -140,11 +140,11 @@ def of(numbers: Any) -> Values:
     return Values(len(numbers), float(np.mean(numbers)), float(np.square(numbers - np.mean(numbers)).sum()))
 
 
-def done(name: str, before: Any, after: Any) -> Outcome:
-    return Outcome(name, len(after), of(after), of(before), float(np.dot(before, after - after.mean())))
+def done(name: str, before: Any, after: Any) -> SideOutcome:
+    return SideOutcome(name, len(after), of(after), of(before), float(np.dot(before, after - after.mean())))
 
 
-def compare(*sides: Outcome) -> Comparison:
+def compare(*sides: SideOutcome) -> Comparison:
     return compared_adjusted("orders", sides, control="b", noun=PEOPLE, file="before.sql")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import stat
 import subprocess
@@ -17,8 +18,8 @@ from sendoff.campaign import load_campaign
 from sendoff.errors import CampaignError
 from sendoff.ledger import Ledger
 
-from ...blue_and_red import launch, open_shop, write_campaign
 from ...factories import KEY
+from ...two_variants import launch, open_shop, write_campaign
 
 VISITED = (
     "WITH RECURSIVE people (who) AS (SELECT 1 UNION ALL SELECT who + 1 FROM people WHERE who < 120) "
@@ -70,6 +71,33 @@ def test_a_report_compares_what_people_did_afterwards(
         ("red", 50, 1),
         ("control group", 20, 1),
     ]
+
+
+def test_a_report_says_how_much_longer_a_difference_of_a_given_size_takes(
+    ledger_url: str, shop: str, folder: Path, sendoff: Command
+) -> None:
+    (folder / "outcome.sql").write_text(
+        "SELECT device_id FROM orders UNION SELECT device_id + 50 FROM orders"
+    )
+    arguments = (
+        "report",
+        KEY,
+        "--ledger",
+        ledger_url,
+        "--outcome",
+        shop,
+        "--folder",
+        str(folder),
+        "--detect",
+    )
+    shown = " ".join(sendoff(*arguments, "25%").stdout.split())
+    found = re.search(r"such as ([\d.]+) % against ([\d.]+) %", shown)
+    assert found is not None, shown
+    assert float(found[2]) == pytest.approx(1.25 * float(found[1]), abs=0.02)
+    for wrong in ("0", "-5%", "much"):
+        told = sendoff(*arguments, wrong)
+        assert told.returncode == 1
+        assert f"--detect: '{wrong}' is not a percentage above 0. Write it as 5%." in told.stderr
 
 
 def test_a_campaign_without_an_outcome_query_says_so(

@@ -20,14 +20,8 @@ from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, empty, integers, strings, union
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Variation
-from sendoff.errors import AudienceError, QueryError
-from sendoff.figures import LaunchStats
-from sendoff.ledger import Decision, Ledger
-from sendoff.postbacks.reconcile import reconcile_launch
-from sendoff.report import as_json, as_text, describe_comparison
-from sendoff.report.comparison import CONTROL_GROUP, of_engagement
-from sendoff.report.outcomes import SENT_TO, measure_outcome
-from sendoff.report.statistics import (
+from sendoff.comparison.engagement import CONTROL_GROUP, of_engagement
+from sendoff.comparison.statistics import (
     FEW_VALUES,
     FEWEST,
     Comparison,
@@ -40,6 +34,12 @@ from sendoff.report.statistics import (
     conclusion,
     spoken,
 )
+from sendoff.errors import AudienceError, QueryError
+from sendoff.figures import LaunchStats
+from sendoff.ledger import Decision, Ledger
+from sendoff.postbacks.reconcile import reconcile_launch
+from sendoff.report import as_json, as_text, describe_comparison
+from sendoff.report.outcomes import SENT_TO, measure_outcome
 from sendoff.states import Accepted, InDoubt, Outcome
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
@@ -69,7 +69,9 @@ def test_people_without_a_value_count_with_zero() -> None:
     errors = half.var(ddof=1) / 500 + everybody.var(ddof=1) / 1_000
     assert (only(compared).low + only(compared).high) / 2 == pytest.approx(half.mean() - everybody.mean())
     # Of 80 values, divided as 500 to 1,000 people; see docs/reference/comparisons.md.
-    expected = math.sqrt(errors * (1 + 112.5 / 80) * (math.log1p(80 / 112.5) + 2 * math.log(20)))
+    expected = math.sqrt(
+        errors * (1 + 112.5 / 80) * (math.log1p(80 / 112.5) + 2 * math.log(20 * math.pi**2 / 6))
+    )
     assert only(compared).high - only(compared).low == pytest.approx(2 * expected)
 
 
@@ -108,12 +110,12 @@ def test_means_are_shown_with_as_many_digits_as_each_other(mean: float, shown: s
     ("counts", "said"),
     [
         (
-            [("a", 240, 2_000), ("b", 180, 2_000)],
-            "a is ahead of b (12.00 % against 9.00 % opened). Chance alone",
+            [("a", 250, 2_000), ("b", 180, 2_000)],
+            "a is ahead of b (12.50 % against 9.00 % opened). Chance alone",
         ),
         (
-            [("a", 180, 2_000), ("b", 240, 2_000)],
-            "b is ahead of a (12.00 % against 9.00 % opened). Chance alone",
+            [("a", 180, 2_000), ("b", 250, 2_000)],
+            "b is ahead of a (12.50 % against 9.00 % opened). Chance alone",
         ),
         (
             [("a", 180, 2_000), ("b", 181, 2_000)],
@@ -148,11 +150,55 @@ def test_several_differences_say_how_they_are_corrected() -> None:
         ("b", "control group"),
         ("b", "a"),
     ]
-    assert compared.level == pytest.approx(1 - 0.05 / 3)
-    assert "a level of 98.33 % (Bonferroni's correction)" in compared.remarks[1]
-    assert not any(
-        "Bonferroni" in each for each in compared_shares("x", [("a", 10, 100), ("b", 12, 100)]).remarks
+    assert compared.level == pytest.approx(1 - 0.05 * 6 / math.pi**2 / 3)
+    assert compared.remarks[1].startswith(
+        "This is compared launch 1 of its campaign with 3 differences, so the interval of each difference has a level "
+        "of 98.99 %."
     )
+
+
+@pytest.mark.parametrize(
+    ("launch", "level"), [(1, "96.96 %"), (2, "99.24 %"), (26, "99.9955 %"), (100, "99.99970 %")]
+)
+def test_a_later_launch_of_a_campaign_has_a_higher_level(launch: int, level: str) -> None:
+    for compared in (
+        compared_shares("x", [("a", 10, 100), ("b", 12, 100)], launch=launch),
+        compared_means("x", [(name, Values(FEW_VALUES, 5.0, 400.0), 400) for name in "ab"], launch=launch),
+    ):
+        assert compared.level == pytest.approx(1 - 0.05 * 6 / (math.pi * launch) ** 2)
+        assert (
+            f"launch {launch} of its campaign, so the interval of the difference has a level of {level}"
+            in (compared.remarks[1])
+        )
+
+
+def test_a_launch_that_compares_anything_keeps_the_number_it_was_frozen_with(ledger: Ledger) -> None:
+    """Each launch here was begun before the one that was frozen before it, such as with a slow query."""
+    made = []
+    for number, (name, held_out, variant) in enumerate(
+        [
+            ("spring", [], "a"),
+            ("spring", [], None),
+            ("other", [], "a"),
+            ("spring", [9], None),
+            ("spring", [], "a"),
+        ]
+    ):
+        people = integers(range(1, 9))
+        whole = union("integer", [people, integers(held_out)])
+        made.append(
+            make_launch(
+                ledger,
+                name=name,
+                resend=number,
+                created_at=NOW - timedelta(days=number),
+                segments=[Segment(people, Variation(variant=variant))],
+                audience=Audience("device_id", whole, len(whole), {}, {}),
+                suppressed={"holdout": integers(held_out)} if held_out else {},
+            )
+        )
+    assert [each.comparison_number for each in made] == [1, None, 1, 2, 3]
+    assert [ledger.launches.get(each.launch_key) for each in made] == made
 
 
 def test_every_comparison_says_that_it_may_be_read_at_any_time() -> None:
@@ -164,7 +210,7 @@ def test_every_comparison_says_that_it_may_be_read_at_any_time() -> None:
         compared_shares("x", two),
         compared_means("x", [("a", many, 400), ("b", many, 400)]),
     ):
-        assert compared.remarks == (said,)
+        assert compared.remarks[0] == said
 
 
 def test_means_of_few_values_say_so() -> None:
@@ -200,6 +246,8 @@ def test_few_answers_are_too_few_to_tell() -> None:
     assert difference.sentence == (
         f"b against a: too few to tell (19 opened on both sides, and a difference needs {FEWEST} or more)."
     )
+    (enough,) = compared_shares("opened", [("a", 10, 5_000), ("b", FEWEST - 10, 5_000)]).differences
+    assert enough.interval is not None
 
 
 def test_nobody_has_no_share() -> None:
@@ -229,11 +277,11 @@ def test_values_that_say_nothing_are_too_few_to_tell(held: Values, people: int, 
     [
         (
             [("a", 100, 1_000), ("b", 200, 1_000)],
-            "b against a: more, by 10.00 points (between 5.07 points and",
+            "b against a: more, by 10.00 points (between 4.76 points and",
         ),
         (
             [("a", 200, 1_000), ("b", 100, 1_000)],
-            "b against a: less, by 10.00 points (between 5.07 points and",
+            "b against a: less, by 10.00 points (between 4.76 points and",
         ),
         (
             [("a", 100, 1_000), ("b", 101, 1_000)],
@@ -333,6 +381,25 @@ def test_opens_that_nobody_can_know_of_are_not_counted_as_none(
     assert {side.estimate for side in compared.sides} == {None}
     assert compared.differences == ()
     assert "open" in reconcile_launch(ledger, KEY, now=NOW).unmeasured
+
+
+def test_opens_that_a_machine_probably_made_widen_the_intervals(ledger: Ledger) -> None:
+    blue, red = launch(ledger)
+    opened(ledger, blue, range(1, 61))
+    opened(ledger, red, range(101, 121))
+    figures = replace(
+        reconcile_launch(ledger, KEY, now=NOW), suspects=15, suspects_by_variant={"blue": 10, "red": 5}
+    )
+    compared = of_engagement(ledger, figures)
+    assert compared is not None
+    sides = [Counted("blue", 60, 100, doubtful=10), Counted("red", 20, 100, doubtful=5)]
+    assert only(compared) == only(compared_shares("engaged", sides))
+    certain = compared_shares("engaged", [("blue", 60, 100), ("red", 20, 100)])
+    assert only(compared).low < only(certain).low < only(certain).high < only(compared).high
+    assert compared.sides[0].estimate == 0.6
+    assert any(
+        each.startswith("A machine probably made all opens of 15 devices.") for each in compared.remarks
+    )
 
 
 def test_a_variant_that_lost_people_is_not_compared_and_the_causes_are_counted(ledger: Ledger) -> None:
@@ -580,3 +647,9 @@ def test_a_holdout_of_another_size_than_planned_is_not_compared(ledger: Ledger, 
     assert compared.differences == ()
     assert "control group has 100 devices instead of about 30" in conclusion(compared)
     assert measure_outcome(ledger, KEY, shop, VALUED).mismatch == compared.mismatch
+
+
+def test_a_side_whose_answers_are_all_doubtful_beside_one_without_any_is_no_error() -> None:
+    sides = [Counted("b", 25, 1_000, 0, 0, 25), Counted("a", 0, 1_000)]
+    (difference,) = compared_shares("engaged", sides).differences
+    assert difference.interval is None or difference.interval.low < 0 < difference.interval.high

@@ -27,7 +27,7 @@ from sendoff.ledger import Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report.export import VerdictRows, write_file
 from sendoff.report.export_table import write_table
-from sendoff.states import Accepted, Refused
+from sendoff.states import Accepted, Arm, Refused
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
 
@@ -69,7 +69,7 @@ def test_everybody_has_one_row_with_what_became_of_them(ledger: Ledger) -> None:
     rows = rows_of(launch(ledger))
     assert sorted(row["device_id"] for row in rows) == list(range(1, 91))
     by_id = {row["device_id"]: row for row in rows}
-    same = {"launch_key": KEY, "language": None, "time_zone": None, "as_of": NOW}
+    same = {"launch_key": KEY, "language": None, "time_zone": None, "as_of": NOW, "hour": None, "arm": None}
     red = {"variant": "red", "segment": 1, "wave": 1, "request": "accepted", "held_out": False}
     assert by_id[2] == {**same, **red, "device_id": 2, "verdict": "engaged"}
     assert by_id[4] == {**same, **red, "device_id": 4, "verdict": "missing"}
@@ -77,6 +77,33 @@ def test_everybody_has_one_row_with_what_became_of_them(ledger: Ledger) -> None:
     assert by_id[41] == {**same, **blue, "device_id": 41, "verdict": "not_sent"}
     nothing = {"variant": None, "segment": None, "wave": None, "request": None, "held_out": True}
     assert by_id[81] == {**same, **nothing, "device_id": 81, "verdict": "not_sent"}
+
+
+def test_the_hour_and_the_arm_of_a_recipient_are_given(ledger: Ledger) -> None:
+    segments = [
+        Segment(integers([1]), RED),
+        Segment(integers([2]), RED, arm=Arm.CONTROL),
+        Segment(integers([3]), RED, hour=18, arm=Arm.OWN_HOUR),
+        Segment(integers([4]), RED, hour=7, arm=Arm.EXPLORE),
+    ]
+    rows = rows_of(launch(ledger, segments))
+    assert {row["device_id"]: (row["hour"], row["arm"]) for row in rows if not row["held_out"]} == {
+        1: (None, None),
+        2: (None, "control"),
+        3: (18, "own_hour"),
+        4: (7, "explore"),
+    }
+    found = [ledger.launches.recipient(KEY, who) for who in range(1, 5)]
+    assert [each.details.partition("red, ")[2].partition(", wave")[0] for each in found[1:]] == [
+        "control: at once",
+        "own hour 18:00",
+        "explored hour 07:00",
+    ]
+    assert found[0].details == "segment 1, variant red, wave 1, request accepted"
+    assert [(each.to_json()["hour"], each.to_json()["arm"]) for each in found[2:]] == [
+        (18, "own_hour"),
+        (7, "explore"),
+    ]
 
 
 def test_one_verdict_alone_is_given(ledger: Ledger) -> None:

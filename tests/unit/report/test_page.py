@@ -16,11 +16,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from sendoff import report
+from sendoff.comparison.statistics import Comparison, compared_shares
 from sendoff.errors import SettingsError
 from sendoff.figures import LaunchStats
 from sendoff.report import Line, Sum, css, describe_launch
 from sendoff.report.launch_report import MEANINGS
-from sendoff.report.statistics import Comparison, compared_shares
 from sendoff.states import Verdict
 
 from ...sample_report import START

@@ -20,18 +20,18 @@ import yaml
 from sendoff.audience.identifiers import Identifiers, integers, strings
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Variation
+from sendoff.comparison.statistics import compared_shares
 from sendoff.errors import ConflictError, NotFoundError, PermanentError, SettingsError
 from sendoff.figures import LaunchStats
 from sendoff.ledger import Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
-from sendoff.report import RESULT_TABLES, dbt_sources, store_outcome, write_results
+from sendoff.report import RESULT_TABLES, dbt_sources, store_outcome, write_dbt_sources, write_results
 from sendoff.report.export import VerdictRows
-from sendoff.report.statistics import compared_shares
-from sendoff.states import Accepted, Verdict
+from sendoff.states import Accepted, Arm, Verdict
 
-from ...blue_and_red import launch as launch_of_two
-from ...blue_and_red import write_campaign
-from ...factories import KEY, NOW, make_audience, make_launch, post_back, send, store
+from ...factories import KEY, NOW, make_audience, make_campaign, make_launch, post_back, send, store
+from ...two_variants import launch as launch_of_two
+from ...two_variants import write_campaign
 from ...waiting import PATIENCE, until
 
 SCHEMA = "analytics"
@@ -182,6 +182,26 @@ def test_identifiers_of_every_kind_are_texts(
     query = f"SELECT identified_by, identifier FROM {schema_of(warehouse)}.sendoff_verdicts"
     expected = [str(each) for part in people.slices(10) for each in part.values()]
     assert sorted(asked(warehouse, query)) == sorted((column, each) for each in expected)
+
+
+@pytest.mark.parametrize("warehouse", ["sqlite", "duckdb", "postgresql"], indirect=True)
+def test_the_hour_and_the_arm_of_a_recipient_are_in_the_table(ledger: Ledger, warehouse: Any) -> None:
+    segments = [
+        Segment(integers([1])),
+        Segment(integers([2]), arm=Arm.CONTROL),
+        Segment(integers([3]), hour=18, arm=Arm.OWN_HOUR),
+    ]
+    campaign = make_campaign(send={"kind": "now", "own_hours": {}})
+    make_launch(ledger, segments=segments, campaign=campaign)
+    send(ledger, KEY, *[Accepted(200, 17)] * 3)
+    reconcile_launch(ledger, KEY, now=NOW)
+    write_results(ledger, KEY, warehouse, schema_of(warehouse))
+    query = f"SELECT identifier, hour, arm FROM {schema_of(warehouse)}.sendoff_verdicts"
+    assert sorted(asked(warehouse, query)) == [
+        ("1", None, None),
+        ("2", None, "control"),
+        ("3", 18, "own_hour"),
+    ]
 
 
 def test_people_whom_the_service_chose_are_those_in_post_backs(ledger: Ledger, tmp_path: Path) -> None:
@@ -342,3 +362,14 @@ def test_the_source_file_of_dbt_lists_the_verdicts_of_reports() -> None:
     (source,) = yaml.safe_load(dbt_sources(SCHEMA))["sources"]
     (column,) = (each for table in source["tables"] for each in table["columns"] if each["name"] == "verdict")
     assert {"accepted_values": {"values": [each.value for each in Verdict]}} in column["data_tests"]
+
+
+def test_the_source_file_of_dbt_is_written_only_if_it_changed(tmp_path: Path) -> None:
+    path = tmp_path / "sendoff.yml"
+    assert write_dbt_sources("analytics", path)
+    assert not write_dbt_sources("analytics", path)
+    assert path.read_text() == dbt_sources("analytics")
+    assert write_dbt_sources("marketing", path)
+    assert path.read_text() == dbt_sources("marketing")
+    with pytest.raises(SettingsError, match=r"missing/sendoff\.yml cannot be written"):
+        write_dbt_sources("analytics", tmp_path / "missing/sendoff.yml")

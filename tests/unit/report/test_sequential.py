@@ -13,9 +13,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sendoff.report.balance import are_losses_off, are_shares_off
-from sendoff.report.sequential import Answers, differs, end_of_interval, evidence, reach
-from sendoff.report.statistics import FEWEST, Counted, Values, compared_means, compared_shares
+from sendoff.comparison.balance import are_losses_off, are_shares_off
+from sendoff.comparison.sequential import Answers, differs, end_of_interval, evidence, reach
+from sendoff.comparison.statistics import FEWEST, Counted, Values, compared_means, compared_shares
 
 BENCHMARKS = Path(__file__).resolve().parents[3] / "tools/benchmarks"
 LAUNCHES = 400
@@ -109,6 +109,27 @@ def test_the_reach_is_where_the_mixed_likelihood_ratio_is_large_enough(variance:
     assert (weight * ratio).sum() / weight.sum() == pytest.approx(20, rel=1e-6)
 
 
+def growthbook(error: float, count: float, rho: float, alpha: float) -> float:
+    """Return half the width of an interval as ``SequentialTwoSidedTTest`` of gbstats 0.8 calculates it."""
+    parts = 2 * (count * rho**2 + 1), math.log(math.sqrt(count * rho**2 + 1) / alpha), (count * rho) ** 2
+    return math.sqrt(error * count) * math.sqrt(parts[0] * parts[1] / parts[2])
+
+
+def test_intervals_of_means_and_shares_are_those_of_growthbook() -> None:
+    one, other = Values(400, 12.0, 90_000.0), Values(900, 11.0, 150_000.0)
+    compared = compared_means("x", [("a", one, 4_000), ("b", other, 8_000)], launch=3)
+    interval = compared.differences[0].interval
+    assert interval is not None
+    error = one.with_zeros(4_000).error + other.with_zeros(8_000).error
+    rho = math.sqrt(4 / 12 * 8 / 12 / 25)
+    half = growthbook(error, 1_300, rho, 1 - compared.level)
+    assert (interval.high - interval.low) / 2 == pytest.approx(half, rel=1e-9)
+    (side,) = compared_shares("x", [("a", 400, 4_000)]).sides
+    assert side.interval is not None
+    half = growthbook(0.1 * 0.9 / 4_000, 4_000, math.sqrt(0.1 * 0.9 / 5), 0.05)
+    assert side.interval.high - 0.1 == pytest.approx(half, rel=1e-9)
+
+
 @pytest.fixture
 def simulation(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(BENCHMARKS)
@@ -130,6 +151,12 @@ def test_equal_variants_seldom_differ_at_any_look_and_fixed_time_intervals_often
     assert simulation.at_once(chance, LAUNCHES, sides, sides).shown <= 0.05
     assert simulation.at_once(chance, LAUNCHES, sides, sides, fixed_time).shown >= 0.15
     assert simulation.in_waves(chance, LAUNCHES // 4).shown <= 0.05
+
+
+def test_campaigns_with_equal_variants_seldom_show_a_difference_in_any_launch(simulation: Any) -> None:
+    """With 95 % for each launch, a fifth of the campaigns show one."""
+    assert simulation.campaigns(np.random.default_rng(8), 25) <= 0.05
+    assert simulation.campaigns(np.random.default_rng(8), 25, lambda _: 1.0) >= 0.1
 
 
 def test_a_better_variant_is_found_soon_and_never_taken_for_the_worse(simulation: Any) -> None:
@@ -285,7 +312,16 @@ def test_the_outlook_names_the_answers_at_which_a_difference_shows(people: int) 
     assert more == pytest.approx((needed - 2 * answers) * 20, rel=0.1)
     for times, shows in ((1.3, True), (0.8, False)):
         size = round(times * needed / 2 / 0.0525)  # so that both together have so many answers
-        assert differs(Answers(round(0.055 * size), size), Answers(round(0.05 * size), size)) is shows
+        sides = Answers(round(0.055 * size), size), Answers(round(0.05 * size), size)
+        assert differs(*sides, 1 - compared.level) is shows
+
+
+def test_the_reader_chooses_the_difference_of_the_outlook() -> None:
+    sides = [("a", 100, 2_000), ("b", 100, 2_000)]
+    found = compared_shares("opened", sides, detect=0.2)
+    assert "such as 5.00 % against 6.00 % usually shows" in found.outlook
+    means = compared_means("x", [(name, Values(400, 20.0, 160_000.0), 4_000) for name in "ab"], detect=0.05)
+    assert "such as 2.000 against 2.100 usually shows" in means.outlook
 
 
 def test_a_side_that_is_ahead_needs_no_outlook() -> None:

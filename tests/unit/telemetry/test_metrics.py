@@ -11,9 +11,9 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMet
 
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Period, dispatch_key
 from sendoff.ledger import Ledger
-from sendoff.ledger.feed_states import Feed
-from sendoff.period import Period, dispatch_key
+from sendoff.ledger.results.feed_states import Feed
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.feed_health import check_feeds
 from sendoff.postbacks.reconcile import reconcile_launch

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pytest
@@ -180,7 +181,6 @@ def test_a_frame_is_an_audience(frame: Any) -> None:
 
 
 def test_a_frame_of_polars_is_an_audience() -> None:
-    pl = pytest.importorskip("polars")
     assert list(audience_of(pl.DataFrame({"device_id": [7, 14, None]})).identifiers) == [7, 14]
     assert 'pl.col("device_id").cast(pl.Int64)' in refused(pl.DataFrame({"device_id": [7.5]}))
 

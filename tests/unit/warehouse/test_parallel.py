@@ -15,9 +15,10 @@ from sqlalchemy.pool import NullPool
 
 from sendoff.audience.build import Audience, build_audience
 from sendoff.errors import QueryError, WarehouseUnavailableError
-from sendoff.warehouse import Source, read
+from sendoff.warehouse import Source, postgresql, read
 from sendoff.warehouse.parallel import together
 
+ARE_FASTER = postgresql._are_faster
 ROWS = 10_000
 LOCK = 5_771_103
 NUMBERS = "SELECT device_id, platform FROM devices WHERE device_id % :parts = :part"
@@ -25,9 +26,14 @@ TEXTS = "SELECT 'user ' || device_id AS external_id FROM devices WHERE abs(hasht
 
 
 @pytest.fixture(autouse=True)
-def cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set a high number of cores, so that the PostgreSQL of this machine is read in as many parts as a test wants."""
+def parts_as_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read in as many parts as a test wants: with a high number of cores, and without a trial."""
     monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("sendoff.warehouse.postgresql._are_faster", lambda *_: True)
+
+
+IN_PARTS = "SELECT device_id, :parts AS parts FROM devices {} WHERE device_id % :parts = :part {}"
+SLEEP = "CROSS JOIN LATERAL pg_sleep({} + 0 * device_id)"
 
 
 @pytest.fixture
@@ -54,6 +60,27 @@ def run(url: str, *statements: str) -> None:
 def audience(source: Source, sql: str, parts: int | None, **options: Any) -> Audience:
     with read(source, sql, partitions=parts, **options) as batches:
         return build_audience(batches)
+
+
+@pytest.mark.parametrize(
+    ("slow", "last", "least", "parts"),
+    [
+        (SLEEP.format("0.002 / :parts"), "", 1, 2),
+        (SLEEP.format("0.001 * :parts * :parts * :parts"), "", 1, 1),
+        (SLEEP.format("0.002 / :parts"), "", 1_000_000, 1),  # too short for a trial
+        ("", "GROUP BY device_id", 1, 1),  # works before its first row
+    ],
+)
+def test_several_parts_are_read_only_if_a_trial_shows_that_they_are_faster(
+    devices: str, monkeypatch: pytest.MonkeyPatch, slow: str, last: str, least: int, parts: int
+) -> None:
+    monkeypatch.setattr("sendoff.warehouse.postgresql._are_faster", ARE_FASTER)
+    monkeypatch.setattr("sendoff.warehouse.postgresql._LONG", least)
+    run(devices, "DELETE FROM devices WHERE device_id > 200")
+    with read(devices, IN_PARTS.format(slow, last), partitions=2, batch_rows=20) as batches:
+        found = [row for batch in batches for row in batch.to_pylist()]
+    assert sorted(row["device_id"] for row in found) == list(range(1, 201))
+    assert {row["parts"] for row in found} == {parts}
 
 
 @pytest.mark.proof

@@ -12,7 +12,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyroaring import BitMap64
 
 from sendoff.audience.identifiers.builders import Identifiers, IdentifierSetBuilder, Kind, RowCounter, builder
 from sendoff.audience.identifiers.integer_sets import (
@@ -21,6 +20,7 @@ from sendoff.audience.identifiers.integer_sets import (
     united,
     usable_numbers,
 )
+from sendoff.audience.identifiers.selection import Marks, Numbers
 from sendoff.audience.identifiers.string_sets import StringIdentifiers, usable_texts
 from sendoff.audience.identifiers.string_sort import merged, run_of, sorted_once
 
@@ -29,6 +29,8 @@ __all__ = [
     "Identifiers",
     "IntegerIdentifiers",
     "Kind",
+    "Marks",
+    "Numbers",
     "RowCounter",
     "StringIdentifiers",
     "as_integer",
@@ -102,9 +104,7 @@ def union(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
 def from_bytes(kind: Kind, blob: bytes) -> Identifiers:
     """Read a set that ``to_bytes`` wrote. Raise ValueError if ``blob`` is something else or incomplete."""
     if kind == "integer":
-        if not blob:
-            raise ValueError("an empty value is not a set of identifiers")
-        return IntegerIdentifiers.of(BitMap64.deserialize(blob))
+        return IntegerIdentifiers.from_bytes(blob)
     try:
         column = pa.ipc.open_stream(blob).read_all().column("identifier")
     except (OSError, KeyError) as error:

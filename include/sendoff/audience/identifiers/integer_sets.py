@@ -3,7 +3,7 @@
 A bitmap suits numbers that were assigned one after another: a hundred million of them take a few megabytes. Scattered
 numbers, such as hashes, would take about 150 bytes each in a bitmap, but take eight in an array. Which of the two a set
 uses depends on its members only, but a subset of scattered numbers may be a bitmap of places in the array of all.
-Callers cannot tell the difference, and all are stored in the same format.
+Callers cannot tell the difference.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyroaring import BitMap64
 
 from sendoff.audience.identifiers import sorted_array
 from sendoff.audience.identifiers.places import Places, placed, whole
-from sendoff.audience.identifiers.selection import Numbers, Rule, chosen, packed
+from sendoff.audience.identifiers.selection import MarkNumbers, Numbers, chosen, packed
 
 LARGEST = 2**63 - 1
 
@@ -33,8 +33,8 @@ _BLOCK = 1 << 20  # identifiers to unpack at once
 _SPARSE = (
     1_000  # with fewer than one member in 1,000 numbers, a bitmap of the range is larger than the members
 )
-_FIRST_LOOK = 1 << 16  # members after which a builder first checks whether they are scattered
-_WAITING = 8 << 20  # scattered numbers to collect before sorting
+_FIRST_LOOK = 1 << 12  # members after which a builder first checks whether they are scattered
+_WAITING = 1 << 20  # numbers to collect before sorting, which also shows whether they are scattered
 _ROOM = 16  # a full array grows by a sixteenth
 
 
@@ -52,6 +52,14 @@ class IntegerIdentifiers:
         The caller must not change either of them afterwards.
         """
         return cls(_settled(members))
+
+    @classmethod
+    def from_bytes(cls, blob: bytes) -> IntegerIdentifiers:
+        """Read a set that ``to_bytes`` wrote. Raise ValueError if ``blob`` is something else or incomplete."""
+        if not blob:
+            raise ValueError("an empty value is not a set of identifiers")
+        members = sorted_array.from_bytes(blob)
+        return cls.of(BitMap64.deserialize(blob) if members is None else members)
 
     @property
     def _members(self) -> BitMap64 | Numbers:
@@ -116,7 +124,7 @@ class IntegerIdentifiers:
             return self & other
         return IntegerIdentifiers(placed(members, base)) & other
 
-    def chosen(self, rule: Rule, answers: int) -> list[IntegerIdentifiers]:
+    def chosen(self, rule: MarkNumbers, answers: int) -> list[IntegerIdentifiers]:
         """Return the members that a rule chooses, one set for each of its masks; ``answers`` is their number.
 
         The rule must treat each number by itself, and is also applied to numbers that are not members.
@@ -152,16 +160,18 @@ class IntegerIdentifiers:
         """An upper limit for the size of ``to_bytes``, computed without writing them."""
         members = self._members
         if not isinstance(members, BitMap64):
-            return 2 * len(self) + sorted_array.containers_of(members) * _AROUND + 8
+            return sorted_array.most_bytes(len(self))
         stats = members.get_statistics()
         lists = stats["n_bytes_array_containers"] + stats["n_bytes_run_containers"]
         return lists + stats["n_bytes_bitset_containers"] + stats["n_containers"] * _AROUND + 8
 
     def to_bytes(self) -> bytes:
-        """Return the set in the portable 64-bit Roaring format."""
-        bitmap = _bitmap(self._members)
-        bitmap.run_optimize()  # changes the representation only
-        return bytes(bitmap.serialize())
+        """Return the set in the portable 64-bit Roaring format, or as an array's first number and gaps."""
+        members = self._members
+        if not isinstance(members, BitMap64):
+            return sorted_array.to_bytes(members)
+        members.run_optimize()  # changes the representation only
+        return bytes(members.serialize())
 
     def fingerprint(self) -> str:
         """Return 32 hexadecimal digits that depend on the members only."""

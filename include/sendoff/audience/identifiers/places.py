@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from pyroaring import BitMap
 
-from sendoff.audience.identifiers.selection import Numbers, Rule
+from sendoff.audience.identifiers.selection import MarkNumbers, Numbers
 
 _BLOCK = 1 << 20  # numbers to look at once
 
@@ -48,7 +48,7 @@ class Places:
         found.flags.writeable = False
         return found
 
-    def chosen(self, rule: Rule, answers: int) -> list[Places]:
+    def chosen(self, rule: MarkNumbers, answers: int) -> list[Places]:
         """Return the members that a rule chooses, for each of its masks; ``answers`` is their number."""
         found = [BitMap() for _ in range(answers)]
         for places in self._blocks(_BLOCK):

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from pyroaring import BitMap64
 
 Numbers = npt.NDArray[np.uint64]
-Answer = npt.NDArray[np.bool_]
+Marks = npt.NDArray[np.bool_]
 
-Rule = Callable[[Numbers], Sequence[Answer]]
+MarkNumbers = Callable[[Numbers], Sequence[Marks]]
 """Takes sorted numbers, and returns one or more masks of the numbers chosen."""
 
 _CONTAINER = 1 << 16  # numbers in the range of one Roaring container
@@ -28,7 +28,7 @@ _NO_RUNS = 12346  # Roaring's cookie for a bitmap without run containers
 _LOWEST = np.arange(_CONTAINER, dtype=np.uint64)
 
 
-def chosen(members: BitMap64, rule: Rule) -> list[BitMap64]:
+def chosen(members: BitMap64, rule: MarkNumbers) -> list[BitMap64]:
     """Return the members that a rule chooses, one bitmap for each of its masks; ``members`` must not be empty."""
     first, last = members.min(), members.max()
     if last - first >= len(members) * _DENSE:
@@ -38,7 +38,7 @@ def chosen(members: BitMap64, rule: Rule) -> list[BitMap64]:
     return [_bitmap(zip(keys, each, strict=True)) & members for each in answers]
 
 
-def picked(members: Numbers, rule: Rule) -> list[Numbers]:
+def picked(members: Numbers, rule: MarkNumbers) -> list[Numbers]:
     """Return the members that a rule chooses, one array for each of its masks."""
     # Indexing by positions: a mask is several times slower in numpy if it selects about half of the members.
     return [members[np.flatnonzero(answer)] for answer in rule(members)]
@@ -51,7 +51,7 @@ def packed(numbers: Numbers) -> array[int]:
     return whole
 
 
-def _bitmap(answers: Iterable[tuple[int, Answer]]) -> BitMap64:
+def _bitmap(answers: Iterable[tuple[int, Marks]]) -> BitMap64:
     """Build a bitmap from masks of whole containers, each with the container's number, in ascending order."""
     parts = [(high, _half(each)) for high, each in groupby(answers, key=lambda answer: answer[0] >> 16)]
     return BitMap64.deserialize(
@@ -59,7 +59,7 @@ def _bitmap(answers: Iterable[tuple[int, Answer]]) -> BitMap64:
     )
 
 
-def _half(answers: Iterable[tuple[int, Answer]]) -> bytes:
+def _half(answers: Iterable[tuple[int, Marks]]) -> bytes:
     """Serialize the part of a bitmap whose numbers share their upper 32 bits."""
     sizes = [(key & 0xFFFF, int(np.count_nonzero(answer)), answer) for key, answer in answers]
     filled = [each for each in sizes if each[1]]

@@ -6,15 +6,22 @@ order, without duplicates.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from pyroaring import BitMap64
 
-from sendoff.audience.identifiers.selection import Answer, Numbers, packed
+from sendoff.audience.identifiers.selection import Marks, Numbers, packed
 
 _FEWEST = 64  # average members per container of 65,536 numbers; with fewer, an array is as good as a bitmap
-_BLOCK = 1 << 20  # numbers to pack into a bitmap at once
+_BLOCK = 1 << 20  # numbers to compare at once
+_PACKED = 1 << 16  # numbers to pack into a bitmap at once, because each takes about 150 bytes there
+
+# How an array is stored: this mark, the bytes of each gap, the count of numbers, the first number, and the gap before
+# each further one. A bitmap begins with the number of its parts, at most 2**32, so it never begins with the mark.
+_MARK = b"numbers"
+_HEAD = struct.Struct("<7sBQQ")
 
 
 def is_scattered(containers: int, members: int) -> bool:
@@ -29,6 +36,33 @@ def containers_of(members: Numbers) -> int:
         highest = members[start : start + _BLOCK + 1] >> np.uint64(16)
         count += int(np.count_nonzero(highest[1:] != highest[:-1]))
     return count
+
+
+def most_bytes(members: int) -> int:
+    """Return an upper limit for the size of ``to_bytes``."""
+    return _HEAD.size + 8 * members
+
+
+def to_bytes(members: Numbers) -> bytes:
+    """Store an array, which must not be empty: each gap takes as many bytes as the widest one."""
+    gaps = np.diff(members).astype("<u8", copy=False)
+    width = (int(gaps.max(initial=0)).bit_length() + 7) // 8
+    head = _HEAD.pack(_MARK, width, len(members), int(members[0]))
+    return head + gaps.view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
+
+
+def from_bytes(blob: bytes) -> Numbers | None:
+    """Read an array that ``to_bytes`` stored; None if the value is not one. Raise ValueError if it is incomplete."""
+    if not blob.startswith(_MARK):
+        return None
+    _, width, count, first = _HEAD.unpack(blob[: _HEAD.size].ljust(_HEAD.size, b"\0"))
+    if not count or width > 8 or len(blob) != _HEAD.size + (count - 1) * width:
+        raise ValueError("this value is not a complete set of numbers")
+    gaps = np.zeros((count, 8), np.uint8)
+    gaps[1:, :width] = np.frombuffer(blob, np.uint8, offset=_HEAD.size).reshape(count - 1, width)
+    members: Numbers = gaps.view("<u8").ravel().astype(np.uint64, copy=False)
+    members[0] = first
+    return np.cumsum(members, out=members)
 
 
 def joined(arrays: Sequence[Numbers]) -> Numbers:
@@ -75,12 +109,15 @@ def less(members: Numbers, gone: Numbers) -> Numbers:
 
 def shared_with(members: Numbers, bitmap: BitMap64) -> Numbers:
     """Return the members that are in a bitmap too."""
-    return _by_block(members, lambda block: block & bitmap)
+    first, end = _reach(members, bitmap)
+    return _by_block(members[first:end], lambda block: block & bitmap)
 
 
 def less_bitmap(members: Numbers, gone: BitMap64) -> Numbers:
     """Return the members that are not in a bitmap."""
-    return _by_block(members, lambda block: block - gone)
+    first, end = _reach(members, gone)
+    stay = _by_block(members[first:end], lambda block: block - gone)
+    return np.concatenate([members[:first], stay, members[end:]])
 
 
 def bitmap_of(members: Numbers) -> BitMap64:
@@ -88,13 +125,21 @@ def bitmap_of(members: Numbers) -> BitMap64:
     return BitMap64(packed(members))
 
 
+def _reach(members: Numbers, bitmap: BitMap64) -> tuple[int, int]:
+    """Return where the members between the smallest and the largest number of a bitmap begin and end."""
+    if not bitmap:
+        return 0, 0
+    first, last = np.array([bitmap.min(), bitmap.max()], np.uint64)
+    return int(np.searchsorted(members, first)), int(np.searchsorted(members, last, "right"))
+
+
 def _by_block(members: Numbers, operation: Callable[[BitMap64], BitMap64]) -> Numbers:
-    blocks = (bitmap_of(members[start : start + _BLOCK]) for start in range(0, len(members), _BLOCK))
+    blocks = (bitmap_of(members[start : start + _PACKED]) for start in range(0, len(members), _PACKED))
     return np.concatenate([np.empty(0, np.uint64), *(operation(block).to_array() for block in blocks)])
 
 
-def _are_in(few: Numbers, many: Numbers) -> Answer:
-    answer: Answer = np.zeros(len(few), np.bool_)
+def _are_in(few: Numbers, many: Numbers) -> Marks:
+    answer: Marks = np.zeros(len(few), np.bool_)
     for start in range(0, len(few) if len(many) else 0, _BLOCK):
         block = few[start : start + _BLOCK]
         places = np.searchsorted(many, block)

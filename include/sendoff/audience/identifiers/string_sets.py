@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sendoff.audience.identifiers.string_sort import (
-    Run,
+    SortedRun,
     lengths_and_text,
     merged,
     run_of,
@@ -123,7 +123,7 @@ class StringSetBuilder:
     """Builds a set of texts from arrays of usable large strings."""
 
     def __init__(self) -> None:
-        self._runs: list[Run] = []
+        self._runs: list[SortedRun] = []
         self._waiting: list[pa.LargeStringArray] = []  # texts that are not sorted yet
         self._waits = self._bytes = 0
 

@@ -1,0 +1,42 @@
+from .adjustment import SideOutcome, compared_adjusted
+from .balance import CONTROL_GROUP, mismatch_of_assigned, without_mismatch
+from .engagement import Leader, comparisons_of, leader_of, of_engagement, of_own_hours
+from .statistics import (
+    LEVEL,
+    NOTICEABLE,
+    Comparison,
+    Difference,
+    Side,
+    Values,
+    amount,
+    compared_means,
+    compared_shares,
+    conclusion,
+    percent,
+    spoken,
+)
+
+__all__ = [
+    "CONTROL_GROUP",
+    "LEVEL",
+    "NOTICEABLE",
+    "Comparison",
+    "Difference",
+    "Leader",
+    "Side",
+    "SideOutcome",
+    "Values",
+    "amount",
+    "compared_adjusted",
+    "compared_means",
+    "compared_shares",
+    "comparisons_of",
+    "conclusion",
+    "leader_of",
+    "mismatch_of_assigned",
+    "of_engagement",
+    "of_own_hours",
+    "percent",
+    "spoken",
+    "without_mismatch",
+]

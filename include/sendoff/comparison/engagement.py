@@ -1,0 +1,334 @@
+"""Compare how many recipients of each variant of a launch engaged.
+
+Post-backs show who opened the message. The holdout got no message, so its side has no share.
+:mod:`sendoff.report.outcomes` compares what the people did afterwards, as the warehouse records it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from math import ceil
+
+from sendoff.campaign import Campaign
+from sendoff.comparison.balance import (
+    CONTROL_GROUP,
+    mismatch_of_own_hours,
+    mismatch_of_sent,
+    without_mismatch,
+)
+from sendoff.comparison.statistics import (
+    NOTICEABLE,
+    Comparison,
+    Counted,
+    Side,
+    compared_shares,
+    percent,
+    spoken,
+)
+from sendoff.figures import LaunchStats, counted, duration
+from sendoff.launch import ANSWERED_AFTER
+from sendoff.ledger import LaunchRecord, Ledger, Progress
+from sendoff.service import MATCHED_BY
+from sendoff.states import Arm, DispatchState, PostBackKind, Verdict
+
+_SENT = (Verdict.ENGAGED, Verdict.DELIVERED, Verdict.MISSING, Verdict.UNKNOWABLE)
+"""The verdicts of people who were certainly sent to."""
+
+_FEW_REQUESTS = 10  # at each end of a wave; some of them may never be made
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What post-backs show about the variants of a launch.
+
+    ``unknown``: why they show nothing, or an empty text. ``took``: how much earlier one variant may have gone out than
+    another. ``early``: the opens of so long a time before the report.
+    """
+
+    launch: LaunchRecord
+    campaign: Campaign
+    unknown: str
+    sides: Sequence[Counted]
+    mismatch: str
+    took: timedelta
+    early: int
+
+
+def _measured(ledger: Ledger, figures: LaunchStats) -> _Measured:
+    launch = ledger.launches.get(figures.launch_key)
+    campaign = Campaign.frozen(launch.definition)
+    progress = ledger.dispatch_queries.progress(figures.launch_key)
+    if campaign.decide:
+        progress = [part for part in progress if part.wave == 1]  # the test share
+    took = _sending(ledger, launch, progress)
+    early = _opens_within(figures, took)
+    hidden = _hidden(figures) + early
+    sides = [
+        _counted(name, counts, hidden, figures.suspects_by_variant.get(name, 0))
+        for name, counts in figures.by_variant.items()
+    ]
+    is_waiting = any(part.state in (DispatchState.PLANNED, DispatchState.IN_FLIGHT) for part in progress)
+    mismatch = mismatch_of_sent(figures, campaign, sides, is_waiting=is_waiting)
+    return _Measured(launch, campaign, _why_no_open_is_known(launch, campaign), sides, mismatch, took, early)
+
+
+def _counted(name: str, verdicts: Mapping[str, int], hidden: int, suspects: int) -> Counted:
+    return Counted(
+        name,
+        verdicts.get(Verdict.ENGAGED, 0),
+        sum(verdicts.get(verdict, 0) for verdict in _SENT),
+        verdicts.get(Verdict.IN_DOUBT, 0),
+        hidden,
+        suspects,
+    )
+
+
+def of_engagement(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABLE) -> Comparison | None:
+    """Compare how many of each variant engaged. Return None for a launch without variants.
+
+    The shares are of the people who were certainly sent to. People in doubt may have been sent to, and unreadable
+    post-backs may be opens. A side is only ahead if it is so whatever became of them. People who get the winner of a
+    test share are not compared. ``detect``: the relative difference that the outlook is about.
+    """
+    if not figures.by_variant:
+        return None
+    measured = _measured(ledger, figures)
+    launch, campaign, unknown = measured.launch, measured.campaign, measured.unknown
+    many = launch.noun[1]
+    holdout = figures.not_sent_because.get("held out", 0)
+    nobody = (
+        (Side(CONTROL_GROUP, holdout, note="not measurable, because they got no message"),) if holdout else ()
+    )
+    if unknown:
+        unmeasured = (
+            Side(each.name, each.people, note=f"not measurable, because {unknown}") for each in measured.sides
+        )
+        found = Comparison("engaged", "share", tuple(unmeasured), noun=launch.noun)
+    else:
+        number = launch.comparison_number or 1
+        compared = compared_shares("engaged", measured.sides, noun=launch.noun, launch=number, detect=detect)
+        found = without_mismatch(compared, measured.mismatch)
+    whom = (
+        ()
+        if unknown
+        else (
+            f"{many.capitalize()}: those of each variant that were certainly sent to. The shares are shares of them.",
+        )
+    )
+    remarks = (*whom, *found.remarks, *_engagement_remarks(figures, launch, campaign))
+    if measured.early and not unknown:
+        text = (
+            f"The requests took {duration(round(measured.took.total_seconds()))}, so one variant may have gone out "
+            f"before another. The intervals allow for the {counted(measured.early, 'open')} of the same time before "
+            "this report."
+        )
+        remarks = (*remarks, text)
+    is_final = not _what_is_missing(figures, launch)
+    return replace(found, sides=found.sides + nobody, remarks=remarks, is_final=is_final)
+
+
+def comparisons_of(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABLE) -> list[Comparison]:
+    """Compare the variants of a launch, and its arms if recipients got the message at their own hours."""
+    found = (of_engagement(ledger, figures, detect), of_own_hours(ledger, figures, detect))
+    return [each for each in found if each]
+
+
+def of_own_hours(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABLE) -> Comparison | None:
+    """Compare how many engaged who got the message at their own hour, and at once although their hour is known.
+
+    Return None for a launch without both arms. Nothing is compared before all requests are made. Recipients with an
+    own hour had less time to open. The intervals therefore allow for all opens within a time before the report. It is
+    as long as the requests took.
+    """
+    if not {Arm.OWN_HOUR, Arm.CONTROL} <= figures.by_arm.keys():
+        return None
+    launch = ledger.launches.get(figures.launch_key)
+    campaign = Campaign.frozen(launch.definition)
+    assert campaign.own_hours is not None
+    early = _opens_within(figures, ledger.dispatch_queries.sending_span(figures.launch_key))
+    hidden = _hidden(figures) + early
+    own, at_once = (
+        _counted(name, figures.by_arm[arm], hidden, figures.suspects_by_arm.get(arm, 0))
+        for arm, name in ((Arm.OWN_HOUR, "own hour"), (Arm.CONTROL, "at once"))
+    )
+    if unknown := _why_no_open_is_known(launch, campaign):
+        sides = (
+            Side(each.name, each.people, note=f"not measurable, because {unknown}") for each in (own, at_once)
+        )
+        return Comparison("engaged", "share", tuple(sides), noun=launch.noun)
+    states = ledger.dispatch_queries.states(figures.launch_key).keys()
+    is_waiting = not states.isdisjoint((DispatchState.PLANNED, DispatchState.IN_FLIGHT))
+    mismatch = mismatch_of_own_hours(figures, campaign.own_hours.control, own, at_once, is_waiting=is_waiting)
+    number = launch.comparison_number or 1
+    compared = compared_shares(
+        "engaged", (own, at_once), control=at_once.name, noun=launch.noun, launch=number, detect=detect
+    )
+    found = without_mismatch(compared, mismatch)
+    sent_at = launch.sends_at or launch.created_at
+    is_final = launch.settled_at is not None or (
+        figures.as_of - sent_at >= ANSWERED_AFTER + campaign.own_hours_take
+    )
+    remarks = (*_gain(found), *found.remarks, *_own_hour_remarks(figures, launch.noun, early))
+    return replace(found, remarks=remarks, is_final=is_final)
+
+
+def _gain(found: Comparison) -> Iterator[str]:
+    """Yield a sentence on what own hours gain, unless the sides must not be compared."""
+    for each in found.differences:
+        if each.interval is None or each.interval.low <= 0 <= each.interval.high:
+            yield "No gain of sending at own hours can be shown, and no loss."
+        else:
+            low, high = (spoken(end, "share") for end in (each.interval.low, each.interval.high))
+            yield f"Sending at own hours {'gains' if each.interval.low > 0 else 'loses'}: {low} to {high} engaged."
+
+
+def _own_hour_remarks(figures: LaunchStats, noun: tuple[str, str], early: int) -> Iterator[str]:
+    yield (
+        f"Compared are the {noun[1]} whose hour is known from earlier opens. Chance decided who of them got the "
+        "message at once."
+    )
+    if early:
+        yield (
+            f"The intervals allow for {counted(early, 'open')} shortly before this report, because those who got the "
+            "message later had less time to open."
+        )
+    if explored := sum(figures.by_arm.get(Arm.EXPLORE, {}).values()):
+        yield f"{counted(explored, *noun)} got the message at a random hour. They are not compared."
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """The variant that is clearly ahead of all others; None if there is none. ``why``: a part of a sentence.
+
+    ``engaged``, ``people``: the counts of each variant that this was judged by.
+    """
+
+    variant: str | None
+    why: str
+    engaged: Mapping[str, int] = field(default_factory=dict)
+    people: Mapping[str, int] = field(default_factory=dict)
+
+
+def leader_of(ledger: Ledger, figures: LaunchStats) -> Leader:
+    """Return the variant that is clearly ahead by engagement, judged as the report judges it.
+
+    The variant with the largest share is compared with each other one, at the level that their number needs. A worse
+    variant wins in at most 5 % of launches, because it would have to be clearly ahead of the best one.
+    """
+    measured = _measured(ledger, figures)
+    if measured.unknown:
+        return Leader(None, f"no one can tell which variant is ahead, because {measured.unknown}")
+    sides = {each.name: each for each in measured.sides}
+    if missing := [name for name in measured.campaign.variants if name not in sides]:
+        return Leader(None, f"no one in the test share got {' or '.join(missing)}")
+    engaged = {name: each.answers for name, each in sides.items()}
+    people = {name: each.people for name, each in sides.items()}
+    if measured.mismatch:
+        return Leader(None, f"the variants cannot be compared. {measured.mismatch}", engaged, people)
+    best = max(sides.values(), key=lambda each: each.answers / each.people if each.people else 0.0)
+    others = [each for each in sides.values() if each is not best]
+    number = measured.launch.comparison_number or 1
+    compared = compared_shares("engaged", [best, *others], noun=measured.launch.noun, launch=number)
+    is_ahead = all(each.interval is not None and each.interval.high < 0 for each in compared.differences)
+    shares = ", ".join(
+        f"{side.name} {percent(side.estimate or 0, 2)} of {side.people:,}" for side in compared.sides
+    )
+    if is_ahead:
+        return Leader(best.name, f"{best.name} is clearly ahead (engaged: {shares})", engaged, people)
+    return Leader(None, f"no variant is clearly ahead (engaged: {shares})", engaged, people)
+
+
+def _sending(ledger: Ledger, launch: LaunchRecord, progress: Iterable[Progress]) -> timedelta:
+    """Return how long the requests of a wave took, at most: by so much may one variant have gone out before another.
+
+    The time is zero if the service sends the messages of all requests at a time after them, or if the wave is not
+    complete. Then the variants are not compared if they are uneven.
+    """
+    sizes: Counter[int] = Counter()
+    for part in progress:
+        sizes[part.wave] += part.dispatches
+    longest, before = timedelta(), 0
+    for _, size in sorted(sizes.items()):
+        few = min(size, _FEW_REQUESTS)
+        begin = _made_at(ledger, launch, before, few)
+        before += size
+        end = _made_at(ledger, launch, before - few, few)
+        if begin and end and (launch.sends_at is None or launch.sends_at < end[-1]):
+            longest = max(longest, end[-1] - begin[0])
+    return longest
+
+
+def _made_at(ledger: Ledger, launch: LaunchRecord, before: int, count: int) -> list[datetime]:
+    """Return when the first attempts of some requests ended, in the order of the requests.
+
+    ``before``: how many requests of the launch come before them.
+    """
+    found = ledger.dispatch_queries.requests(launch.launch_key, offset=before, limit=count)
+    return [each.recorded[0].recorded_at for each in found if each.recorded]
+
+
+def _opens_within(figures: LaunchStats, time: timedelta) -> int:
+    """Return how many opens came within a time until the report. A minute that is partly within it counts in part."""
+    begin, minute = figures.as_of - time, timedelta(minutes=1)
+    return ceil(
+        sum(
+            opens * min(1.0, max(0.0, (at + minute - begin) / minute))
+            for at, _, opens in figures.timeline
+            if time
+        )
+    )
+
+
+def _hidden(figures: LaunchStats) -> int:
+    return sum(figures.anomalies.get(kind, 0) for kind in ("unreadable", "forged"))
+
+
+def _why_no_open_is_known(launch: LaunchRecord, campaign: Campaign) -> str:
+    if PostBackKind.OPEN not in campaign.post_backs.kinds:
+        return "the launch did not request post-backs of opens"
+    if launch.identified_by not in MATCHED_BY:
+        return f"post-backs do not carry {launch.identified_by} and so do not show who opened"
+    return ""
+
+
+def _engagement_remarks(figures: LaunchStats, launch: LaunchRecord, campaign: Campaign) -> Iterator[str]:
+    for name, counts in figures.by_variant.items():
+        if not_sent := counts.get(Verdict.NOT_SENT, 0):
+            yield (
+                f"Of {name}, {not_sent:,} not sent to are not counted. The comparison is valid only if they are a "
+                "random part of the variant."
+            )
+        if in_doubt := counts.get(Verdict.IN_DOUBT, 0):
+            yield (
+                f"Of {name}, {in_doubt:,} are in doubt: they got the message, or did not. The intervals allow for both."
+            )
+    if hidden := _hidden(figures):
+        yield (
+            f"{hidden:,} post-backs were unreadable or forged. The intervals allow for each to be an open of any "
+            "variant."
+        )
+    if suspects := sum(figures.suspects_by_variant.values()):
+        yield (
+            f"A machine probably made all opens of {suspects:,} {launch.noun[1]}. The intervals allow for each to be "
+            "an open of a person, or none."
+        )
+    if len({campaign.as_variant(name).channels_used() for name in campaign.variants}) > 1:
+        yield "The variants use different channels. An open does not mean the same on each."
+    if missing := _what_is_missing(figures, launch):
+        yield f"{missing} Early opens differ from later ones."
+
+
+def _what_is_missing(figures: LaunchStats, launch: LaunchRecord) -> str:
+    """Return a sentence on the opens that may come after the report, or an empty text if hardly any do."""
+    if launch.settled_at is not None:
+        return ""
+    if launch.sends_at is None:
+        return "The service still sends this launch, so opens still arrive."
+    after = figures.as_of - launch.sends_at
+    if after >= ANSWERED_AFTER:
+        return ""
+    when = f"{duration(round(after.total_seconds()))} after" if after >= timedelta(seconds=1) else "before"
+    return f"This report was made {when} the launch went out. Later opens are not in it."

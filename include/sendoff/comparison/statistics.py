@@ -1,0 +1,516 @@
+"""Compare shares or means of several sides, with intervals that hold however often a report is looked at.
+
+.. code-block:: text
+
+    two shares ................. an exact test at every look, and its confidence sequence
+    a share, a mean ............ asymptotic confidence sequence
+    two means, difference ...... the same, for sides of different variance
+    several differences ........ Bonferroni's correction: all of a comparison hold together
+    several launches ........... a campaign spends 5 % on all of its launches together
+    sides with too few people .. a test of the shares of the sides, and an exact test of the losses
+
+docs/reference/comparisons.md has the reasons and the papers. An unknown value is None and comes with a sentence that
+says why. It is never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import floor, log10
+from typing import Any, Literal, NamedTuple, Self
+
+from sendoff.comparison.sequential import FEW_ANSWERS, UNIT, Answers, end_of_interval, reach, spent
+from sendoff.figures import counted
+
+LEVEL = 0.95
+FEWEST = 20
+"""The fewest people on each side for a difference, and the fewest answers on both together.
+
+For means, also the fewest people with a value on each side.
+"""
+
+FEW_VALUES = 300
+"""With fewer people with a value on a side, the interval of a mean holds less often than its level."""
+
+NOTICEABLE = 0.1
+"""The relative difference for which a report says how many answers it takes, unless its reader chooses another."""
+
+PEOPLE = ("person", "people")
+
+_STEPS = 50  # of a bisection
+_HOPELESS = 1e-12  # squared, in standard deviations of one answer: no number of answers shows it
+_LARGE = 999.95  # means from here on are shown without decimals
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A confidence interval."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a comparison.
+
+    ``people``: the people in this side. ``count``: how many of them engaged, converted, or have a value. ``estimate``:
+    their share between 0 and 1, or the mean over everyone. A value is None if it cannot be known; ``note`` says why.
+    """
+
+    name: str
+    people: int
+    count: int | None = None
+    estimate: float | None = None
+    interval: Interval | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One side minus another: the estimate, its interval, and a sentence. None if there are too few people to tell."""
+
+    side: str
+    against: str
+    estimate: float | None
+    interval: Interval | None
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The sides of a launch by one measure, their differences, and remarks on how to read them.
+
+    ``measure``: whether the estimates are shares between 0 and 1, or means. ``level``: the confidence level of each
+    difference at all looks together. It is above 0.95, so that all differences of the campaign hold together.
+    ``is_final``: False while results still arrive. ``noun``: for the recipients, singular and plural. ``outlook``: how
+    much longer it takes to see a difference. ``mismatch``: why the sides must not be compared, if they must not.
+    """
+
+    what: str
+    measure: Literal["share", "mean"]
+    sides: tuple[Side, ...]
+    differences: tuple[Difference, ...] = ()
+    remarks: tuple[str, ...] = ()
+    level: float = LEVEL
+    is_final: bool = True
+    noun: tuple[str, str] = PEOPLE
+    outlook: str = ""
+    mismatch: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON values, which ``from_json`` reads."""
+        values = asdict(self)
+        return {name: list(each) if isinstance(each, tuple) else each for name, each in values.items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Read a comparison that ``to_json`` wrote."""
+        noun = tuple(values["noun"])
+        of_side = {"sides": Side, "differences": Difference}
+        parts = {
+            name: tuple(
+                kind(**{**each, "interval": Interval(**each["interval"]) if each["interval"] else None})
+                for each in values[name]
+            )
+            for name, kind in of_side.items()
+        }
+        return cls(**{**values, **parts, "remarks": tuple(values["remarks"]), "noun": noun})
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A summary of numbers: how many, their mean, and the sum of squared deviations from it."""
+
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def and_(self, other: Values) -> Values:
+        """Return the summary of both, without the rounding errors of large sums of squares."""
+        count = self.count + other.count
+        if not count:
+            return self
+        apart = other.mean - self.mean
+        return Values(
+            count,
+            self.mean + apart * other.count / count,
+            self.squares + other.squares + apart**2 * self.count * other.count / count,
+        )
+
+    def with_zeros(self, people: int) -> Values:
+        """Return the summary of so many people, if those without a number count with 0."""
+        return self.and_(Values(people - self.count))
+
+    @property
+    def error(self) -> float:
+        """The squared standard error of the mean. It needs at least two values."""
+        return self.squares / (self.count - 1) / self.count
+
+
+class Counted(NamedTuple):
+    """The answers of one side, such as opens, and its people.
+
+    ``unknown``: further people without an answer, who may belong to the side or not. ``hidden``: further answers that
+    may be of this side or not. ``doubtful``: those of the answers that may be none.
+    """
+
+    name: str
+    answers: int
+    people: int
+    unknown: int = 0
+    hidden: int = 0
+    doubtful: int = 0
+
+    @property
+    def fewest(self) -> Answers:
+        """The smallest share that is possible."""
+        return Answers(self.answers - self.doubtful, self.people + self.unknown)
+
+    @property
+    def most(self) -> Answers:
+        """The largest share that is possible."""
+        return Answers(min(self.answers + self.hidden, self.people), self.people)
+
+
+def compared_shares(
+    what: str,
+    counts: Sequence[Counted | tuple[str, int, int]],
+    *,
+    control: str = "",
+    noun: tuple[str, str] = PEOPLE,
+    launch: int = 1,
+    detect: float = NOTICEABLE,
+) -> Comparison:
+    """Compare shares. ``counts`` holds a :class:`Counted` for each side, or its name, answers and people.
+
+    Each side is compared with ``control`` and with the first of the other sides. ``launch``: its number among the
+    compared launches of its campaign. ``detect``: the relative difference that the outlook is about.
+    """
+    of = {each[0]: Counted(*each) for each in counts}
+    sides = {name: _share(each, noun) for name, each in of.items()}
+    pairs = _pairs(list(of), control)
+    level = _level(len(pairs), launch)
+    differences, needed = [], []
+    for name, against in pairs:
+        one, other = of[name], of[against]
+        few = _too_few(noun, sides[name], sides[against]) or _too_few_answers(what, one, other)
+        interval = None
+        if not few:
+            low = end_of_interval(one.fewest, other.most, 1 - level, is_low=True)
+            interval = Interval(low, end_of_interval(one.most, other.fewest, 1 - level, is_low=False))
+        estimate = one.answers / one.people - other.answers / other.people if interval else 0.0
+        differences.append(_difference("share", name, against, estimate, interval, few))
+        people, answers = one.people + other.people, one.answers + other.answers
+        if interval and not _is_clear(interval) and answers < people:
+            share = answers / people
+            error = share * (1 - share) * (1 / one.people + 1 / other.people)
+            needed.append(
+                _Needed(
+                    f"{name} and {against}",
+                    answers,
+                    one.people,
+                    other.people,
+                    share,
+                    min(share, 1 - share),
+                    error,
+                )
+            )
+    return Comparison(
+        what,
+        "share",
+        tuple(sides.values()),
+        tuple(differences),
+        _methods(len(pairs), launch),
+        level,
+        noun=noun,
+        outlook=_outlook("share", f"have {what}", needed, level, noun, detect),
+    )
+
+
+def _share(counts: Counted, noun: tuple[str, str]) -> Side:
+    if not counts.people:
+        return Side(counts.name, 0, note=f"no {noun[1]}")
+    (low, _), (_, high) = (_around_share(each) for each in (counts.fewest, counts.most))
+    estimate = counts.answers / counts.people
+    return Side(counts.name, counts.people, counts.answers, estimate, Interval(low, high))
+
+
+def _around_share(counts: Answers) -> tuple[float, float]:
+    share = counts.answers / counts.people
+    half = reach(share * (1 - share) / counts.people, FEW_ANSWERS / counts.people**2, 1 - LEVEL)
+    return max(0.0, share - half), min(1.0, share + half)
+
+
+def compared_means(
+    what: str,
+    values: Sequence[tuple[str, Values, int]],
+    *,
+    control: str = "",
+    noun: tuple[str, str] = PEOPLE,
+    launch: int = 1,
+    detect: float = NOTICEABLE,
+    adjusted: Mapping[str, Values] | None = None,
+) -> Comparison:
+    """Compare means. ``values`` holds for each side its name, the values of its people, and all its people.
+
+    People without a value count with 0. Each side is compared with ``control`` and with the first of the other sides.
+    ``launch`` and ``detect``: as for shares. ``adjusted``: the summary of each side to compare instead, with everyone
+    in it.
+    """
+    everybody = adjusted or {name: held.with_zeros(people) for name, held, people in values}
+    sides = {name: _mean(name, held.count, everybody[name], noun) for name, held, _ in values}
+    pairs = _pairs(list(sides), control)
+    level = _level(len(pairs), launch)
+    differences, needed = [], []
+    for name, against in pairs:
+        one, other = everybody[name], everybody[against]
+        pair = sides[name], sides[against]
+        few = _too_few(noun, *pair) or _too_few_values(*pair)
+        interval = None
+        if not few:
+            error, answers = one.error + other.error, sum(side.count or 0 for side in pair)
+            half = reach(error, error * _unit(one.count, other.count) / answers, 1 - level)
+            interval = Interval(one.mean - other.mean - half, one.mean - other.mean + half)
+            if not _is_clear(interval):
+                mean = (one.mean * one.count + other.mean * other.count) / (one.count + other.count)
+                needed.append(
+                    _Needed(f"{name} and {against}", answers, one.count, other.count, mean, mean, error)
+                )
+        differences.append(_difference("mean", name, against, one.mean - other.mean, interval, few))
+    return Comparison(
+        what,
+        "mean",
+        tuple(sides.values()),
+        tuple(differences),
+        (*_few_values(differences, sides, noun[1]), *_methods(len(pairs), launch)),
+        level,
+        noun=noun,
+        outlook=_outlook("mean", "have a value", needed, level, noun, detect),
+    )
+
+
+def _unit(people: int, others: int) -> float:
+    """Return how many answers an interval of the difference is tuned by: fewer if the sides are of one size."""
+    share = people / (people + others)
+    return UNIT / (share * (1 - share))
+
+
+class _Needed(NamedTuple):
+    """Two sides without a clear difference: what is known of them so far."""
+
+    pair: str
+    answers: int
+    people: int
+    others: int
+    estimate: float  # of both sides together
+    largest: float  # the value that a noticeable difference is a part of
+    error: float  # squared standard error of the difference
+
+    def answers_for(self, difference: float, alpha: float) -> float:
+        """Return at how many answers a difference of this size is usually clear."""
+        unit, each = _unit(self.people, self.others), difference**2 / (self.error * self.answers)
+        low = high = 1.0
+        while not self._is_enough(high * each, high / unit, alpha):
+            low, high = high, 2 * high
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            low, high = (
+                (low, middle) if self._is_enough(middle * each, middle / unit, alpha) else (middle, high)
+            )
+        return high
+
+    @staticmethod
+    def _is_enough(squared: float, ratio: float, alpha: float) -> bool:
+        return squared >= reach(1.0, 1 / ratio, alpha) ** 2
+
+
+def _outlook(
+    measure: Literal["share", "mean"],
+    have: str,
+    pairs: Sequence[_Needed],
+    level: float,
+    noun: tuple[str, str],
+    detect: float,
+) -> str:
+    """Return a sentence on how much longer it takes to see a noticeable difference between the sides without one."""
+    sentences = {}
+    for each in pairs:
+        difference = detect * abs(each.largest)
+        if difference**2 < _HOPELESS * each.error * each.answers:
+            continue
+        needed = each.answers_for(difference, 1 - level)
+        low, high = (amount(end, measure) for end in (each.estimate, each.estimate + difference))
+        more = needed - each.answers
+        people = (each.people + each.others) * more / each.answers
+        sentences[needed / each.answers] = (
+            f"Between {each.pair}, a difference such as {low} against {high} usually shows"
+            + (
+                f" once about {_rounded(needed)} {noun[1]} {have}. So far {each.answers:,} have: it takes "
+                f"about {_rounded(more)} more, or a launch to about {_rounded(people)} more {noun[1]}."
+                if more > 0
+                else f" before {each.answers:,} {noun[1]} {have}, as is the case now."
+            )
+        )
+    return sentences[max(sentences)] if sentences else ""
+
+
+def _rounded(number: float) -> str:
+    """Return a number with two significant digits."""
+    return f"{int(float(f'{number:.2g}')):,}" if number >= 1 else "1"
+
+
+def _few_values(differences: Sequence[Difference], sides: Mapping[str, Side], people: str) -> Iterator[str]:
+    held = {name for each in differences if each.interval for name in (each.side, each.against)}
+    few = [f"{side.count:,} of {name}" for name, side in sides.items() if name in held and _has_few(side)]
+    if few:
+        yield (
+            f"Few {people} have a value: {', '.join(few)}. If some values are many times larger than others, an "
+            f"interval from fewer than {FEW_VALUES} {people} per side is too narrow, above all next to a much larger "
+            "side. Treat it as a hint."
+        )
+
+
+def _has_few(side: Side) -> bool:
+    return (side.count or 0) < FEW_VALUES
+
+
+def _mean(name: str, count: int, whole: Values, noun: tuple[str, str]) -> Side:
+    if not whole.count:
+        return Side(name, 0, note=f"no {noun[1]}")
+    if count < FEWEST or whole.count < 2 or not whole.squares:
+        return Side(name, whole.count, count, whole.mean)
+    half = reach(whole.error, whole.error * UNIT / count, 1 - LEVEL)
+    return Side(name, whole.count, count, whole.mean, Interval(whole.mean - half, whole.mean + half))
+
+
+def _pairs(names: Sequence[str], control: str) -> list[tuple[str, str]]:
+    """Return the pairs to compare: each side with the control, and each further side with the first."""
+    others = [name for name in names if name != control]
+    against_control = [(name, control) for name in others] if control in names else []
+    return against_control + [(name, others[0]) for name in others[1:]]
+
+
+def _level(differences: int, launch: int) -> float:
+    return 1 - (1 - LEVEL) * spent(launch) / max(1, differences)
+
+
+def _methods(differences: int, launch: int) -> tuple[str, ...]:
+    """Return sentences on what the intervals promise."""
+    level = percent(LEVEL)
+    looks = f"The intervals hold with {level} at all looks together, so you may read this report as often as you like."
+    if not differences:
+        return (looks,)
+    wrong = (1 - _level(differences, launch)) * 100
+    each = f"{100 - wrong:.{max(2, 1 - floor(log10(wrong)))}f} %"
+    why, which = ("", "the") if differences == 1 else (f" with {differences} differences", "each")
+    return looks, (
+        f"This is compared launch {launch} of its campaign{why}, so the interval of {which} difference has a level of "
+        f"{each}. The differences of all launches of the campaign hold together with {level}."
+    )
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share between 0 and 1 in percent."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def _too_few(noun: tuple[str, str], *sides: Side) -> str:
+    for side in sides:
+        if side.people < FEWEST:
+            found = counted(side.people, *noun)
+            return f"{side.name} has {found}, and a difference needs {FEWEST} or more on each side"
+    return ""
+
+
+def _too_few_answers(what: str, *sides: Counted) -> str:
+    found = sum(side.answers for side in sides)
+    if found >= FEWEST:
+        return ""
+    return f"{found:,} {what} on both sides, and a difference needs {FEWEST} or more"
+
+
+def _too_few_values(*sides: Side) -> str:
+    for side in sides:
+        if (side.count or 0) < FEWEST:
+            return (
+                f"{side.count:,} of {side.name} have a value, and a difference of means needs {FEWEST} or more on "
+                "each side"
+            )
+    if not any(side.interval for side in sides):
+        return "everyone has the same value, so its random variation is not known"
+    return ""
+
+
+def _is_clear(interval: Interval) -> bool:
+    return interval.low > 0 or interval.high < 0
+
+
+def _difference(
+    measure: Literal["share", "mean"],
+    side: str,
+    against: str,
+    estimate: float,
+    interval: Interval | None,
+    few: str,
+) -> Difference:
+    pair = f"{side} against {against}"
+    if interval is None:
+        return Difference(side, against, None, None, f"{pair}: too few to tell ({few}).")
+    ends = (interval.low, interval.high)
+    low, high, seen = (spoken(each, measure) for each in (*ends, estimate))
+    if _is_clear(interval):
+        least, most, by = (
+            spoken(each, measure).lstrip("+") for each in (*sorted(map(abs, ends)), abs(estimate))
+        )
+        said = f"{'more' if estimate > 0 else 'less'}, by {by} (between {least} and {most})"
+    else:
+        said = (
+            f"no clear difference. {seen} was measured, and any value between {low} and {high} is plausible"
+        )
+    return Difference(side, against, estimate, interval, f"{pair}: {said}.")
+
+
+def conclusion(compared: Comparison) -> str:
+    """Return the result of a comparison in a sentence, or an empty text if there are no differences.
+
+    A side is only called ahead of another if the interval of their difference excludes 0, and never if the sides must
+    not be compared.
+    """
+    if compared.mismatch or not compared.differences:
+        return compared.mismatch
+    known = [(each, each.interval) for each in compared.differences if each.interval]
+    clear = [each for each, interval in known if _is_clear(interval)]
+    if not known:
+        begin = "There" if compared.is_final else "So far, there"
+        return f"{begin} are too few {compared.noun[1]} to tell which side is ahead."
+    if not clear:
+        what = "the difference" if len(known) == 1 else "each difference"
+        begin = "No" if compared.is_final else "So far, no"
+        return f"{begin} side is clearly ahead, because chance can explain {what}."
+    results = {side.name: amount(side.estimate or 0, compared.measure) for side in compared.sides}
+    ahead = [
+        f"{one} is ahead of {other} ({results[one]} against {results[other]} {compared.what})"
+        for each in clear
+        for one, other in [
+            (each.side, each.against) if (each.estimate or 0) > 0 else (each.against, each.side)
+        ]
+    ]
+    rest = "" if len(clear) == len(compared.differences) else " The other differences may be chance."
+    begin = "" if compared.is_final else "So far, "
+    return f"{begin}{', and '.join(ahead)}. Chance alone seldom makes such a difference, however often you look.{rest}"
+
+
+def amount(estimate: float, measure: Literal["share", "mean"]) -> str:
+    """Return a share in percent, or a mean, as text."""
+    if measure == "share":
+        return percent(max(0.0, estimate), 2)
+    return f"{estimate:#,.4g}" if abs(estimate) < _LARGE else f"{estimate:,.0f}"
+
+
+def spoken(difference: float, measure: Literal["share", "mean"]) -> str:
+    """Return a difference as text. A difference of shares is in percentage points."""
+    if measure == "share":
+        return f"{100 * difference:+.2f} points"
+    return f"{difference:+#,.4g}" if abs(difference) < _LARGE else f"{difference:+,.0f}"

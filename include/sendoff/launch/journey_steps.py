@@ -1,0 +1,41 @@
+"""When a step of a journey is due: after the step that its recipients come from was sent, and its wait."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sendoff.campaign import JourneyFolder, Period, launch_key
+from sendoff.errors import NobodyLeftError, NotYetError
+from sendoff.ledger import Ledger
+from sendoff.states import DispatchState
+
+_LOOK_AGAIN = timedelta(seconds=30)
+
+
+def step_due_at(ledger: Ledger, journey: JourneyFolder, number: int, period: Period) -> datetime | None:
+    """Return when a step is due for a period; None for the first step. Steps are numbered from 0.
+
+    Raise NobodyLeftError if the earlier step has no launch, because it had no recipients. Raise NotYetError while
+    requests of the earlier step are ahead.
+    """
+    earlier, step = journey.earlier(number), journey.journey.steps[number]
+    if earlier is None:
+        return None
+    key = launch_key(earlier.campaign.connection, earlier.name, period)
+    if ledger.launches.find(key) is None:
+        raise NobodyLeftError(f"step {step.name}: the step {earlier.name} was sent to no one in this period")
+    return sent_at(ledger, key) + (step.wait.timedelta() if step.wait else timedelta(0))
+
+
+def sent_at(ledger: Ledger, launch_key: str) -> datetime:
+    """Return when a launch was sent: its last outcome, or when the service sent it if that is later.
+
+    Raise NotYetError while requests are ahead.
+    """
+    launch = ledger.launches.get(launch_key)
+    states = ledger.dispatch_queries.states(launch_key)
+    ahead = {DispatchState.IN_FLIGHT} | (set() if launch.state.is_final else {DispatchState.PLANNED})
+    newest = ledger.dispatch_queries.newest_outcome(launch_key) or launch.created_at
+    if states.keys() & ahead:
+        raise NotYetError(f"launch {launch_key} is not sent completely", newest + _LOOK_AGAIN)
+    return max(newest, launch.sends_at or newest)

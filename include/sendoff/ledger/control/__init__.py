@@ -1,0 +1,1 @@
+"""Decisions about launches, and the limits of a connection."""

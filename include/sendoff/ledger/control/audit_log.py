@@ -1,0 +1,208 @@
+"""Decisions by people and by Sendoff: the state of each launch, the global pauses, and the audit log.
+
+.. code-block:: text
+
+    held ──approved, released──▶ released ──held──▶ held
+    held ──rejected──▶ rejected
+    released ──paused──▶ paused ──resumed──▶ released
+    held, released, paused ──stopped──▶ stopped
+    released ──wave, winner──▶ released, with the next wave open
+
+A launch is held because something went wrong or because a person must approve it. It is paused because a person wanted
+that. A global pause stops all launches, or all launches of one connection. Each claim checks the pauses in the
+statement that takes a dispatch, so a pause takes effect with the next request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, cast
+
+import sqlalchemy as sa
+
+from sendoff.errors import NotFoundError
+from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.revisions import REVISION_AFTER_CHANGE
+from sendoff.ledger.storage.schema import decisions, launches, pauses
+from sendoff.states import DecisionKind, LaunchState
+
+_TRANSITIONS = {
+    DecisionKind.APPROVED: ((LaunchState.HELD,), LaunchState.RELEASED),
+    DecisionKind.RELEASED: ((LaunchState.HELD,), LaunchState.RELEASED),
+    DecisionKind.REJECTED: ((LaunchState.HELD,), LaunchState.REJECTED),
+    DecisionKind.HELD: ((LaunchState.RELEASED,), LaunchState.HELD),
+    DecisionKind.PAUSED: ((LaunchState.RELEASED,), LaunchState.PAUSED),
+    DecisionKind.RESUMED: ((LaunchState.PAUSED,), LaunchState.RELEASED),
+    DecisionKind.STOPPED: ((LaunchState.HELD, LaunchState.RELEASED, LaunchState.PAUSED), LaunchState.STOPPED),
+    DecisionKind.WAVE: ((LaunchState.RELEASED,), LaunchState.RELEASED),
+    DecisionKind.WINNER: ((LaunchState.RELEASED,), LaunchState.RELEASED),
+}
+"""For each kind of decision: the launch states that allow it, and the state that it leads to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One decision about a launch, with the counts it was based on; it never contains identifiers."""
+
+    launch_key: str | None  # None: about all launches
+    kind: DecisionKind
+    who: str  # a person, or the part of Sendoff that decided
+    why: str | None
+    decided_at: datetime
+    detail: Mapping[str, Any] | None = None
+
+
+class AuditLog:
+    """The decisions about launches and the resulting states. Decisions are appended and never changed."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def record(self, decision: Decision) -> None:
+        """Append a decision that changes no launch, such as the result of its gates."""
+        with self._database.write() as db:
+            append_decision(db, decision)
+
+    def decide(
+        self,
+        decision: Decision,
+        *,
+        wave: int | None = None,
+        since: int | None = None,
+        winner: str | None = None,
+    ) -> bool:
+        """Change the state of a launch and append the decision, both or neither. Return whether that was possible.
+
+        It is impossible if the launch's state does not allow this kind of decision, so repeating a decision is
+        harmless. ``wave``: decide only while this is the newest open wave; the kind ``wave`` opens the next one.
+        ``winner``: also store the variant that the rest of the launch gets, and open the next wave; this is possible
+        only once.
+        ``since``: decide only if the log has no decision about the launch newer than this number, which :meth:`newest`
+        returned before the launch was judged. Raise NotFoundError if the ledger does not have the launch.
+        """
+        launch_key = decision.launch_key
+        assert launch_key is not None
+        before, after = _TRANSITIONS[decision.kind]
+        change = sa.update(launches).where(launches.c.launch_key == launch_key, launches.c.state.in_(before))
+        if wave is not None:
+            change = change.where(launches.c.wave == wave)
+        values: dict[str, Any] = {"state": after, "revision": REVISION_AFTER_CHANGE}
+        if decision.kind == DecisionKind.WAVE or winner is not None:
+            values["wave"] = launches.c.wave + 1
+        if winner is not None:
+            change = change.where(launches.c.winner.is_(None))
+            values["winner"] = winner
+        with self._database.write() as db:
+            if since is not None:
+                _lock(db, launch_key)
+                change = change.where(_newest(launch_key) == since)
+            if not db.execute(change.values(values)).rowcount:
+                _check_there(db, launch_key)
+                return False
+            append_decision(db, decision)
+        return True
+
+    def newest(self, launch_key: str) -> int:
+        """Return the number of the newest decision about a launch; 0 if there is none."""
+        with self._database.read() as db:
+            return db.scalar(sa.select(_newest(launch_key))) or 0
+
+    def of_launch(self, launch_key: str) -> list[Decision]:
+        """Return the decisions about a launch, oldest first."""
+        query = _DECISIONS.where(decisions.c.launch_key == launch_key).order_by(decisions.c.id)
+        with self._database.read() as db:
+            return [_decision(row) for row in db.execute(query)]
+
+    def of_suppression(self, *, limit: int) -> list[Decision]:
+        """Return the latest changes of the suppression list, newest first."""
+        kinds = (DecisionKind.SUPPRESSED, DecisionKind.UNSUPPRESSED)
+        query = _DECISIONS.where(decisions.c.launch_key.is_(None), decisions.c.kind.in_(kinds))
+        with self._database.read() as db:
+            rows = db.execute(query.order_by(decisions.c.id.desc()).limit(limit))
+            return [_decision(row) for row in rows]
+
+
+_KINDS = frozenset(DecisionKind)
+_DECISIONS = sa.select(*(decisions.c[name] for name in Decision.__slots__))
+
+
+def _decision(row: sa.Row[Any]) -> Decision:
+    """Return a decision. A kind that a newer version wrote stays a text."""
+    kind = DecisionKind(row.kind) if row.kind in _KINDS else cast("DecisionKind", row.kind)
+    return Decision(**{**row._mapping, "kind": kind})
+
+
+def _newest(launch_key: str) -> sa.ScalarSelect[int]:
+    newest = sa.func.coalesce(sa.func.max(decisions.c.id), 0)
+    return sa.select(newest).where(decisions.c.launch_key == launch_key).scalar_subquery()
+
+
+def _lock(db: sa.Connection, launch_key: str) -> None:
+    """Wait for any process that is deciding about the launch, so that the next query sees its decision."""
+    db.execute(sa.select(launches.c.state).where(launches.c.launch_key == launch_key).with_for_update())
+
+
+def append_decision(db: sa.Connection, decision: Decision) -> None:
+    """Append a decision within the current transaction."""
+    db.execute(sa.insert(decisions), {name: getattr(decision, name) for name in Decision.__slots__})
+
+
+def _check_there(db: sa.Connection, launch_key: str) -> None:
+    known = sa.select(launches.c.launch_key).where(launches.c.launch_key == launch_key)
+    if db.scalar(known) is None:
+        raise NotFoundError(f"the ledger holds no launch {launch_key}")
+
+
+ALL = "all"
+
+
+def scope_of(connection: str | None) -> str:
+    """Return the scope of a pause: one connection, or all if it is None."""
+    return ALL if connection is None else f"connection:{connection}"
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalPause:
+    """A pause of all launches, or of all launches of one connection."""
+
+    scope: str  # all, or connection:<name>
+    who: str
+    why: str
+    paused_at: datetime
+
+
+class Pauses:
+    """The global pauses of a ledger."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def pause(self, scope: str, who: str, why: str, *, now: datetime) -> bool:
+        """Pause a scope and append the decision. If it is already paused, do nothing and return False."""
+        with self._database.write() as db:
+            row = asdict(GlobalPause(scope, who, why, now))
+            insert = self._database.insert_or_ignore(pauses).returning(pauses.c.scope)
+            if db.scalar(insert, row) is None:
+                return False
+            append_decision(db, Decision(None, DecisionKind.PAUSED, who, why, now, {"scope": scope}))
+        return True
+
+    def resume(self, scope: str, who: str, why: str, *, now: datetime) -> bool:
+        """Resume a scope and append the decision. If it is not paused, do nothing and return False."""
+        with self._database.write() as db:
+            if not db.execute(sa.delete(pauses).where(pauses.c.scope == scope)).rowcount:
+                return False
+            append_decision(db, Decision(None, DecisionKind.RESUMED, who, why, now, {"scope": scope}))
+        return True
+
+    def of_connection(self, connection: str) -> list[GlobalPause]:
+        """Return the pauses that apply to one connection."""
+        return [pause for pause in self.all() if pause.scope in (ALL, scope_of(connection))]
+
+    def all(self) -> list[GlobalPause]:
+        """Return all pauses, ordered by scope."""
+        query = sa.select(pauses.c.scope, pauses.c.who, pauses.c.why, pauses.c.paused_at)
+        with self._database.read() as db:
+            return [GlobalPause(*row) for row in db.execute(query.order_by(pauses.c.scope))]

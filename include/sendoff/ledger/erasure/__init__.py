@@ -1,0 +1,1 @@
+"""One person's data: its erasure and its export."""

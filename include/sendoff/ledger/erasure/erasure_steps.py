@@ -1,0 +1,368 @@
+"""The steps of an erasure: each removes the people of one request from some tables, a few rows per transaction.
+
+The rows that name the people are found without locks. They are then locked, read again and rewritten in the same
+transaction, because another erasure or a worker may have changed them meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.audience import template_values_without
+from sendoff.audience.identifiers import (
+    Identifiers,
+    Kind,
+    empty,
+    from_bytes,
+)
+from sendoff.ledger.erasure.person_columns import People, naming, some, streamed
+from sendoff.ledger.post_backs.aggregates import ERASED, lock_totals
+from sendoff.ledger.post_backs.post_backs import PendingRun
+from sendoff.ledger.post_backs.scrub import scrub
+from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.revisions import bump_revision, bump_revision_if_reported
+from sendoff.ledger.storage.schema import (
+    audience_groups,
+    audiences,
+    dispatch_totals,
+    dispatches,
+    erasure_queue,
+    open_hours,
+    post_backs,
+    receivers,
+    segments,
+    suppressed,
+    suppressions,
+    uploaded_list_chunks,
+    uploaded_lists,
+    verdicts,
+    withheld,
+)
+from sendoff.states import DispatchState
+
+_NOTHING = b"{}"  # of a request that named erased people in an unknown place; it is never made
+_WRITTEN_AT_ONCE = 10  # sets per transaction
+_RECIPIENTS_WRITTEN = 50_000  # in the segments of a transaction, unless one segment has more
+_POST_BACKS_READ = 200_000  # numbers of a receiver to look through at a time
+_POST_BACKS_WRITTEN = 500  # rows per transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work(People):
+    """The people of one request."""
+
+    database: Database
+    request: int
+
+
+def erase_launch(work: Work, position: str) -> str | None:
+    """Erase people from what the next launch froze, and return its key; None after the last launch."""
+    launch = _next_launch(work, position)
+    if launch is None:
+        return None
+    key, kind, is_own = launch
+    gone = work.of_kind(kind) if is_own else empty(kind)
+    _erase_segments(work, key, kind, gone)
+    if len(gone):
+        own = suppressed.c.launch_key == key
+        # The holdout is a part of the audience, so it counts. The others were left out of the audience.
+        _erase_chunks(work, suppressed, own & (suppressed.c.reason == "holdout"), kind, gone, counted_in=key)
+        _erase_chunks(work, suppressed, own & (suppressed.c.reason != "holdout"), kind, gone)
+        _erase_chunks(work, audience_groups, audience_groups.c.launch_key == key, kind, gone)
+    return key
+
+
+def erase_results(work: Work, position: str) -> str | None:
+    """Erase people from the results of the next launch, and return its key; None after the last launch."""
+    launch = _next_launch(work, position)
+    if launch is None:
+        return None
+    key, kind, is_own = launch
+    gone = work.of_kind(kind)
+    if is_own and len(gone):
+        of_launch = sa.select(dispatches.c.dispatch_key).where(dispatches.c.launch_key == key)
+        _erase_totals(work, key, kind, gone)
+        _erase_chunks(work, withheld, withheld.c.dispatch_key.in_(of_launch), kind, gone)
+        _erase_chunks(work, verdicts, verdicts.c.launch_key == key, kind, gone)
+    return key
+
+
+def erase_post_backs(work: Work, position: str) -> str | None:
+    """Erase the next post-backs, and return ``receiver:number`` of the last one; None after the last receiver."""
+    receiver, last = (int(part) for part in (position or "0:0").split(":"))
+    with work.database.read() as db:
+        own = sa.select(sa.func.min(post_backs.c.last)).where(
+            post_backs.c.receiver == receiver, post_backs.c.last > last
+        )
+        following_last = db.scalar(own)
+        if following_last is None:
+            following = db.scalar(
+                sa.select(sa.func.min(receivers.c.receiver)).where(receivers.c.receiver > receiver)
+            )
+            return None if following is None else f"{following}:0"
+    until = following_last + _POST_BACKS_READ
+    found = naming(work.database, work, PendingRun(receiver, last, until))
+    for start in range(0, len(found), _POST_BACKS_WRITTEN):
+        with work.database.write_in_turn() as db:
+            scrub(db, receiver, found[start : start + _POST_BACKS_WRITTEN])
+    return f"{receiver}:{until}"
+
+
+def erase_lists(work: Work, _position: str) -> str | None:
+    """Erase people from uploaded lists and from the suppression list."""
+    for name, kind in _lists(work):
+        if len(gone := work.of_kind(kind)):
+            _erase_chunks(work, uploaded_list_chunks, uploaded_list_chunks.c.name == name, kind, gone)
+            size = (
+                sa.select(sa.func.coalesce(sa.func.sum(uploaded_list_chunks.c.size), 0))
+                .where(uploaded_list_chunks.c.name == name)
+                .scalar_subquery()
+            )
+            own = uploaded_lists.c.name == name
+            with work.database.write_in_turn() as db:
+                # Lock the row first, so that the sum includes what another erasure stored meanwhile.
+                db.execute(sa.select(uploaded_lists.c.name).where(own).with_for_update())
+                db.execute(sa.update(uploaded_lists).where(own).values(size=size))
+    named = sa.select(erasure_queue.c.identifier).where(erasure_queue.c.request == work.request)
+    with work.database.write_in_turn() as db:
+        db.execute(
+            sa.delete(suppressions).where(
+                suppressions.c.identified_by == work.identified_by, suppressions.c.identifier.in_(named)
+            )
+        )
+    return None
+
+
+def _next_launch(work: Work, position: str) -> tuple[str, Kind, bool] | None:
+    """Return the next launch that may name the people, its kind, and whether it identifies recipients by their column.
+
+    A request of your own may name people by any column.
+    """
+    is_own = audiences.c.identified_by == work.identified_by
+    has_body = sa.exists().where(
+        segments.c.launch_key == audiences.c.launch_key, segments.c.body.is_not(None)
+    )
+    query = (
+        sa.select(audiences.c.launch_key, audiences.c.kind, is_own)
+        .where(sa.or_(is_own, has_body), audiences.c.launch_key > position)
+        .order_by(audiences.c.launch_key)
+        .limit(1)
+    )
+    with work.database.read() as db:
+        row = db.execute(query).first()
+    return None if row is None else (row[0], row[1], bool(row[2]))
+
+
+def _erase_segments(work: Work, launch_key: str, kind: Kind, gone: Identifiers) -> None:
+    query = (
+        sa.select(segments.c.number, segments.c.size, segments.c.identifiers, segments.c.body)
+        .where(segments.c.launch_key == launch_key)
+        .order_by(segments.c.number)
+    )
+    with work.database.read() as db:
+        hits = [
+            (row.number, row.size)
+            for row in db.execute(streamed(query))
+            if _meets(kind, row.identifiers, gone) or (row.body is not None and work.are_named_in(row.body))
+        ]
+    for numbers in _runs(hits):
+        _rewrite_segments(work, launch_key, kind, gone, numbers)
+
+
+def _runs(sized: Iterable[tuple[int, int]]) -> Iterator[list[int]]:
+    """Divide segments, with their sizes, into runs that one transaction can rewrite."""
+    run: list[int] = []
+    recipients = 0
+    for number, size in sized:
+        if run and (len(run) == _WRITTEN_AT_ONCE or recipients + size > _RECIPIENTS_WRITTEN):
+            yield run
+            run, recipients = [], 0
+        run.append(number)
+        recipients += size
+    if run:
+        yield run
+
+
+def _meets(kind: Kind, blob: bytes | None, gone: Identifiers) -> bool:
+    return blob is not None and len(from_bytes(kind, blob) & gone) > 0
+
+
+def _rewrite_segments(
+    work: Work, launch_key: str, kind: Kind, gone: Identifiers, numbers: Collection[int]
+) -> None:
+    own = segments.c.launch_key == launch_key
+    with work.database.write_in_turn() as db:
+        # This also makes other erasures wait. A claim that read a segment has recorded its withheld recipients by then.
+        db.execute(
+            sa.select(dispatches.c.dispatch_key)
+            .where(dispatches.c.launch_key == launch_key, dispatches.c.segment.in_(numbers))
+            .order_by(dispatches.c.dispatch_key)
+            .with_for_update()
+        ).all()
+        removed, unusable = 0, []
+        for row in db.execute(sa.select(segments).where(own, segments.c.number.in_(numbers))).all():
+            values, lost = _rewritten(row, kind, gone, work)
+            db.execute(sa.update(segments).where(own, segments.c.number == row.number).values(values))
+            removed += lost
+            if values["body"] == _NOTHING:
+                unusable.append(row.number)
+        _count(db, launch_key, removed)
+        closed = (
+            sa.update(dispatches)
+            .where(
+                dispatches.c.launch_key == launch_key,
+                dispatches.c.segment.in_(unusable),
+                dispatches.c.state == DispatchState.PLANNED,
+            )
+            .values(state=DispatchState.SUPPRESSED)
+        )
+        if unusable and db.execute(closed).rowcount:
+            bump_revision_if_reported(db, [launch_key])
+
+
+def _rewritten(row: Any, kind: Kind, gone: Identifiers, work: Work) -> tuple[dict[str, Any], int]:
+    """Return the values of a segment without some people, and how many of its recipients these are."""
+    people = None if row.identifiers is None else from_bytes(kind, row.identifiers)
+    lost = empty(kind) if people is None else people & gone
+    remaining = None if people is None else people - lost
+    template_values = row.template_values
+    if template_values is not None and people is not None and len(lost):
+        template_values = template_values_without(template_values, people, lost)
+    values = {
+        "size": 0 if remaining is None else len(remaining),
+        "identifiers": None if remaining is None else remaining.to_bytes(),
+        "template_values": template_values,
+        "body": None if row.body is None else _body_without(row.body, work),
+    }
+    return values, len(lost)
+
+
+def _erase_chunks(
+    work: Work,
+    table: sa.Table,
+    where: sa.ColumnElement[bool],
+    kind: Kind,
+    gone: Identifiers,
+    *,
+    counted_in: str | None = None,
+) -> None:
+    """Erase people from chunks of sets. ``counted_in``: the launch that counts them as erased recipients."""
+    keys = list(table.primary_key.columns)
+    with work.database.read() as db:
+        hits = [
+            tuple(row[:-1])
+            for row in db.execute(streamed(sa.select(*keys, table.c.identifiers).where(where), 4))
+            if _meets(kind, row.identifiers, gone)
+        ]
+    for hit in hits:
+        own = [column == value for column, value in zip(keys, hit, strict=True)]
+        with work.database.write_in_turn() as db:
+            blob = db.scalar(sa.select(table.c.identifiers).where(*own).with_for_update())
+            if blob is None:  # it was replaced meanwhile
+                continue
+            people = from_bytes(kind, blob)
+            remaining = people - gone
+            values = {"size": len(remaining), "identifiers": remaining.to_bytes()}
+            db.execute(sa.update(table).where(*own).values(values))
+            if counted_in is not None:
+                _count(db, counted_in, len(people) - len(remaining))
+
+
+def _erase_totals(work: Work, launch_key: str, kind: Kind, gone: Identifiers) -> None:
+    """Erase people from totals, and count their post-backs as those of erased people."""
+    query = (
+        sa.select(dispatch_totals.c.dispatch_key, dispatch_totals.c.delivered, dispatch_totals.c.engaged)
+        .join(dispatches, dispatches.c.dispatch_key == dispatch_totals.c.dispatch_key)
+        .where(dispatches.c.launch_key == launch_key)
+    )
+    with work.database.read() as db:
+        is_open = db.scalar(
+            sa.select(audiences.c.is_chosen_by_service).where(audiences.c.launch_key == launch_key)
+        )
+        hits = [
+            row.dispatch_key
+            for row in db.execute(streamed(query))
+            if _meets(kind, row.delivered, gone) or _meets(kind, row.engaged, gone)
+        ]
+    for keys in some(hits, _WRITTEN_AT_ONCE):
+        with work.database.write_in_turn() as db:
+            lock_totals(db)
+            people = 0
+            for row in db.execute(
+                sa.select(dispatch_totals).where(dispatch_totals.c.dispatch_key.in_(keys))
+            ).all():
+                delivered, engaged = (from_bytes(kind, blob) for blob in (row.delivered, row.engaged))
+                lost = [delivered & gone, engaged & gone]
+                people += len(lost[0] | lost[1])
+                anomalies = dict(row.anomalies)
+                anomalies[ERASED] = anomalies.get(ERASED, 0) + sum(map(len, lost))
+                db.execute(
+                    sa.update(dispatch_totals)
+                    .where(dispatch_totals.c.dispatch_key == row.dispatch_key)
+                    .values(
+                        delivered=(delivered - gone).to_bytes(),
+                        engaged=(engaged - gone).to_bytes(),
+                        suspects=(from_bytes(kind, row.suspects) - gone).to_bytes(),
+                        anomalies=anomalies,
+                    )
+                )
+            _erase_hours(db, keys, kind, gone)
+            if is_open:  # its recipients are known only from post-backs
+                _count(db, launch_key, people)
+
+
+def _erase_hours(db: sa.Connection, dispatch_keys: Collection[str], kind: Kind, gone: Identifiers) -> None:
+    """Erase people from the hours of their opens; the caller has locked the totals."""
+    own = open_hours.c.dispatch_key.in_(dispatch_keys)
+    for row in db.execute(sa.select(open_hours).where(own)).all():
+        people = from_bytes(kind, row.identifiers)
+        change = sa.update(open_hours).where(
+            open_hours.c.dispatch_key == row.dispatch_key, open_hours.c.hour == row.hour
+        )
+        db.execute(change.values(identifiers=(people - gone).to_bytes()))
+
+
+def _count(db: sa.Connection, launch_key: str, people: int) -> None:
+    """Count erased recipients of a launch, whose report is then made again."""
+    if people:
+        db.execute(
+            sa.update(audiences)
+            .where(audiences.c.launch_key == launch_key)
+            .values(erased=audiences.c.erased + people)
+        )
+        bump_revision(db, [launch_key])
+
+
+def _lists(work: Work) -> list[tuple[str, Kind]]:
+    query = sa.select(uploaded_lists.c.name, uploaded_lists.c.kind).where(
+        uploaded_lists.c.identified_by == work.identified_by
+    )
+    with work.database.read() as db:
+        return [(name, kind) for name, kind in db.execute(query)]
+
+
+def _body_without(body: bytes, work: Work) -> bytes:
+    """Return the JSON of a request without some people in its lists. If they are named elsewhere too, nothing stays."""
+    if not work.are_named_in(body):
+        return body
+    try:
+        members = json.loads(body)
+    except (ValueError, RecursionError):
+        return _NOTHING
+    cleaned = {name: _value_without(value, work) for name, value in members.items()}
+    written = json.dumps(cleaned, ensure_ascii=False, separators=(",", ":")).encode()
+    return _NOTHING if work.are_named_in(written) else written
+
+
+def _value_without(value: Any, work: Work) -> Any:
+    """Return a member's value without the people: entries of a list, or keys of an object."""
+    if isinstance(value, list):
+        return [each for each in value if isinstance(each, bool) or not work.includes(str(each))]
+    if isinstance(value, dict):
+        return {key: each for key, each in value.items() if not work.includes(key)}
+    return value

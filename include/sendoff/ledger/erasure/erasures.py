@@ -1,0 +1,414 @@
+"""Erasure: removes people from everything that the ledger holds, in small transactions that can stop at any line.
+
+A request first stores the identifiers in a queue, and a keyed hash of each in ``erased``. From then on, no launch that
+is frozen contains these people. The steps then run one after the other. Each is repeated if it was interrupted, and
+finds nothing more to do in the parts that were finished:
+
+.. code-block:: text
+
+    launches ....... segments, template values, own requests, suppressed recipients, groups
+    (the version of the erasures goes up: what was derived from the old segments is not stored any more)
+    results ........ totals of post-backs, hours of opens, recipients withheld at a claim, verdicts
+    post-backs ..... the rows that name these people, whether aggregated or not
+    lists .......... uploaded lists, the suppression list
+    end ............ the queue is emptied
+
+A dispatch keeps its key and its fingerprint, so that nothing is sent again. A request whose recipients are all gone is
+never made. A row in ``audiences`` counts the erased recipients of its launch.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from sendoff.audience import HashedIdentifier, KeyedHash, KnownPeople, as_kinds, checked_texts, kinds_of
+from sendoff.audience.identifiers import Identifiers, Kind, as_integer, as_member, empty
+from sendoff.errors import SettingsError
+from sendoff.ledger.control.audit_log import Decision, append_decision
+from sendoff.ledger.erasure import erasure_steps as steps
+from sendoff.ledger.erasure import person_columns
+from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.erasure_state import raise_version, version_of
+from sendoff.ledger.storage.schema import (
+    audiences,
+    erased,
+    erasure_queue,
+    erasure_state,
+    erasures,
+    launches,
+    reports,
+)
+from sendoff.settings import load_settings
+from sendoff.states import DecisionKind
+
+_AT_ONCE = 500  # rows or identifiers per statement
+_Each = TypeVar("_Each")
+_IS_NEEDED = (
+    "SENDOFF_ERASURE_SECRET is not set, but people were erased from this ledger. Set it, or the field erasure_secret "
+    "of Airflow's connection sendoff_ledger, to the secret that was used then, so that they are recognised"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """One request to erase people, without their identifiers."""
+
+    request: int
+    identified_by: str
+    people: int
+    who: str
+    why: str
+    requested_at: datetime
+    step: str  # the step that comes next
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedPeople:
+    """The people who were erased before a moment, by column and kind, known by their hashes only.
+
+    ``version``: changes when people are erased; a launch or total that was made from an older one is not stored.
+    """
+
+    version: int
+    by_column: Mapping[tuple[str, Kind], KnownPeople] = field(default_factory=dict, repr=False)
+
+    def among(self, identified_by: str, identifiers: Identifiers) -> Identifiers:
+        """Return the members of a set who were erased."""
+        known = self.by_column.get((identified_by, identifiers.kind))
+        return known.among(identifiers) if known else empty(identifiers.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """The keyed hash of one erased identifier, as the ledger and the erasure log keep it."""
+
+    identified_by: str
+    kind: Kind
+    hashed: HashedIdentifier
+    secret_check: str  # shows which secret it was made with
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPeople:
+    """People to erase: their identifiers, sorted and each once, and the hashes that will be remembered of them."""
+
+    identified_by: str
+    identifiers: Sequence[str] = field(repr=False)
+    remembered: Sequence[Remembered] = field(repr=False)
+
+
+class Erasures:
+    """The erasures of a ledger. ``secret``: default: the setting ``erasure_secret``."""
+
+    def __init__(self, database: Database, secret: str | None = None) -> None:
+        self._database = database
+        self._given = secret
+
+    def named(self, identified_by: str, identifiers: Iterable[int | str]) -> NamedPeople:
+        """Return people by their identifiers, for :meth:`request`. Store nothing.
+
+        Raise SettingsError if the secret is missing, or is not the one that this ledger was used with. Raise
+        AudienceError if an identifier is blank, or not a whole number as a device ID.
+        """
+        secret = self._secret()
+        if secret is None:
+            raise SettingsError(
+                "SENDOFF_ERASURE_SECRET is not set. Set it, or the field erasure_secret of Airflow's connection "
+                "sendoff_ledger, to a secret of at least 32 characters that you keep for as long as the ledger; make "
+                "one with: openssl rand -hex 32"
+            )
+        check = _check_of(secret)
+        with self._database.read() as db:
+            _compare_secret(db, check)
+        texts = checked_texts(identified_by, identifiers)
+        remembered = [
+            Remembered(identified_by, kind, hashed, check)
+            for kind, people in as_kinds(identified_by, texts).items()
+            for hashed in KeyedHash(secret, identified_by, kind).hashed(people)
+        ]
+        return NamedPeople(identified_by, texts, remembered)
+
+    def request(self, people: NamedPeople, *, who: str, why: str, now: datetime) -> Erasure:
+        """Store a request to erase people, and return it; :meth:`advance` then does the work.
+
+        Raise SettingsError if this ledger was used with another secret meanwhile.
+        """
+        with self._database.write() as db:
+            self._remember(db, people.remembered, now)
+            values = {
+                "identified_by": people.identified_by,
+                "people": len(people.identifiers),
+                "who": who,
+                "why": why,
+                "requested_at": now,
+                "step": _STEPS[0].name,
+                "position": "",
+            }
+            request = db.execute(sa.insert(erasures).returning(erasures.c.request), values).scalar_one()
+            queued = [
+                {
+                    "request": request,
+                    "identifier": each,
+                    "number": as_integer(each),
+                }
+                for each in people.identifiers
+            ]
+            for rows in _in_parts(queued):
+                db.execute(sa.insert(erasure_queue), rows)
+            detail = {
+                "request": request,
+                "people": len(people.identifiers),
+                "identified_by": people.identified_by,
+            }
+            append_decision(db, Decision(None, DecisionKind.ERASURE_REQUESTED, who, why, now, detail))
+        return self.get(request)
+
+    def remember(self, remembered: Sequence[Remembered], now: datetime) -> None:
+        """Store the hashes in an erasure log.
+
+        Raise SettingsError and store nothing if the secret is missing, or is not the one of the log or of this ledger.
+        """
+        secret = self._secret()
+        if secret is None:
+            raise SettingsError(_IS_NEEDED)
+        check = _check_of(secret)
+        if any(each.secret_check != check for each in remembered):
+            raise SettingsError(
+                "SENDOFF_ERASURE_SECRET is not the secret that the erasure log was written with, so the people in it "
+                "would not be found. Nothing was stored. Set it to that secret, and replay the log again"
+            )
+        with self._database.write() as db:
+            self._remember(db, remembered, now)
+
+    def get(self, request: int) -> Erasure:
+        """Return a request."""
+        with self._database.read() as db:
+            return Erasure(*db.execute(_ERASURES.where(erasures.c.request == request)).one())
+
+    def pending(self) -> list[Erasure]:
+        """Return the requests that are not finished, oldest first."""
+        query = _ERASURES.where(erasures.c.finished_at.is_(None)).order_by(erasures.c.request)
+        with self._database.read() as db:
+            return [Erasure(*row) for row in db.execute(query)]
+
+    def advance(self, request: int, now: datetime) -> bool:
+        """Do the next part of a request: one launch, or some post-backs. Return False once it is finished.
+
+        It is safe to stop at any moment, and to run in several processes at once.
+        """
+        with self._database.read() as db:
+            row = db.execute(sa.select(erasures).where(erasures.c.request == request)).one()
+            if row.finished_at is not None:
+                return False
+            queued = sa.select(erasure_queue.c.identifier).where(erasure_queue.c.request == request)
+            people = list(db.scalars(queued))
+        names = [step.name for step in _STEPS]
+        number = names.index(row.step)
+        work = steps.Work.of(row.identified_by, people, database=self._database, request=request)
+        position = _STEPS[number].run(work, row.position)
+        if position is None and number == len(_STEPS) - 1:
+            self._finish(request, now)
+            return False
+        values = {"position": position}
+        if position is None:
+            values = {"step": names[number + 1], "position": ""}
+        with self._database.write_in_turn() as db:
+            # Another process may have been faster; its position stays.
+            db.execute(
+                sa.update(erasures)
+                .where(
+                    erasures.c.request == request,
+                    erasures.c.step == row.step,
+                    erasures.c.position == row.position,
+                )
+                .values(values)
+            )
+        return True
+
+    def _finish(self, request: int, now: datetime) -> None:
+        with self._database.write() as db:
+            finished = db.execute(
+                sa.update(erasures)
+                .where(erasures.c.request == request, erasures.c.finished_at.is_(None))
+                .values(finished_at=now)
+            )
+            if not finished.rowcount:
+                return
+            row = db.execute(sa.select(erasures).where(erasures.c.request == request)).one()
+            db.execute(sa.delete(erasure_queue).where(erasure_queue.c.request == request))
+            detail = {"request": request, "people": row.people, "identified_by": row.identified_by}
+            append_decision(db, Decision(None, DecisionKind.ERASED, row.who, row.why, now, detail))
+
+    def people(self) -> ErasedPeople:
+        """Return the people who were erased so far. Raise SettingsError if there are some and the secret is missing."""
+        with self._database.read() as db:
+            version = version_of(db)
+            rows = db.execute(
+                sa.select(erased.c.identified_by, erased.c.kind, erased.c.digest, erased.c.bucket)
+            ).all()
+            if not rows:
+                return ErasedPeople(version)
+            secret = self._secret_of(db)
+        by_column: dict[tuple[str, Kind], list[HashedIdentifier]] = {}
+        for identified_by, kind, digest, bucket in rows:
+            by_column.setdefault((identified_by, kind), []).append(HashedIdentifier(digest, bucket))
+        return ErasedPeople(
+            version,
+            {key: KnownPeople.of(KeyedHash(secret, *key), hashed) for key, hashed in by_column.items()},
+        )
+
+    def in_set(self, identified_by: str, identifiers: Identifiers) -> Identifiers:
+        """Return the members of a set who were erased. Raise SettingsError as :meth:`people` does."""
+        return self.people().among(identified_by, identifiers)
+
+    def among(self, identified_by: str, texts: Sequence[str]) -> set[str]:
+        """Return the identifiers that belong to people who were erased. Raise SettingsError as :meth:`people` does.
+
+        Each identifier is looked up, so the number of people who were erased hardly matters.
+        """
+        found: set[str] = set()
+        with self._database.read() as db:
+            if db.scalar(sa.select(erased.c.digest).limit(1)) is None:
+                return found
+            secret = self._secret_of(db)
+            for kind in kinds_of(identified_by):
+                keyed = KeyedHash(secret, identified_by, kind)
+                own = (erased.c.identified_by == identified_by, erased.c.kind == kind)
+                for some in _in_parts(texts):
+                    digests = {
+                        text: keyed.digest(member)
+                        for text in some
+                        if (member := as_member(kind, text)) is not None
+                    }
+                    query = sa.select(erased.c.digest).where(*own, erased.c.digest.in_(digests.values()))
+                    known = set(db.scalars(query))
+                    found.update(text for text, digest in digests.items() if digest in known)
+        return found
+
+    def reported_before(self) -> list[str]:
+        """Return the keys of the launches that lost recipients since their newest report was made."""
+        query = (
+            sa.select(launches.c.launch_key)
+            .join(audiences, audiences.c.launch_key == launches.c.launch_key)
+            .join(reports, reports.c.launch_key == launches.c.launch_key)
+            .where(audiences.c.erased > 0, launches.c.revision != reports.c.revision)
+            .order_by(launches.c.created_at, launches.c.launch_key)
+        )
+        with self._database.read() as db:
+            return list(db.scalars(query))
+
+    def version(self) -> int:
+        """Return the version of the erasures."""
+        with self._database.read() as db:
+            return version_of(db)
+
+    def restored(self) -> dict[str, set[str]]:
+        """Return the identifiers in the ledger whose people were erased: column -> identifiers as text.
+
+        There are some after an older backup was restored and :meth:`remember` got the erasure log. In bodies, an
+        identifier is recognised as a number, a word or a whole text, but not as a part of a longer word.
+        """
+        known = self.people()
+        found: dict[str, set[str]] = {column: set() for column, _ in known.by_column}
+        for (identified_by, kind), people in known.by_column.items():
+            for identifiers in person_columns.every_set(self._database, identified_by, kind):
+                found[identified_by].update(map(str, people.among(identifiers)))
+            found[identified_by].update(person_columns.in_rows(self._database, identified_by, kind, people))
+        for identified_by, members in found.items():
+            for identifiers in person_columns.in_bodies(self._database, identified_by):
+                members.update(map(str, known.among(identified_by, identifiers)))
+        return {column: people for column, people in found.items() if people}
+
+    def reclaim(self) -> list[str]:
+        """Rewrite the database files so that they contain no bytes of deleted rows, and return the statements.
+
+        It takes as long as copying the ledger. On SQLite, nothing can be stored meanwhile. On PostgreSQL, each table
+        is locked while it is rewritten.
+        """
+        return self._database.rewrite_files(person_columns.TABLES)
+
+    def _secret(self) -> str | None:
+        if self._given is not None:
+            return self._given
+        secret = load_settings(["erasure_secret"]).erasure_secret
+        return secret.get_secret_value() if secret else None
+
+    def _secret_of(self, db: sa.Connection) -> str:
+        """Return the secret. Raise SettingsError if it is missing, or not the one that this ledger was used with."""
+        secret = self._secret()
+        if secret is None:
+            raise SettingsError(_IS_NEEDED)
+        _compare_secret(db, _check_of(secret))
+        return secret
+
+    def _remember(self, db: sa.Connection, remembered: Sequence[Remembered], now: datetime) -> None:
+        """Store hashes, and the check of their secret if it is the ledger's first. Raise the version.
+
+        Raise SettingsError if the hashes were made with another secret than the earlier ones.
+        """
+        raise_version(db)
+        for check in {each.secret_check for each in remembered}:
+            first = erasure_state.c.secret_check.is_(None)
+            db.execute(sa.update(erasure_state).where(first).values(secret_check=check))
+            _compare_secret(db, check)
+        rows = [
+            {
+                "identified_by": each.identified_by,
+                "kind": each.kind,
+                "digest": each.hashed.digest,
+                "bucket": each.hashed.bucket,
+                "erased_at": now,
+            }
+            for each in remembered
+        ]
+        for part in _in_parts(rows):
+            db.execute(self._database.insert_or_ignore(erased), part)
+
+
+def _raise_version(work: steps.Work, _position: str) -> str | None:
+    with work.database.write() as db:
+        raise_version(db)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """A step of an erasure. ``run``: takes the position to continue from; returns the next one, or None at the end."""
+
+    name: str
+    run: Callable[[steps.Work, str], str | None]
+
+
+_STEPS = (
+    _Step("launches", steps.erase_launch),
+    _Step("version", _raise_version),
+    _Step("results", steps.erase_results),
+    _Step("post_backs", steps.erase_post_backs),
+    _Step("lists", steps.erase_lists),
+)
+
+_ERASURES = sa.select(*(erasures.c[name] for name in Erasure.__slots__))
+
+
+def _check_of(secret: str) -> str:
+    return hmac.digest(secret.encode(), b"the secret of this ledger", "sha256").hex()
+
+
+def _compare_secret(db: sa.Connection, check: str) -> None:
+    known = db.scalar(sa.select(erasure_state.c.secret_check))
+    if known is not None and not hmac.compare_digest(known, check):
+        raise SettingsError(
+            "SENDOFF_ERASURE_SECRET is not the secret that this ledger was used with. Set it to that secret. It cannot "
+            "be changed, because the erased people would not be recognised any more"
+        )
+
+
+def _in_parts(values: Sequence[_Each]) -> Iterator[Sequence[_Each]]:
+    return (values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE))

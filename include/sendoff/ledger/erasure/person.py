@@ -1,0 +1,233 @@
+"""Everything that the ledger holds about one person, as JSON values."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import orjson
+import sqlalchemy as sa
+
+from sendoff.audience import checked_texts, read_template_values
+from sendoff.audience.identifiers import IntegerIdentifiers, from_bytes
+from sendoff.ledger.control.audit_log import Decision, append_decision
+from sendoff.ledger.erasure.person_columns import SETS, People, naming, rows_of, streamed
+from sendoff.ledger.launches.launches import Launches, LaunchRecord
+from sendoff.ledger.post_backs.blocks import StoredPostBack
+from sendoff.ledger.post_backs.post_backs import PendingRun, parts_of, stored_runs
+from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.schema import (
+    erasure_queue,
+    erasures,
+    segments,
+    suppressions,
+)
+from sendoff.states import DecisionKind
+
+COUNTED = ("launches", "post_backs", "lists", "suppressions", "erasures")
+"""The members of an export that are lists."""
+
+_Place = dict[str, Any]
+
+
+class Persons:
+    """What a ledger holds about single persons."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._launches = Launches(database)
+
+    def export(
+        self, identified_by: str, identifier: int | str, *, who: str, why: str, now: datetime
+    ) -> dict[str, Any]:
+        """Return everything held about one person as JSON values, and record in the audit log that it was exported.
+
+        It searches every place that an erasure empties. The members are ``launches`` with the places that name the
+        person in each, and ``post_backs``, ``lists``, ``suppressions``, unfinished ``erasures``, and ``held_in``: the
+        columns of the ledger that name the person. Raise AudienceError if the identifier is blank, or not a whole
+        number as a device ID.
+        """
+        (text,) = checked_texts(identified_by, [identifier])
+        person = People.of(identified_by, [text])
+        sets, requests = list(self._sets(person)), self._own_requests(person)
+        post_backs, queued = self._post_backs(person), self._erasures(person)
+        found = {
+            "identified_by": identified_by,
+            "identifier": text,
+            "exported_at": now.isoformat(),
+            "launches": self._in_launches(person, sets, requests),
+            "post_backs": post_backs,
+            "lists": sorted({each["name"] for launch, each in sets if launch is None}),
+            "suppressions": self._suppressions(person),
+            "erasures": queued,
+        }
+        held = {each["in"] for _, each in sets} | ({"post_backs.block"} if post_backs else set())
+        held |= {"segments.body"} if requests else set()
+        held |= {
+            "segments.template_values" for each in found["launches"] if each["template_values"] is not None
+        }
+        held |= {"suppressions.identifier"} if found["suppressions"] else set()
+        held |= {"erasure_queue.identifier"} if queued else set()
+        counts = {name: len(found[name]) for name in COUNTED}
+        with self._database.write() as db:
+            detail = {"identified_by": identified_by, **counts}
+            append_decision(db, Decision(None, DecisionKind.EXPORTED, who, why, now, detail))
+        return {**found, "held_in": sorted(held)}
+
+    def _sets(self, person: People) -> Iterator[tuple[str | None, _Place]]:
+        """Yield the launch, or None, and the place of each stored set that has the person."""
+        for kind, people in person.people.items():
+            (identifier,) = people
+            for column in SETS:
+                keys = [
+                    key.name for key in column.table.primary_key if key.name not in ("launch_key", "chunk")
+                ]
+                query = streamed(rows_of(column, person.identified_by, kind), 4)
+                with self._database.read() as db, db.execute(query) as rows:
+                    for row in rows:
+                        if identifier in from_bytes(kind, row.blob):
+                            names = {name: row._mapping[name] for name in keys}
+                            yield row.launch, {"in": f"{column.table.name}.{column.name}", **names}
+
+    def _own_requests(self, person: People) -> dict[str, list[_Place]]:
+        """Return what requests of your own have about the person, by launch, whatever the column of the launch is."""
+        query = sa.select(segments.c.launch_key, segments.c.number, segments.c.body)
+        found: dict[str, list[_Place]] = {}
+        with self._database.read() as db:
+            for row in db.execute(streamed(query.where(segments.c.body.is_not(None)), 1)):
+                if person.are_named_in(row.body):
+                    about = {"segment": row.number, "body": _about(row.body, person)}
+                    found.setdefault(row.launch_key, []).append(about)
+        return found
+
+    def _in_launches(
+        self,
+        person: People,
+        sets: Sequence[tuple[str | None, _Place]],
+        requests: Mapping[str, list[_Place]],
+    ) -> list[dict[str, Any]]:
+        places: dict[str, list[_Place]] = {key: [] for key in requests}
+        for launch_key, place in sets:
+            if launch_key is not None:
+                places.setdefault(launch_key, []).append(place)
+        return [
+            self._in_launch(person, self._launches.get(key), places[key], requests.get(key, []))
+            for key in sorted(places)
+        ]
+
+    def _in_launch(
+        self, person: People, launch: LaunchRecord, places: Sequence[_Place], requests: Sequence[_Place]
+    ) -> dict[str, Any]:
+        status, values = None, None
+        if places:  # the launch names people by this column
+            (identifier,) = person.of_kind(launch.kind)
+            status = self._launches.recipient(launch.launch_key, identifier)
+            values = self._values(launch, status.segment, identifier)
+        groups: dict[str, list[str]] = {}
+        for place in places:
+            if place["in"] == "audience_groups.identifiers":
+                groups.setdefault(place["name"], []).append(place["value"])
+        return {
+            "launch_key": launch.launch_key,
+            "campaign": launch.campaign,
+            "title": launch.title,
+            "period": launch.period.key,
+            "created_at": launch.created_at.isoformat(),
+            "status": status and status.to_json(),
+            "groups": groups,
+            "template_values": values,
+            "named_in": list(places),
+            "requests": list(requests),
+        }
+
+    def _values(self, launch: LaunchRecord, segment: int | None, identifier: int | str) -> Any:
+        """Return the person's template values; None if there are none."""
+        if segment is None:
+            return None
+        own = (segments.c.launch_key == launch.launch_key, segments.c.number == segment)
+        with self._database.read() as db:
+            row = db.execute(sa.select(segments.c.identifiers, segments.c.template_values).where(*own)).one()
+        if row.template_values is None or row.identifiers is None:
+            return None
+        people = from_bytes(launch.kind, row.identifiers)
+        if isinstance(people, IntegerIdentifiers):
+            place = int(np.searchsorted(people.values(), np.uint64(identifier)))
+        else:
+            place = bisect_left(people.column(), str(identifier), key=lambda each: each.as_py())
+        return orjson.loads(orjson.dumps(read_template_values(row.template_values)[place]))
+
+    def _post_backs(self, person: People) -> list[dict[str, Any]]:
+        found: list[StoredPostBack] = []
+        for run in stored_runs(self._database):
+            if numbers := frozenset(naming(self._database, person, run)):
+                near = PendingRun(run.receiver, min(numbers) - 1, max(numbers))
+                in_run = (each for part in parts_of(self._database, near) for each in part.post_backs())
+                found += (each for each in in_run if each.number in numbers)
+        found.sort(key=attrgetter("received_at", "receiver", "number"))
+        return [{name: _plain(each) for name, each in asdict(post_back).items()} for post_back in found]
+
+    def _suppressions(self, person: People) -> list[dict[str, Any]]:
+        query = sa.select(suppressions).where(
+            suppressions.c.identified_by == person.identified_by, suppressions.c.identifier.in_(person.texts)
+        )
+        with self._database.read() as db:
+            rows = db.execute(query.order_by(suppressions.c.added_at)).mappings()
+            return [{name: _plain(each) for name, each in row.items() if name != "version"} for row in rows]
+
+    def _erasures(self, person: People) -> list[dict[str, Any]]:
+        """Return the unfinished erasures of the person."""
+        query = (
+            sa.select(erasures.c.request, erasures.c.requested_at, erasures.c.why)
+            .join(erasure_queue, erasure_queue.c.request == erasures.c.request)
+            .where(
+                erasures.c.identified_by == person.identified_by,
+                erasure_queue.c.identifier.in_(person.texts),
+            )
+        )
+        with self._database.read() as db:
+            return [
+                {name: _plain(each) for name, each in row.items()} for row in db.execute(query).mappings()
+            ]
+
+
+def _about(body: bytes, person: People) -> Any:
+    """Return the parts of a request's JSON that name the person, without those of other people."""
+    try:
+        return _parts_about(json.loads(body), person)
+    except (ValueError, RecursionError):
+        return body.decode(errors="replace")
+
+
+def _parts_about(value: Any, person: People) -> Any:
+    if isinstance(value, list):
+        return [_entry_about(each, person) for each in value if _is_named(each, person)]
+    if isinstance(value, dict):
+        return {
+            key: each if person.includes(key) else _parts_about(each, person)
+            for key, each in value.items()
+            if _is_named({key: each}, person)
+        }
+    return value
+
+
+def _entry_about(entry: Any, person: People) -> Any:
+    """Return an entry of a list: all of it if a value of it is the person, as in the target of an execution."""
+    if isinstance(entry, dict) and any(person.includes(str(each)) for each in entry.values()):
+        return entry
+    return _parts_about(entry, person)
+
+
+def _is_named(value: Any, person: People) -> bool:
+    return person.are_named_in(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

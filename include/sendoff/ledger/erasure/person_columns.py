@@ -1,0 +1,244 @@
+"""The places where the ledger names people: what an erasure empties, and what an export of one person searches.
+
+Both use the lists of this module, so a place is known to both or to neither.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+
+from sendoff.audience import KnownPeople, as_kinds
+from sendoff.audience.identifiers import Identifiers, Kind, as_integer, empty, from_bytes
+from sendoff.ledger.post_backs.blocks import READABLE, as_batch
+from sendoff.ledger.post_backs.post_backs import PendingRun, grouped, parts_of, stored_runs
+from sendoff.ledger.storage.bulk import marks, values
+from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.schema import (
+    audience_groups,
+    audiences,
+    dispatch_totals,
+    dispatches,
+    erasure_queue,
+    open_hours,
+    post_backs,
+    segments,
+    suppressed,
+    suppressions,
+    uploaded_list_chunks,
+    uploaded_lists,
+    verdicts,
+    withheld,
+)
+
+SETS: tuple[sa.Column[Any], ...] = (
+    segments.c.identifiers,
+    suppressed.c.identifiers,
+    audience_groups.c.identifiers,
+    dispatch_totals.c.delivered,
+    dispatch_totals.c.engaged,
+    dispatch_totals.c.suspects,
+    open_hours.c.identifiers,
+    withheld.c.identifiers,
+    verdicts.c.identifiers,
+    uploaded_list_chunks.c.identifiers,
+)
+"""The columns that hold sets of identifiers."""
+
+OTHERS: tuple[sa.Column[Any], ...] = (
+    segments.c.template_values,
+    segments.c.body,
+    post_backs.c.block,
+    suppressions.c.identifier,
+    erasure_queue.c.identifier,
+    erasure_queue.c.number,
+)
+"""The other columns that may name people."""
+
+TABLES: tuple[sa.Table, ...] = tuple(dict.fromkeys(column.table for column in (*SETS, *OTHERS)))
+"""The tables that hold identifiers."""
+
+_READ_AT_ONCE = 20  # sets that the database sends at a time
+_COMPARED_AT_ONCE = 50_000  # possible identifiers in bodies
+_DIGITS = re.compile(rb"[0-9]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class People:
+    """People of one column, in each form that the ledger may name them by."""
+
+    identified_by: str
+    people: Mapping[Kind, Identifiers] = field(repr=False)
+    texts: Collection[str] = field(repr=False)
+    numbers: Collection[int] = field(repr=False)  # the same, as far as audiences may have them as integers
+
+    @classmethod
+    def of(cls, identified_by: str, texts: Collection[str], **more: Any) -> Self:
+        """Return the people with these identifiers."""
+        kinds = as_kinds(identified_by, texts)
+        return cls(
+            identified_by=identified_by,
+            people=kinds,
+            texts=frozenset(texts),
+            numbers=frozenset(map(int, kinds.get("integer", ()))),
+            **more,
+        )
+
+    def includes(self, text: str) -> bool:
+        """Check whether a text is one of the identifiers, or the same number with leading zeros."""
+        return text in self.texts or as_integer(text) in self.numbers
+
+    def of_kind(self, kind: Kind) -> Identifiers:
+        """Return the people as a set of one kind."""
+        return self.people.get(kind, empty(kind))
+
+    def are_named_in(self, body: bytes) -> bool:
+        """Check whether a body contains an identifier: numbers as a whole, other texts anywhere."""
+        searched = _searched(body)
+        if any(map(self.includes, {digits.decode() for digits in _DIGITS.findall(searched)})):
+            return True
+        for text in self.texts:
+            forms = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+            if not (text.isascii() and text.isdigit()) and any(form.encode() in searched for form in forms):
+                return True
+        return False
+
+
+def rows_of(column: sa.Column[Any], identified_by: str, kind: Kind) -> sa.Select[Any]:
+    """Return the query for the rows of one of :data:`SETS` whose identifiers are of a column and kind.
+
+    Its columns are ``launch``, which is null for lists, ``blob``, and the primary key of the table.
+    """
+    table = column.table
+    launch: Any = sa.null()
+    if "launch_key" in table.c:
+        launch, source = (
+            table.c.launch_key,
+            table.join(audiences, audiences.c.launch_key == table.c.launch_key),
+        )
+    elif "dispatch_key" in table.c:
+        launch = dispatches.c.launch_key
+        of_dispatch = table.join(dispatches, dispatches.c.dispatch_key == table.c.dispatch_key)
+        source = of_dispatch.join(audiences, audiences.c.launch_key == launch)
+    else:
+        source = table.join(uploaded_lists, uploaded_lists.c.name == table.c.name)
+    owner = uploaded_lists if table is uploaded_list_chunks else audiences
+    return (
+        sa.select(launch.label("launch"), column.label("blob"), *table.primary_key.columns)
+        .select_from(source)
+        .where(owner.c.identified_by == identified_by, owner.c.kind == kind, column.is_not(None))
+    )
+
+
+def every_set(database: Database, identified_by: str, kind: Kind) -> Iterator[Identifiers]:
+    """Yield every stored set of identifiers of a column and kind."""
+    for column in SETS:
+        with database.read() as db, db.execute(streamed(rows_of(column, identified_by, kind))) as rows:
+            for row in rows:
+                yield from_bytes(kind, row.blob)
+
+
+def in_rows(database: Database, identified_by: str, kind: Kind, people: KnownPeople) -> set[str]:
+    """Return the known people in tables with one identifier per row, as text."""
+    query = sa.select(suppressions.c.identifier).where(suppressions.c.identified_by == identified_by)
+    found: set[str] = set()
+    with database.read() as db, db.scalars(streamed(query, 5_000)) as values:
+        while some := list(islice(values, 50_000)):
+            found.update(_known_among(identified_by, kind, people, some))
+    if identified_by in ("device_id", "user_id"):
+        for run in stored_runs(database):
+            for group in grouped(parts_of(database, run)):
+                column = as_batch(group, [identified_by])[identified_by].drop_null().unique()
+                texts = [str(each) for each in column.to_pylist()]
+                found.update(_known_among(identified_by, kind, people, texts))
+    return found
+
+
+def naming(database: Database, people: People, run: PendingRun) -> list[int]:
+    """Return the numbers of the post-backs in a run that name one of the people."""
+    numbers: set[int] = set()
+    column = people.identified_by if people.identified_by in ("device_id", "user_id") else None
+    texts = pa.array(list(people.texts), pa.string())
+    wanted = pa.array(list(people.numbers), pa.int64()) if column == "device_id" else texts
+    for group in grouped(parts_of(database, run)):
+        batch = as_batch(group, [column] if column else [])
+        if column:
+            named = marks(pc.is_in(batch[column], value_set=wanted))
+            numbers.update(values(batch["number"])[named].tolist())
+        if not (values(batch["what"]) & READABLE).all():
+            unreadable = (each for part in group for each in part.unreadable_bodies())
+            numbers.update(number for number, body in unreadable if people.are_named_in(body))
+    return sorted(numbers)
+
+
+def _known_among(identified_by: str, kind: Kind, people: KnownPeople, texts: Sequence[str]) -> set[str]:
+    sets = as_kinds(identified_by, texts)
+    return set(map(str, people.among(sets[kind]))) if kind in sets else set()
+
+
+def in_bodies(database: Database, identified_by: str) -> Iterator[Identifiers]:
+    """Yield what may be identifiers of a column in requests of your own and in unreadable post-backs."""
+    query = sa.select(segments.c.body).where(segments.c.body.is_not(None))
+    with database.read() as db, db.scalars(streamed(query, 1)) as bodies:
+        yield from _possibly_in(bodies, identified_by)
+    for run in stored_runs(database):
+        parts = parts_of(database, run)
+        yield from _possibly_in(
+            (body for part in parts for _, body in part.unreadable_bodies()), identified_by
+        )
+
+
+def _possibly_in(bodies: Iterable[bytes], identified_by: str) -> Iterator[Identifiers]:
+    possible = (text for body in bodies for text in _possible_identifiers(body))
+    for texts in some(possible, _COMPARED_AT_ONCE):
+        yield from as_kinds(identified_by, texts).values()
+
+
+def some(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Yield rows in lists of a size."""
+    remaining = iter(rows)
+    return iter(lambda: list(islice(remaining, size)), [])
+
+
+def streamed(query: Any, rows: int = _READ_AT_ONCE) -> Any:
+    """Return a query whose rows the database sends a few at a time."""
+    return query.execution_options(stream_results=True, max_row_buffer=rows)
+
+
+def _searched(body: bytes) -> bytes:
+    """Return a body, and if it is JSON with escapes, also the same JSON with as few as possible."""
+    if b"\\" not in body:
+        return body
+    try:
+        plain = json.dumps(json.loads(body), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return body
+    return body + b"\n" + plain.encode(errors="replace")
+
+
+def _possible_identifiers(body: bytes) -> Iterator[str]:
+    """Yield the numbers, the words and the whole texts in a body."""
+    searched = _searched(body).decode(errors="replace")
+    for pattern in (r"[0-9]+", r"\w(?:[\w.@:+-]*\w)?"):
+        for match in re.finditer(pattern, searched):
+            yield match[0]
+    try:
+        unread: list[Any] = [json.loads(body)]
+    except (ValueError, RecursionError):
+        return
+    while unread:
+        value = unread.pop()
+        if isinstance(value, dict):
+            unread += [*value, *value.values()]
+        elif isinstance(value, list):
+            unread += value
+        elif isinstance(value, str) and value.strip():
+            yield value.encode(errors="replace").decode()

@@ -1,0 +1,1 @@
+"""Launches, from the freeze on, and the periods without one."""

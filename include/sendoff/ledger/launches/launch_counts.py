@@ -1,0 +1,139 @@
+"""How many recipients a launch in progress has reached, and how many of them had a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from sendoff.audience.identifiers import Identifiers, as_member, from_bytes, integers, strings
+from sendoff.ledger.launches.launches import LaunchRecord
+from sendoff.ledger.post_backs.aggregates import DispatchTotals, totals_of
+from sendoff.ledger.requests.doubts import OF_SEGMENT
+from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.schema import (
+    attempts,
+    audiences,
+    dispatch_totals,
+    dispatches,
+    segments,
+    suppressions,
+    withheld,
+)
+from sendoff.ledger.suppression.withheld import remaining, withheld_of
+from sendoff.states import DispatchState
+
+
+class RequestCount(NamedTuple):
+    """How many requests of one size are in one state."""
+
+    people: int  # in the segment of each request
+    state: DispatchState
+    requests: int
+    withheld: int  # recipients that these requests left out, all together
+
+
+class LaunchCounts:
+    """Counts of launches in progress. ``since``: only requests that began after this moment."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def largest_segment(self, launch_key: str) -> int:
+        """Return the number of recipients in the largest segment of a launch; 0 if the service chooses them."""
+        query = sa.select(sa.func.max(segments.c.size)).where(segments.c.launch_key == launch_key)
+        with self._database.read() as db:
+            return db.scalar(query) or 0
+
+    def requests(self, launch_key: str, since: datetime | None = None) -> list[RequestCount]:
+        """Count the requests that were made by size and state. This reads no identifiers."""
+        query = (
+            sa.select(
+                segments.c.size,
+                dispatches.c.state,
+                sa.func.count(),
+                sa.func.coalesce(sa.func.sum(_WITHHELD), 0),
+            )
+            .join(segments, OF_SEGMENT)
+            .where(dispatches.c.launch_key == launch_key, dispatches.c.state.in_(_MADE))
+            .group_by(segments.c.size, dispatches.c.state)
+        )
+        if since is not None:
+            query = query.join(attempts, _NEWEST_ATTEMPT).where(attempts.c.started_at > since)
+        with self._database.read() as db:
+            return [
+                RequestCount(size, state, count, int(left_out))
+                for size, state, count, left_out in db.execute(query)
+            ]
+
+    def accepted(
+        self, launch_key: str, *, since: datetime | None = None, before: datetime | None = None
+    ) -> Iterator[tuple[Identifiers, DispatchTotals | None]]:
+        """Yield the recipients of each accepted request and the totals of its post-backs, lazily.
+
+        The totals are None if it has no post-backs. ``before``: only requests that began by then.
+        """
+        query = (
+            sa.select(
+                dispatches.c.dispatch_key.label("sent"),
+                segments.c.identifiers,
+                audiences.c.kind,
+                dispatch_totals,
+            )
+            .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
+            .join(segments, OF_SEGMENT)
+            .join(attempts, _NEWEST_ATTEMPT)
+            .outerjoin(dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key)
+            .where(
+                dispatches.c.launch_key == launch_key,
+                dispatches.c.state == DispatchState.ACCEPTED,
+                segments.c.identifiers.is_not(None),
+            )
+        )
+        if since is not None:
+            query = query.where(attempts.c.started_at > since)
+        if before is not None:
+            query = query.where(attempts.c.started_at <= before)
+        with self._database.read() as db:
+            left_out = withheld_of(db, launch_key)
+            streamed = db.execution_options(stream_results=True, max_row_buffer=100)
+            for row in streamed.execute(query):
+                people = remaining(from_bytes(row.kind, row.identifiers), left_out.get(row.sent))
+                yield people, totals_of(row) if row.dispatch_key else None
+
+    def opted_out(self, launch: LaunchRecord, since: datetime | None = None) -> Identifiers:
+        """Return the recipients who opted out because of a message of the launch; ``since``: only after this moment."""
+        query = (
+            sa.select(suppressions.c.identifier)
+            .where(
+                suppressions.c.launch_key == launch.launch_key,
+                suppressions.c.identified_by == launch.identified_by,
+            )
+            .distinct()
+        )
+        if since is not None:
+            query = query.where(suppressions.c.added_at > since)
+        with self._database.read() as db:
+            members = [
+                member for text in db.scalars(query) if (member := as_member(launch.kind, text)) is not None
+            ]
+        return integers(members) if launch.kind == "integer" else strings(members)  # type: ignore[arg-type]
+
+
+_MADE = (
+    DispatchState.ACCEPTED,
+    DispatchState.REFUSED,
+    DispatchState.IN_FLIGHT,
+    DispatchState.IN_DOUBT,
+    DispatchState.WRITTEN_OFF,
+)
+_NEWEST_ATTEMPT = sa.and_(
+    attempts.c.dispatch_key == dispatches.c.dispatch_key, attempts.c.number == dispatches.c.attempt
+)
+_WITHHELD = (
+    sa.select(sa.func.sum(withheld.c.size))
+    .where(withheld.c.dispatch_key == dispatches.c.dispatch_key, withheld.c.attempt == dispatches.c.attempt)
+    .scalar_subquery()
+)

@@ -1,0 +1,377 @@
+"""Launches in the ledger: each is frozen once, with its audience, segments, and planned dispatches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
+from sendoff.campaign import Campaign, Period
+from sendoff.errors import AudienceError, ConflictError, NotFoundError
+from sendoff.figures import noun_of
+from sendoff.ledger.launches import freeze
+from sendoff.ledger.launches.freeze import NewLaunch
+from sendoff.ledger.launches.recipient import RecipientStatus, recipient_status
+from sendoff.ledger.requests.doubts import OF_SEGMENT
+from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.erasure_state import check_version
+from sendoff.ledger.storage.schema import audience_groups, audiences, dispatches, launches
+from sendoff.ledger.storage.schema import segments as segments_table
+from sendoff.ledger.storage.schema import suppressed as suppressed_table
+from sendoff.ledger.storage.stored_sets import GROUPS, LARGEST, SUPPRESSED, joined
+from sendoff.ledger.suppression.active_verdicts import LaunchSource, sources_of
+from sendoff.ledger.suppression.withheld import remaining, withheld_of
+from sendoff.states import DispatchState, LaunchState
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRecord:
+    """A launch as it was frozen, without its identifiers, and its current state."""
+
+    launch_key: str
+    connection: str
+    campaign: str
+    period: Period
+    resend: int
+    definition: str  # the frozen campaign as JSON
+    created_at: datetime
+    settled_at: datetime | None  # when it was complete or quiet; later post-backs count as late
+    state: LaunchState
+    wave: int  # the newest wave that may be sent
+    due_at: datetime | None  # when it was due
+    sends_at: datetime | None  # when the service has sent it at the latest; None: recurring
+    revision: int  # counts changes that a report may show
+    is_chosen_by_service: bool  # then its recipients are not known in advance
+    identified_by: str  # the column of the query that identifies recipients
+    kind: Kind
+    rows: int  # rows that the query returned
+    audience: int  # identifiers that remained
+    dropped: Mapping[str, int]  # reason -> rows
+    segments: int
+    erased: int = 0  # identifiers of the audience that were erased since
+    winner: str | None = None  # the variant that the rest gets, once it is decided
+    comparison_number: int | None = (
+        None  # among the campaign's launches that compare something; None: nothing
+    )
+
+    @property
+    def title(self) -> str:
+        """The title of the campaign, or its name if it has none."""
+        return str(json.loads(self.definition).get("title") or self.campaign)
+
+    @property
+    def noun(self) -> tuple[str, str]:
+        """What one identifier stands for, singular and plural. A person may have several devices."""
+        return noun_of(self.identified_by)
+
+
+class Launches:
+    """The launches of a ledger."""
+
+    def __init__(self, database: Database, *, largest_chunk: int = LARGEST) -> None:
+        self._database = database
+        self._largest_chunk = largest_chunk
+
+    def find(self, launch_key: str) -> LaunchRecord | None:
+        """Return a launch, or None if the ledger does not have it."""
+        with self._database.read() as db:
+            row = db.execute(LAUNCH.where(launches.c.launch_key == launch_key)).first()
+        return launch_of(row) if row else None
+
+    def get(self, launch_key: str) -> LaunchRecord:
+        """Return a launch, or raise NotFoundError."""
+        launch = self.find(launch_key)
+        if launch is None:
+            raise NotFoundError(f"the ledger holds no launch {launch_key}")
+        return launch
+
+    def of_keys(self, launch_keys: Collection[str]) -> list[LaunchRecord]:
+        """Return the launches with some keys."""
+        with self._database.read() as db:
+            rows = db.execute(LAUNCH.where(is_one_of(launches.c.launch_key, launch_keys)))
+            return [launch_of(row) for row in rows]
+
+    def previous(self, connection: str, campaign: str, period: Period) -> LaunchRecord | None:
+        """Return the newest launch of a campaign for an earlier period, preferably of the same partition.
+
+        Rejected launches, and launches stopped before any request was sent, are skipped: they are no basis for
+        comparison.
+        """
+        return self._newest_ended(connection, campaign, period, launches.c.period_end < period.end)
+
+    def ended_within(
+        self, connection: str, campaign: str, period: Period, days: int = 0
+    ) -> LaunchRecord | None:
+        """Return the newest launch of a campaign whose own period ends within a period, up to its end.
+
+        ``days``: the own period may also end up to this many days before. Launches are chosen and skipped as in
+        :meth:`previous`.
+        """
+        end, since = launches.c.period_end, period.start - timedelta(days=days)
+        is_after = end >= since if days else end > since  # the start of a period is the end of the one before
+        ended = sa.or_(end == period.end, sa.and_(is_after, end < period.end))
+        return self._newest_ended(connection, campaign, period, ended)
+
+    def sources(self, launch_key: str) -> list[LaunchSource]:
+        """Return the other launches whose verdicts decide about the recipients of a launch."""
+        with self._database.read() as db:
+            return sources_of(db, launch_key)
+
+    def _newest_ended(
+        self, connection: str, campaign: str, period: Period, ended: sa.ColumnElement[bool]
+    ) -> LaunchRecord | None:
+        is_sent = sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT)
+        query = LAUNCH.where(
+            launches.c.connection == connection,
+            launches.c.campaign == campaign,
+            ended,
+            sa.or_(
+                launches.c.state.not_in([LaunchState.REJECTED, LaunchState.STOPPED]),
+                is_sent.correlate(launches),
+            ),
+        ).order_by(
+            launches.c.partition.is_not_distinct_from(period.partition).desc(),
+            launches.c.period_end.desc(),
+            launches.c.resend.desc(),
+        )
+        with self._database.read() as db:
+            row = db.execute(query.limit(1)).first()
+        return launch_of(row) if row else None
+
+    def search(
+        self, prefix: str = "", *, campaign: str | None = None, limit: int = 100
+    ) -> list[LaunchRecord]:
+        """Return the launches whose key starts with ``prefix``, newest first."""
+        query = LAUNCH.where(launches.c.launch_key.startswith(prefix, autoescape=True))
+        if campaign is not None:
+            query = query.where(launches.c.campaign == campaign)
+        with self._database.read() as db:
+            rows = db.execute(query.order_by(launches.c.created_at.desc()).limit(limit)).all()
+        return [launch_of(row) for row in rows]
+
+    def page(
+        self, campaigns: Collection[str], *, states: Collection[str] = (), offset: int = 0, limit: int = 25
+    ) -> list[LaunchRecord]:
+        """Return a page of the launches of some campaigns, newest first. ``states``: only these; all if empty."""
+        some = sa.select(launches.c.launch_key).where(*_among(campaigns, states)).order_by(*_NEWEST_FIRST)
+        query = LAUNCH.where(launches.c.launch_key.in_(some.offset(offset).limit(limit)))
+        with self._database.read() as db:
+            return [launch_of(row) for row in db.execute(query.order_by(*_NEWEST_FIRST))]
+
+    def count_of(self, campaigns: Collection[str], *, states: Collection[str] = ()) -> int:
+        """Count the launches of some campaigns. ``states``: only these; all if empty."""
+        with self._database.read() as db:
+            return db.scalar(sa.select(sa.func.count()).where(*_among(campaigns, states))) or 0
+
+    def campaigns(self, connection: str | None = None) -> dict[str, int]:
+        """Count the launches of each campaign, by name. ``connection``: only launches on this connection."""
+        query = sa.select(launches.c.campaign, sa.func.count().label("counted")).group_by(launches.c.campaign)
+        if connection is not None:
+            query = query.where(launches.c.connection == connection)
+        with self._database.read() as db:
+            rows = db.execute(query.order_by(launches.c.campaign))
+            return {row.campaign: row.counted for row in rows}
+
+    def connections(self) -> list[str]:
+        """Return the connections that have launches."""
+        with self._database.read() as db:
+            return list(
+                db.scalars(sa.select(launches.c.connection).distinct().order_by(launches.c.connection))
+            )
+
+    def unsent(
+        self, *states: str, connection: str | None = None, of: Collection[str] = (DispatchState.PLANNED,)
+    ) -> list[str]:
+        """Return the keys of launches in some states that have a dispatch in a state of ``of``, oldest first."""
+        is_left = sa.exists().where(
+            dispatches.c.launch_key == launches.c.launch_key, dispatches.c.state.in_(of)
+        )
+        query = sa.select(launches.c.launch_key).where(launches.c.state.in_(states), is_left)
+        if connection is not None:
+            query = query.where(launches.c.connection == connection)
+        with self._database.read() as db:
+            return list(db.scalars(query.order_by(launches.c.created_at, launches.c.launch_key)))
+
+    def freeze(self, launch: NewLaunch) -> LaunchRecord:
+        """Store a launch with its audience, segments, and planned dispatches in one transaction.
+
+        If another process froze the same key first, return its launch and discard this one. If the connection no longer
+        has ``known_launches``, or people were erased since ``known_erasures``, store nothing and raise ConflictError.
+        """
+        try:
+            with self._database.write() as db:
+                freeze.await_others(db, launch.connection)
+                check_version(db, launch.known_erasures)
+                known = launch.known_launches
+                if known is not None and known != _count(db, launch.connection):
+                    raise ConflictError(
+                        "another launch was made in the meantime, so the suppression must be decided again"
+                    )
+                freeze.insert_launch(db, launch, self._largest_chunk)
+        except exc.IntegrityError:
+            if self.find(launch.launch_key) is None:
+                raise
+        return self.get(launch.launch_key)
+
+    def count(self, connection: str) -> int:
+        """Count the launches of a connection."""
+        with self._database.read() as db:
+            return _count(db, connection)
+
+    def sending(self, connection: str, since: datetime) -> list[LaunchRecord]:
+        """Return the launches that are at least partly sent after a given time or are recurring, earliest first."""
+        is_sent = sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT)
+        query = LAUNCH.where(
+            launches.c.connection == connection,
+            sa.or_(launches.c.sends_at > since, launches.c.sends_at.is_(None)),
+            is_sent.correlate(launches),
+        ).order_by(launches.c.sends_at, launches.c.launch_key)
+        with self._database.read() as db:
+            return [launch_of(row) for row in db.execute(query)]
+
+    def sent(self, launch_key: str) -> Identifiers:
+        """Return the identifiers that a launch was sent to, may have been sent to, or will be sent to."""
+        kind = self.get(launch_key).kind
+        query = (
+            _people(launch_key)
+            .add_columns(dispatches.c.dispatch_key)
+            .join(launches, launches.c.launch_key == segments_table.c.launch_key)
+            .join(dispatches, OF_SEGMENT)
+            .where(_MAY_BE_SENT)
+        )
+        with self._database.read() as db:
+            left_out = withheld_of(db, launch_key)
+            with db.execute(query) as rows:
+                return joined(
+                    kind, (remaining(from_bytes(kind, blob), left_out.get(key)) for blob, key in rows)
+                )
+
+    def recipient(self, launch_key: str, identifier: int | str) -> RecipientStatus:
+        """Return the status of one identifier in a launch.
+
+        Raise NotFoundError if the ledger does not have the launch, and AudienceError if the identifier is of the wrong
+        type.
+        """
+        launch = self.get(launch_key)
+        typed = _typed(identifier, launch)
+        with self._database.read() as db:
+            has_rest = Campaign.frozen(launch.definition).decide is not None
+            return recipient_status(db, launch_key, launch.state, launch.kind, typed, has_rest=has_rest)
+
+    def settle(self, launch_key: str, now: datetime) -> None:
+        """Mark a launch as settled, unless it already is."""
+        with self._database.write() as db:
+            db.execute(
+                sa.update(launches)
+                .where(launches.c.launch_key == launch_key, launches.c.settled_at.is_(None))
+                .values(settled_at=now)
+            )
+
+    def audience(self, launch_key: str) -> Identifiers:
+        """Return the frozen audience of a launch: the recipients it is sent to, and the holdout."""
+        kind = self.get(launch_key).kind
+        is_held_out = (suppressed_table.c.launch_key == launch_key, suppressed_table.c.reason == "holdout")
+        with self._database.read() as db:
+            held_out = SUPPRESSED.sets(db, *is_held_out).values()
+            with db.scalars(_people(launch_key)) as blobs:
+                return union(kind, [joined(kind, (from_bytes(kind, blob) for blob in blobs)), *held_out])
+
+    def suppressed(self, launch_key: str, *reasons: str) -> dict[str, Identifiers]:
+        """Return the identifiers that a launch leaves out, by reason. ``reasons``: only these; all if empty."""
+        is_asked = suppressed_table.c.reason.in_(reasons) if reasons else sa.true()
+        with self._database.read() as db:
+            return SUPPRESSED.sets(db, suppressed_table.c.launch_key == launch_key, is_asked)
+
+    def suppressed_sizes(self, launch_key: str) -> dict[str, int]:
+        """Count the identifiers that a launch leaves out, by reason, without reading them."""
+        with self._database.read() as db:
+            return SUPPRESSED.sizes(db, suppressed_table.c.launch_key == launch_key)
+
+    def groups(self, launch_key: str, name: str) -> dict[str, Identifiers]:
+        """Return the groups formed by one column of the query, such as ``platform``: value -> identifiers."""
+        where = (audience_groups.c.launch_key == launch_key, audience_groups.c.name == name)
+        with self._database.read() as db:
+            return GROUPS.sets(db, *where)
+
+
+_MAY_BE_SENT = sa.or_(
+    dispatches.c.state.in_(
+        (DispatchState.ACCEPTED, DispatchState.IN_FLIGHT, DispatchState.IN_DOUBT, DispatchState.WRITTEN_OFF)
+    ),
+    sa.and_(
+        dispatches.c.state == DispatchState.PLANNED,
+        launches.c.state.in_([state for state in LaunchState if not state.is_final]),
+    ),
+)
+_SEGMENTS = (
+    sa.select(sa.func.count())
+    .select_from(segments_table)
+    .where(segments_table.c.launch_key == launches.c.launch_key)
+    .scalar_subquery()
+)
+LAUNCH = sa.select(
+    launches,
+    audiences.c.identified_by,
+    audiences.c.kind,
+    audiences.c.rows,
+    audiences.c.size.label("audience"),
+    audiences.c.dropped,
+    audiences.c.is_chosen_by_service,
+    audiences.c.erased,
+    _SEGMENTS.label("segments"),
+).join(audiences, audiences.c.launch_key == launches.c.launch_key)
+
+
+def _count(db: sa.Connection, connection: str) -> int:
+    return db.scalar(sa.select(sa.func.count()).where(launches.c.connection == connection)) or 0
+
+
+_NEWEST_FIRST = (launches.c.created_at.desc(), launches.c.launch_key)
+
+
+def _among(campaigns: Collection[str], states: Collection[str]) -> list[sa.ColumnElement[bool]]:
+    return [launches.c.campaign.in_(campaigns), launches.c.state.in_(states) if states else sa.true()]
+
+
+_PEOPLE_AT_ONCE = 20  # segments that the database sends at a time
+
+
+def _people(launch_key: str) -> sa.Select[bytes]:
+    """Select the identifiers of each segment of a launch, in order; segments without identifiers are skipped."""
+    return (
+        sa.select(segments_table.c.identifiers)
+        .where(segments_table.c.launch_key == launch_key, segments_table.c.identifiers.is_not(None))
+        .order_by(segments_table.c.number)
+        .execution_options(stream_results=True, max_row_buffer=_PEOPLE_AT_ONCE)
+    )
+
+
+def is_one_of(column: sa.ColumnElement[str], keys: Collection[str]) -> sa.ColumnElement[bool]:
+    """Compare a column with keys, written into the statement, because databases limit its parameters."""
+    return column.in_(sa.bindparam(None, list(keys), expanding=True, literal_execute=True))
+
+
+def launch_of(row: sa.Row[Any]) -> LaunchRecord:
+    """Return the launch of a row with the columns of ``LAUNCH``, and maybe others."""
+    columns = row._mapping
+    period = Period(*(columns[name] for name in ("period_start", "period_end", "partition")))
+    return LaunchRecord(
+        period=period, **{name: columns[name] for name in LaunchRecord.__slots__ if name != "period"}
+    )
+
+
+def _typed(identifier: int | str, launch: LaunchRecord) -> int | str:
+    if launch.kind == "string":
+        return str(identifier)
+    try:
+        return int(identifier)
+    except ValueError:
+        raise AudienceError(
+            f"launch {launch.launch_key} identifies recipients by {launch.identified_by}, as whole numbers"
+        ) from None

@@ -1,0 +1,94 @@
+"""Launches that were not made, such as because a gate was closed: which one, when, and why.
+
+There is at most one entry for each launch key. It does not count once the ledger has the launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.campaign import Period
+from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.schema import launches, not_launched
+
+
+@dataclass(frozen=True, slots=True)
+class NotLaunched:
+    """A launch that was not made. ``why``: in words for everybody, with counts and times only."""
+
+    launch_key: str  # the key that the launch would have
+    campaign: str
+    title: str
+    period: Period
+    resend: int
+    checked_at: datetime
+    why: str
+
+
+class NotLaunchedLog:
+    """The launches of a ledger that were not made."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def store(self, entry: NotLaunched) -> None:
+        """Store an entry in place of an earlier one for the same launch."""
+        period = entry.period
+        bounds = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
+        values = {name: value for name, value in asdict(entry).items() if name != "period"}
+        with self._database.write() as db:
+            db.execute(self._database.insert_or_replace(not_launched), values | bounds)
+
+    def campaigns(self) -> dict[str, str]:
+        """Return the newest title of each campaign with a launch that was not made, by name."""
+        columns = (not_launched.c.campaign, not_launched.c.title)
+        query = sa.select(*columns).where(_IS_CURRENT).group_by(*columns)
+        with self._database.read() as db:
+            rows = db.execute(query.order_by(sa.func.max(not_launched.c.checked_at)))
+            return {row.campaign: row.title for row in rows}
+
+    def newest(self, campaigns: Collection[str] | None = None, *, limit: int = 25) -> list[NotLaunched]:
+        """Return the launches that were not made, newest first. ``campaigns``: only of these."""
+        query = sa.select(not_launched).where(*among(campaigns))
+        ordered = query.order_by(not_launched.c.checked_at.desc(), not_launched.c.launch_key)
+        with self._database.read() as db:
+            return [_entry(row) for row in db.execute(ordered.limit(limit))]
+
+    def of_keys(self, launch_keys: Collection[str]) -> list[NotLaunched]:
+        """Return those of some launches that were not made."""
+        query = sa.select(not_launched).where(_IS_CURRENT, not_launched.c.launch_key.in_(launch_keys))
+        with self._database.read() as db:
+            return [_entry(row) for row in db.execute(query)]
+
+    def delete_before(self, moment: datetime) -> int:
+        """Delete the entries from before a moment, and return their number."""
+        with self._database.write() as db:
+            return db.execute(sa.delete(not_launched).where(not_launched.c.checked_at < moment)).rowcount
+
+
+_IS_CURRENT = ~sa.exists().where(launches.c.launch_key == not_launched.c.launch_key)
+
+
+def among(campaigns: Collection[str] | None, words: str = "") -> list[sa.ColumnElement[bool]]:
+    """Return the conditions on the launches of some campaigns that were not made.
+
+    ``words``: in the title or the campaign's name.
+    """
+    conditions = [_IS_CURRENT]
+    if campaigns is not None:
+        conditions.append(not_launched.c.campaign.in_(campaigns))
+    if words := words.replace("_", " "):
+        texts = (not_launched.c.title, sa.func.replace(not_launched.c.campaign, "_", " "))
+        conditions.append(sa.or_(*(text.icontains(words, autoescape=True) for text in texts)))
+    return conditions
+
+
+def _entry(row: sa.Row[Any]) -> NotLaunched:
+    values = dict(row._mapping)
+    period = Period(*(values.pop(name) for name in ("period_start", "period_end", "partition")))
+    return NotLaunched(period=period, **values)

@@ -1,0 +1,1 @@
+"""Post-backs: stored in blocks, added to totals once, and deleted when they are old."""

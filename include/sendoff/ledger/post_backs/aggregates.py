@@ -1,0 +1,469 @@
+"""Aggregates: the totals of each dispatch's post-backs, stored in the transaction that moves the receiver's mark.
+
+Post-backs that cannot be counted yet are parked in the same transaction and aggregated later.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
+from sendoff.ledger.post_backs.post_backs import Parked, PendingRun
+from sendoff.ledger.post_backs.scrub import scrub
+from sendoff.ledger.requests.evidence import accept_by_evidence
+from sendoff.ledger.storage.bulk import chunked
+from sendoff.ledger.storage.database import Database, LedgerTime
+from sendoff.ledger.storage.erasure_state import is_current
+from sendoff.ledger.storage.revisions import bump_revision
+from sendoff.ledger.storage.schema import (
+    DOUBTFUL,
+    audiences,
+    dispatch_totals,
+    dispatches,
+    launches,
+    open_hours,
+    outcomes,
+    parked_post_backs,
+    receivers,
+    segments,
+    timeline,
+)
+from sendoff.states import DispatchState, OutcomeKind
+
+AT_OPENS = "at_opens"
+"""The key in ``anomalies`` that counts forged and unreadable post-backs sent to an address for opens.
+
+The other forged and unreadable post-backs came to an address for deliveries.
+"""
+
+ERASED = "erased"
+"""The key in ``anomalies`` that counts post-backs of erased people, whether they were counted before or not."""
+
+_SEGMENTS_AT_ONCE = 200  # read at a time
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchContext:
+    """The facts about a dispatch that its post-backs are checked against."""
+
+    launch_key: str
+    campaign_id: int | None  # None also if an earlier attempt may have created a campaign with another ID
+    awaits_reply: bool  # a request is in flight, and its reply may contain the campaign ID
+    identified_by: str
+    kind: Kind
+    settled_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchTotals:
+    """The totals of one dispatch's post-backs: the recipients, the counts, and the anomalies."""
+
+    delivered: Identifiers
+    engaged: Identifiers
+    suspects: Identifiers  # engaged, but a machine probably made each of their opens
+    deliveries: int
+    opens: int
+    anomalies: Mapping[str, int]
+    newest_at: datetime  # when the newest was received
+    is_evidence: bool  # a recipient of the dispatch responded
+    hours: Mapping[int, Identifiers] = field(
+        default_factory=dict
+    )  # by hour in UTC: who opened; only of new post-backs, and without the opens of machines
+
+    @property
+    def unread(self) -> int:
+        """The number of unreadable or forged post-backs, which decide no verdict."""
+        return self.anomalies.get("unreadable", 0) + self.anomalies.get("forged", 0)
+
+    @property
+    def has_unattributed_events(self) -> bool:
+        """Whether an unread post-back may have been a recipient's delivery: it came to the address for deliveries."""
+        return self.unread > self.anomalies.get(AT_OPENS, 0)
+
+    @property
+    def has_unread_opens(self) -> bool:
+        """Whether a recipient may have opened although no readable post-back says so."""
+        return self.anomalies.get(AT_OPENS, 0) > 0
+
+    def __or__(self, other: DispatchTotals) -> DispatchTotals:
+        """Join two totals, in either order."""
+        suspects = self.suspects | other.suspects
+        if suspects:  # an open that a person made in either is enough
+            suspects -= self.engaged - self.suspects
+            suspects -= other.engaged - other.suspects
+        anomalies = Counter(self.anomalies)
+        anomalies.update(other.anomalies)
+        return DispatchTotals(
+            delivered=self.delivered | other.delivered,
+            engaged=self.engaged | other.engaged,
+            suspects=suspects,
+            deliveries=self.deliveries + other.deliveries,
+            opens=self.opens + other.opens,
+            anomalies=dict(anomalies),
+            newest_at=max(self.newest_at, other.newest_at),
+            is_evidence=self.is_evidence or other.is_evidence,
+        )
+
+
+class Newest(NamedTuple):
+    """When the newest post-back of a launch was received, and how many of its post-backs are of each kind."""
+
+    received_at: datetime | None
+    deliveries: int
+    opens: int
+
+
+class MinuteTotals(NamedTuple):
+    """The post-backs of a launch that were received in one minute."""
+
+    minute: datetime
+    deliveries: int
+    opens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """Counts of post-backs with valid addresses whose dispatches the ledger does not have."""
+
+    post_backs: int
+    dispatches: int
+    newest_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatedRun:
+    """The totals of runs of post-backs, to be stored in one transaction."""
+
+    runs: Sequence[PendingRun]  # one per receiver; none if they were parked
+    totals: Iterable[Mapping[str, DispatchTotals]]  # batches of: dispatch key -> totals to add
+    launches: Collection[str]  # launches that the run adds to
+    minutes: Mapping[tuple[str, datetime], tuple[int, int]]  # (launch key, minute) -> deliveries, opens
+    parked: Sequence[Parked] = ()
+    erased: Mapping[int, Collection[int]] = field(
+        default_factory=dict
+    )  # by receiver: numbers that name erased people
+    erasures: int | None = None  # the version of the erasures when the run was read
+
+
+class Aggregates:
+    """The aggregated post-backs of a ledger's dispatches."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def identified_by(self) -> list[str]:
+        """Return the distinct identifier columns that the launches' queries used."""
+        with self._database.read() as db:
+            return list(db.scalars(sa.select(audiences.c.identified_by).distinct()))
+
+    def contexts(self, dispatch_keys: Iterable[str]) -> dict[str, DispatchContext]:
+        """Return the context of each dispatch key that the ledger knows."""
+        with self._database.read() as db:
+            return {
+                row.dispatch_key: DispatchContext(
+                    launch_key=row.launch_key,
+                    campaign_id=None if row.is_ambiguous else row.campaign_id,
+                    awaits_reply=not row.is_ambiguous and row.is_leased,
+                    identified_by=row.identified_by,
+                    kind=row.kind,
+                    settled_at=row.settled_at,
+                )
+                for keys in chunked(dispatch_keys)
+                for row in db.execute(_CONTEXT.where(dispatches.c.dispatch_key.in_(keys)))
+            }
+
+    def sent_to(self, dispatch_keys: Iterable[str]) -> Iterator[tuple[str, Identifiers | None]]:
+        """Yield each dispatch key with its recipients, read lazily; None if the service chose them."""
+        with self._database.read() as db:
+            for keys in chunked(dispatch_keys, _SEGMENTS_AT_ONCE):
+                for key, kind, blob in db.execute(_SENT_TO.where(dispatches.c.dispatch_key.in_(keys))):
+                    yield key, None if blob is None else from_bytes(kind, blob)
+
+    def parked(self) -> list[Parked]:
+        """Return the parked post-backs whose dispatches the ledger now has."""
+        query = sa.select(parked_post_backs).join(
+            dispatches, dispatches.c.dispatch_key == parked_post_backs.c.dispatch_key
+        )
+        with self._database.read() as db:
+            return [Parked(**row._mapping) for row in db.execute(query)]
+
+    def orphans(self) -> Orphans:
+        """Count the parked post-backs whose dispatches the ledger does not have."""
+        query = (
+            sa.select(
+                sa.func.coalesce(sa.func.sum(parked_post_backs.c.post_backs), 0),
+                sa.func.count(sa.distinct(parked_post_backs.c.dispatch_key)),
+                sa.func.max(parked_post_backs.c.newest_at),
+            )
+            .outerjoin(dispatches, dispatches.c.dispatch_key == parked_post_backs.c.dispatch_key)
+            .where(dispatches.c.dispatch_key.is_(None))
+        )
+        with self._database.read() as db:
+            count, keys, newest_at = db.execute(query).one()
+        return Orphans(int(count), keys, newest_at)
+
+    def store_run(self, run: AggregatedRun) -> bool:
+        """Add a run to the totals and move the marks of its receivers, in one transaction.
+
+        If another process aggregated a part of it first, or people were erased since the run was read, change nothing
+        and return False.
+        """
+        with self._database.write() as db:
+            lock_totals(db)
+            if not is_current(db, run.erasures):
+                return False
+            for receiver, after, up_to in run.runs:
+                moved = db.execute(
+                    sa.update(receivers)
+                    .where(receivers.c.receiver == receiver, receivers.c.aggregated_to == after)
+                    .values(aggregated_to=up_to)
+                )
+                if not moved.rowcount:
+                    db.rollback()
+                    return False
+            self._add(db, run)
+            if run.parked:
+                db.execute(sa.insert(parked_post_backs), [asdict(post_backs) for post_backs in run.parked])
+        return True
+
+    def store_parked(self, parked: Sequence[Parked], run: AggregatedRun) -> bool:
+        """Add a run of parked post-backs to the totals and unpark them, in one transaction.
+
+        If another process aggregated any of them first, or people were erased since the run was read, change nothing
+        and return False.
+        """
+        with self._database.write() as db:
+            lock_totals(db)
+            if not is_current(db, run.erasures):
+                return False
+            for post_backs in parked:
+                taken = db.execute(
+                    sa.delete(parked_post_backs).where(
+                        parked_post_backs.c.receiver == post_backs.receiver,
+                        parked_post_backs.c.first == post_backs.first,
+                    )
+                )
+                if not taken.rowcount:
+                    db.rollback()
+                    return False
+            self._add(db, run)
+        return True
+
+    def _add(self, db: sa.Connection, run: AggregatedRun) -> None:
+        for receiver, numbers in sorted(run.erased.items()):
+            scrub(db, receiver, numbers)
+        for batch in run.totals:
+            stored = _stored_totals(db, batch)
+            rows = [
+                _totals_row(key, stored[key] | new if key in stored else new) for key, new in batch.items()
+            ]
+            db.execute(self._database.insert_or_replace(dispatch_totals), rows)
+            if hours := _hour_rows(db, batch):
+                db.execute(self._database.insert_or_replace(open_hours), hours)
+        minutes = [
+            {"launch_key": launch, "minute": minute, "deliveries": deliveries, "opens": opens}
+            for (launch, minute), (deliveries, opens) in run.minutes.items()
+        ]
+        if minutes:
+            db.execute(self._database.insert_or_increment(timeline, "deliveries", "opens"), minutes)
+        bump_revision(db, run.launches)
+
+    def resolve_doubts(self, now: datetime) -> int:
+        """Accept every dispatch in doubt that has evidence, and return their number.
+
+        Evidence also overrides a person who wrote the dispatch off, or planned it again if it has not been sent since.
+        """
+        evident = (
+            sa.select(dispatches.c.dispatch_key)
+            .join(dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key)
+            .where(DOUBTFUL, dispatch_totals.c.is_evidence)
+        )
+        with self._database.read() as db:
+            keys = db.scalars(evident).all()
+        # Usually there are none. Then nothing is written, so receivers do not wait.
+        return sum(self._resolve(some, now) for some in chunked(keys))
+
+    def _resolve(self, keys: Collection[str], now: datetime) -> int:
+        with self._database.write() as db:
+            resolved = accept_by_evidence(db, keys, now)
+            bump_revision(db, (row.launch_key for row in resolved))
+        return len(resolved)
+
+    def totals(self, launch_key: str) -> dict[str, DispatchTotals]:
+        """Return the totals of each dispatch of a launch that has a post-back."""
+        return dict(self.iter_totals(launch_key))
+
+    def iter_totals(self, launch_key: str) -> Iterator[tuple[str, DispatchTotals]]:
+        """Yield the same totals as :meth:`totals` lazily, in the order of segments.
+
+        That is also the order of most text identifiers.
+        """
+        query = _TOTALS.where(dispatches.c.launch_key == launch_key).order_by(dispatches.c.segment)
+        with self._database.read() as db:
+            streamed = db.execution_options(stream_results=True, max_row_buffer=100)
+            for row in streamed.execute(query):
+                yield row.dispatch_key, totals_of(row)
+
+    def newest(self, launch_key: str) -> Newest:
+        """Return when the newest post-back of a launch was received, and the numbers of deliveries and opens.
+
+        This reads one row per request, and no identifiers.
+        """
+        query = (
+            sa.select(
+                sa.func.max(dispatch_totals.c.newest_at),
+                sa.func.coalesce(sa.func.sum(dispatch_totals.c.deliveries), 0),
+                sa.func.coalesce(sa.func.sum(dispatch_totals.c.opens), 0),
+            )
+            .join(dispatches, dispatches.c.dispatch_key == dispatch_totals.c.dispatch_key)
+            .where(dispatches.c.launch_key == launch_key)
+        )
+        with self._database.read() as db:
+            newest_at, deliveries, opens = db.execute(query).one()
+        return Newest(newest_at, int(deliveries), int(opens))
+
+    def hours_of_opens(
+        self, connection: str, identified_by: str, kind: Kind, since: datetime
+    ) -> Iterator[dict[int, Identifiers]]:
+        """Yield who opened at which hour of the day in UTC, for each launch of a connection, the newest first.
+
+        ``since``: only launches made since then. Launches whose recipients have other identifiers are left out.
+        """
+        newest_first = (
+            sa.select(launches.c.launch_key)
+            .join(audiences, audiences.c.launch_key == launches.c.launch_key)
+            .where(
+                launches.c.connection == connection,
+                launches.c.created_at >= since,
+                audiences.c.identified_by == identified_by,
+                audiences.c.kind == kind,
+            )
+            .order_by(launches.c.created_at.desc(), launches.c.launch_key)
+        )
+        of_launch = (
+            sa.select(open_hours.c.hour, open_hours.c.identifiers)
+            .join(dispatches, dispatches.c.dispatch_key == open_hours.c.dispatch_key)
+            .where(dispatches.c.launch_key == sa.bindparam("launch_key"))
+            .order_by(open_hours.c.hour)
+            .execution_options(stream_results=True, max_row_buffer=100)
+        )
+        with self._database.read() as db:
+            for launch_key in db.scalars(newest_first).all():
+                with db.execute(of_launch, {"launch_key": launch_key}) as rows:
+                    opened = {
+                        hour: union(kind, (from_bytes(kind, blob) for _, blob in some))
+                        for hour, some in groupby(rows, itemgetter(0))
+                    }
+                if opened:
+                    yield opened
+
+    def timeline(self, launch_key: str) -> list[MinuteTotals]:
+        """Return the post-backs of a launch by minute of reception, in order of time."""
+        query = sa.select(timeline.c.minute, timeline.c.deliveries, timeline.c.opens)
+        with self._database.read() as db:
+            rows = db.execute(query.where(timeline.c.launch_key == launch_key).order_by(timeline.c.minute))
+            return [MinuteTotals(*row) for row in rows]
+
+
+_EARLIER_DOUBT = sa.exists().where(
+    outcomes.c.dispatch_key == dispatches.c.dispatch_key,
+    outcomes.c.kind == OutcomeKind.IN_DOUBT,
+    outcomes.c.attempt < dispatches.c.attempt,
+)
+
+_IS_LEASED = sa.and_(dispatches.c.state == DispatchState.IN_FLIGHT, dispatches.c.lease_until >= LedgerTime())
+
+_CONTEXT = (
+    sa.select(
+        dispatches.c.dispatch_key,
+        dispatches.c.launch_key,
+        dispatches.c.campaign_id,
+        _IS_LEASED.label("is_leased"),
+        _EARLIER_DOUBT.label("is_ambiguous"),
+        audiences.c.identified_by,
+        audiences.c.kind,
+        launches.c.settled_at,
+    )
+    .join(launches, launches.c.launch_key == dispatches.c.launch_key)
+    .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
+)
+
+_SENT_TO = (
+    sa.select(dispatches.c.dispatch_key, audiences.c.kind, segments.c.identifiers)
+    .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
+    .join(
+        segments,
+        sa.and_(segments.c.launch_key == dispatches.c.launch_key, segments.c.number == dispatches.c.segment),
+    )
+)
+
+_TOTALS = (
+    sa.select(dispatch_totals, audiences.c.kind)
+    .join(dispatches, dispatches.c.dispatch_key == dispatch_totals.c.dispatch_key)
+    .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
+)
+
+
+def lock_totals(db: sa.Connection) -> None:
+    """Lock the totals on PostgreSQL, so that only one run at a time changes them. SQLite has one writer anyway."""
+    if db.dialect.name == "postgresql":
+        db.execute(sa.text("LOCK TABLE dispatch_totals IN SHARE ROW EXCLUSIVE MODE"))
+
+
+def _stored_totals(db: sa.Connection, dispatch_keys: Iterable[str]) -> dict[str, DispatchTotals]:
+    query = _TOTALS.where(dispatch_totals.c.dispatch_key.in_(list(dispatch_keys)))
+    return {row.dispatch_key: totals_of(row) for row in db.execute(query)}
+
+
+def _hour_rows(db: sa.Connection, totals: Mapping[str, DispatchTotals]) -> list[dict[str, Any]]:
+    """Return the rows of ``open_hours`` that new totals change, with the recipients that are stored already."""
+    new = {(key, hour): people for key, each in totals.items() for hour, people in each.hours.items()}
+    if not new:
+        return []
+    query = sa.select(open_hours).where(
+        open_hours.c.dispatch_key.in_({key for key, _ in new}),
+        open_hours.c.hour.in_({hour for _, hour in new}),
+    )
+    for row in db.execute(query):
+        if (people := new.get((row.dispatch_key, row.hour))) is not None:
+            new[row.dispatch_key, row.hour] = people | from_bytes(people.kind, row.identifiers)
+    return [
+        {"dispatch_key": key, "hour": hour, "identifiers": people.to_bytes()}
+        for (key, hour), people in new.items()
+    ]
+
+
+def totals_of(row: sa.Row[Any]) -> DispatchTotals:
+    """Return the totals of a row with the columns of ``dispatch_totals`` and the ``kind`` of the audience."""
+    return DispatchTotals(
+        delivered=from_bytes(row.kind, row.delivered),
+        engaged=from_bytes(row.kind, row.engaged),
+        suspects=from_bytes(row.kind, row.suspects),
+        deliveries=row.deliveries,
+        opens=row.opens,
+        anomalies=row.anomalies,
+        newest_at=row.newest_at,
+        is_evidence=row.is_evidence,
+    )
+
+
+def _totals_row(dispatch_key: str, totals: DispatchTotals) -> dict[str, Any]:
+    return {
+        "dispatch_key": dispatch_key,
+        "delivered": totals.delivered.to_bytes(),
+        "engaged": totals.engaged.to_bytes(),
+        "suspects": totals.suspects.to_bytes(),
+        "deliveries": totals.deliveries,
+        "opens": totals.opens,
+        "anomalies": dict(totals.anomalies),
+        "newest_at": totals.newest_at,
+        "is_evidence": totals.is_evidence,
+    }

@@ -1,0 +1,1 @@
+"""Requests: each is claimed once, sent, and recorded, or is in doubt."""

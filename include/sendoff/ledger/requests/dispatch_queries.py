@@ -1,0 +1,403 @@
+"""Queries about dispatches: their states, recent outcomes, and recipients.
+
+:mod:`~sendoff.ledger.requests.dispatches` changes dispatches; nothing here does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from sendoff.audience import Segment
+from sendoff.audience.identifiers import Identifiers, empty, from_bytes
+from sendoff.campaign import Slot, Variation
+from sendoff.ledger.requests.claims import VARIANT, segment_of
+from sendoff.ledger.requests.doubts import OF_SEGMENT, recorded_later
+from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.schema import audiences, dispatch_totals, dispatches, outcomes, segments
+from sendoff.ledger.suppression.withheld import Withheld, remaining, withheld_by_verdict, withheld_of
+from sendoff.states import Arm, DispatchState, OutcomeKind, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """One request of a launch, as the ledger has it."""
+
+    dispatch_key: str
+    segment: int
+    state: DispatchState
+    attempt: int
+    campaign_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecentOutcomes:
+    """The outcomes of the newest requests of a launch. ``in_doubt`` counts only those still in doubt."""
+
+    requests: int
+    refused: int
+    in_doubt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How many dispatches of a launch are in one state, for one wave and time zone.
+
+    ``time_zone``: the text of a :class:`~sendoff.campaign.Slot`: with the hour of the recipients, if they have one.
+    """
+
+    wave: int
+    time_zone: str | None
+    state: DispatchState
+    dispatches: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One record of an attempt: its outcome, or evidence that came later."""
+
+    attempt: int
+    kind: OutcomeKind
+    status: int | None  # HTTP status, if one was read
+    reason: str | None
+    recorded_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of a launch, with its content's variation, its state, and its results."""
+
+    dispatch_key: str
+    segment: int
+    wave: int
+    time_zone: str | None
+    hour: int | None  # of the day, in the recipients' time zone; None: any
+    language: str | None
+    variant: str | None
+    people: int  # 0 if the service chooses them
+    state: DispatchState
+    attempt: int  # 0 before the first
+    campaign_id: int | None
+    deliveries: int
+    opens: int
+    recorded: Sequence[AttemptRecord]  # oldest first
+
+    @property
+    def doubts(self) -> int:
+        """The number of attempts that went into doubt and were not later found to be refused or not processed."""
+        return len(doubtful(self.recorded))
+
+
+def doubtful(recorded: Iterable[AttemptRecord]) -> frozenset[int]:
+    """Return the numbers of the attempts that are or were in doubt, unless they ended as refused or not processed."""
+    numbers: set[int] = set()
+    for record in recorded:
+        if record.kind == OutcomeKind.IN_DOUBT:
+            numbers.add(record.attempt)
+        elif record.kind in (OutcomeKind.REFUSED, OutcomeKind.NOT_PROCESSED):
+            numbers.discard(record.attempt)
+    return frozenset(numbers)
+
+
+class SegmentSize(NamedTuple):
+    """One segment's variation, wave, and number of recipients."""
+
+    variation: Variation
+    wave: int
+    people: int
+
+
+class DispatchQueries:
+    """Queries about the dispatches of a ledger. :class:`~.dispatches.Dispatches` changes them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def recent_outcomes(self, launch_key: str, newest: int, since: datetime | None) -> RecentOutcomes:
+        """Count the outcomes of the last ``newest`` requests of a launch; ``since``: only those after this moment.
+
+        Only the last record of an attempt counts: a doubt about a silent worker may be followed by an answer.
+        """
+        kinds = (OutcomeKind.ACCEPTED, OutcomeKind.REFUSED, OutcomeKind.IN_DOUBT)
+        query = (
+            sa.select(outcomes.c.kind, dispatches.c.state)
+            .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
+            .where(
+                dispatches.c.launch_key == launch_key,
+                outcomes.c.kind.in_(kinds),
+                sa.not_(recorded_later(*kinds, OutcomeKind.NOT_PROCESSED)),
+            )
+            .order_by(outcomes.c.id.desc())
+            .limit(newest)
+        )
+        if since is not None:
+            query = query.where(outcomes.c.recorded_at > since)
+        with self._database.read() as db:
+            rows = [tuple(row) for row in db.execute(query)]
+        refused = sum(kind == OutcomeKind.REFUSED for kind, _ in rows)
+        return RecentOutcomes(len(rows), refused, rows.count((OutcomeKind.IN_DOUBT, DispatchState.IN_DOUBT)))
+
+    def of_launch(self, launch_key: str) -> list[Dispatch]:
+        """Return the dispatches of a launch in the order of their segments."""
+        query = sa.select(*_DISPATCH)
+        with self._database.read() as db:
+            rows = db.execute(
+                query.where(dispatches.c.launch_key == launch_key).order_by(dispatches.c.segment)
+            )
+            return [Dispatch(*row) for row in rows]
+
+    def states(self, launch_key: str) -> dict[str, int]:
+        """Count the dispatches of a launch by state; states without dispatches are left out."""
+        query = (
+            sa.select(dispatches.c.state, sa.func.count().label("size"))
+            .where(dispatches.c.launch_key == launch_key)
+            .group_by(dispatches.c.state)
+        )
+        with self._database.read() as db:
+            return {row.state: row.size for row in db.execute(query)}
+
+    def recipients(self, launch_key: str) -> dict[str, int]:
+        """Count the recipients of the dispatches of a launch by state: 0 if the service chooses them."""
+        query = (
+            sa.select(dispatches.c.state, sa.func.sum(segments.c.size))
+            .join(segments, OF_SEGMENT)
+            .where(dispatches.c.launch_key == launch_key)
+            .group_by(dispatches.c.state)
+        )
+        with self._database.read() as db:
+            return {state: int(size) for state, size in db.execute(query)}
+
+    def progress(self, launch_key: str) -> list[Progress]:
+        """Count the dispatches of a launch by wave, time zone, and state; empty combinations are left out."""
+        columns = (dispatches.c.wave, dispatches.c.time_zone, dispatches.c.state)
+        query = (
+            sa.select(*columns, sa.func.count())
+            .where(dispatches.c.launch_key == launch_key)
+            .group_by(*columns)
+        )
+        with self._database.read() as db:
+            return [
+                Progress(wave, zone or None, state, count) for wave, zone, state, count in db.execute(query)
+            ]
+
+    def accepted(self, launch_key: str, waves: Collection[int]) -> Iterator[Identifiers]:
+        """Yield the identifiers of each accepted dispatch in some waves of a launch, reading them lazily."""
+        query = (
+            sa.select(dispatches.c.dispatch_key, audiences.c.kind, segments.c.identifiers)
+            .join(audiences, audiences.c.launch_key == segments.c.launch_key)
+            .join(dispatches, OF_SEGMENT)
+            .where(
+                segments.c.launch_key == launch_key,
+                segments.c.wave.in_(waves),
+                segments.c.identifiers.is_not(None),
+                dispatches.c.state == DispatchState.ACCEPTED,
+            )
+        )
+        with self._database.read() as db:
+            left_out = withheld_of(db, launch_key)
+            streamed = db.execution_options(stream_results=True, max_row_buffer=100)
+            for key, kind, blob in streamed.execute(query):
+                yield remaining(from_bytes(kind, blob), left_out.get(key))
+
+    def refused(self, launch_key: str, since: datetime | None = None) -> int:
+        """Count the refused dispatches of a launch; ``since``: only those refused after this moment."""
+        query = (
+            sa.select(sa.func.count(sa.distinct(dispatches.c.dispatch_key)))
+            .join(outcomes, outcomes.c.dispatch_key == dispatches.c.dispatch_key)
+            .where(
+                dispatches.c.launch_key == launch_key,
+                dispatches.c.state == DispatchState.REFUSED,
+                outcomes.c.kind == OutcomeKind.REFUSED,
+            )
+        )
+        if since is not None:
+            query = query.where(outcomes.c.recorded_at > since)
+        with self._database.read() as db:
+            return db.scalar(query) or 0
+
+    def reasons(self, launch_key: str, kind: str, since: datetime | None = None) -> list[str]:
+        """Return the distinct reasons of one kind of outcome, such as ``refused``; ``since``: only later ones."""
+        query = (
+            sa.select(outcomes.c.reason)
+            .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
+            .where(dispatches.c.launch_key == launch_key, outcomes.c.kind == kind)
+            .distinct()
+            .order_by(outcomes.c.reason)
+        )
+        if since is not None:
+            query = query.where(outcomes.c.recorded_at > since)
+        with self._database.read() as db:
+            return [reason for reason in db.scalars(query) if reason]
+
+    def newest_outcome(self, launch_key: str, *, up_to_wave: int | None = None) -> datetime | None:
+        """Return the time of the newest outcome of a launch, optionally up to a wave; None before the first."""
+        query = (
+            sa.select(outcomes.c.recorded_at)
+            .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
+            .where(dispatches.c.launch_key == launch_key)
+            .order_by(outcomes.c.recorded_at.desc())
+            .limit(1)
+        )
+        if up_to_wave is not None:
+            query = query.where(dispatches.c.wave <= up_to_wave)
+        with self._database.read() as db:
+            return db.scalar(query)
+
+    def segments(self, launch_key: str) -> Iterator[tuple[Dispatch, Identifiers]]:
+        """Yield each dispatch of a launch with the identifiers of its segment, reading them lazily.
+
+        Recipients who were left out of all its requests are missing. The set is empty if the service chooses the
+        recipients.
+        """
+        query = (
+            sa.select(*_DISPATCH, audiences.c.kind, segments.c.identifiers)
+            .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
+            .join(segments, OF_SEGMENT)
+            .where(dispatches.c.launch_key == launch_key)
+            .order_by(dispatches.c.segment)
+        )
+        with self._database.read() as db:
+            left_out = withheld_of(db, launch_key)
+            streamed = db.execution_options(stream_results=True, max_row_buffer=100)
+            for *values, kind, blob in streamed.execute(query):
+                dispatch = Dispatch(*values)
+                people = empty(kind) if blob is None else from_bytes(kind, blob)
+                yield dispatch, remaining(people, left_out.get(dispatch.dispatch_key))
+
+    def withheld(self, launch_key: str) -> Mapping[str, Withheld]:
+        """Return the recipients that the requests of a launch left out, by dispatch key."""
+        with self._database.read() as db:
+            return withheld_of(db, launch_key)
+
+    def withheld_by_verdict(self, launch_key: str) -> Mapping[Verdict, Identifiers]:
+        """Return the recipients that requests of a launch left out because of a verdict in another launch."""
+        with self._database.read() as db:
+            return withheld_by_verdict(db, launch_key)
+
+    def variants(self, launch_key: str) -> dict[int, str]:
+        """Return the variant that each segment of a launch was frozen with, by its number.
+
+        Segments without one are left out. So are those that get the winner, even when it is known.
+        """
+        query = sa.select(segments.c.number, segments.c.variant)
+        with self._database.read() as db:
+            rows = db.execute(
+                query.where(segments.c.launch_key == launch_key, segments.c.variant.is_not(None))
+            )
+            return {row.number: row.variant for row in rows}
+
+    def arms(self, launch_key: str) -> dict[int, Arm]:
+        """Return the arm of each segment of a launch by its number, without segments that have none."""
+        query = sa.select(segments.c.number, segments.c.arm)
+        with self._database.read() as db:
+            rows = db.execute(query.where(segments.c.launch_key == launch_key, segments.c.arm.is_not(None)))
+            return {row.number: Arm(row.arm) for row in rows}
+
+    def hours_of_segments(self, launch_key: str) -> dict[int, int]:
+        """Return the hour of the day of each segment of a launch by its number, without segments that have none."""
+        query = sa.select(segments.c.number, segments.c.hour)
+        with self._database.read() as db:
+            rows = db.execute(query.where(segments.c.launch_key == launch_key, segments.c.hour.is_not(None)))
+            return {row.number: row.hour for row in rows}
+
+    def hours(self, launch_key: str) -> list[tuple[Arm | None, int | None, int]]:
+        """Return the arms and hours of a launch with their numbers of recipients."""
+        columns = segments.c.arm, segments.c.hour
+        query = sa.select(*columns, sa.func.sum(segments.c.size)).group_by(*columns)
+        with self._database.read() as db:
+            rows = db.execute(query.where(segments.c.launch_key == launch_key))
+            return [(Arm(arm) if arm else None, hour, int(people)) for arm, hour, people in rows]
+
+    def sending_span(self, launch_key: str) -> timedelta:
+        """Return the time between the first and the last accepted request of a launch."""
+        query = (
+            sa.select(sa.func.min(outcomes.c.recorded_at), sa.func.max(outcomes.c.recorded_at))
+            .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
+            .where(dispatches.c.launch_key == launch_key, outcomes.c.kind == OutcomeKind.ACCEPTED)
+        )
+        with self._database.read() as db:
+            first, last = db.execute(query).one()
+        return last - first if first else timedelta()
+
+    def segment_sizes(self, launch_key: str) -> list[SegmentSize]:
+        """Return the sizes of the segments of a launch, in order, without reading their identifiers."""
+        query = sa.select(*(segments.c[name] for name in ("language", "time_zone", "wave", "size")), VARIANT)
+        with self._database.read() as db:
+            rows = db.execute(query.where(segments.c.launch_key == launch_key).order_by(segments.c.number))
+            return [
+                SegmentSize(Variation(row.language, row.variant, row.time_zone), row.wave, row.size)
+                for row in rows
+            ]
+
+    def fingerprint(self, launch_key: str, number: int) -> str:
+        """Return the fingerprint of one segment of a launch, as it was frozen."""
+        query = sa.select(segments.c.fingerprint).where(
+            segments.c.launch_key == launch_key, segments.c.number == number
+        )
+        with self._database.read() as db:
+            return str(db.execute(query).scalar_one())
+
+    def segment(self, launch_key: str, number: int) -> Segment:
+        """Return one segment of a launch."""
+        with self._database.read() as db:
+            return segment_of(db, launch_key, number)
+
+    def requests(
+        self, launch_key: str, *, states: Collection[str] = (), offset: int = 0, limit: int = 50
+    ) -> list[Request]:
+        """Return a page of the requests of a launch with their attempts, in the order of their segments.
+
+        ``states``: only requests in one of these states; all if empty.
+        """
+        query = _REQUESTS.where(dispatches.c.launch_key == launch_key).order_by(dispatches.c.segment)
+        if states:
+            query = query.where(dispatches.c.state.in_(states))
+        with self._database.read() as db:
+            rows = db.execute(query.offset(offset).limit(limit)).all()
+            attempts = _attempt_records(db, [row.dispatch_key for row in rows])
+        return [
+            Request(
+                **{**row._mapping, **Slot.of(row.time_zone)._asdict()}, recorded=attempts[row.dispatch_key]
+            )
+            for row in rows
+        ]
+
+
+def _attempt_records(db: sa.Connection, dispatch_keys: Collection[str]) -> dict[str, list[AttemptRecord]]:
+    """Return the records of the attempts of some dispatches, oldest first; at most the 5,000 newest."""
+    query = (
+        sa.select(
+            outcomes.c.dispatch_key,
+            *(outcomes.c[name] for name in ("attempt", "kind", "status", "reason", "recorded_at")),
+        )
+        .where(outcomes.c.dispatch_key.in_(dispatch_keys))
+        .order_by(outcomes.c.id.desc())
+        .limit(_MOST_RECORDS)
+    )
+    records: dict[str, list[AttemptRecord]] = {key: [] for key in dispatch_keys}
+    for key, *values in reversed(db.execute(query).all()):
+        records[key].append(AttemptRecord(*values))
+    return records
+
+
+_MOST_RECORDS = 5_000  # read for one page
+_DISPATCH = tuple(
+    dispatches.c[name] for name in ("dispatch_key", "segment", "state", "attempt", "campaign_id")
+)
+_REQUESTS = (
+    sa.select(
+        *(dispatches.c[name] for name in ("dispatch_key", "segment", "wave", "time_zone")),
+        segments.c.language,
+        VARIANT,
+        segments.c.size.label("people"),
+        *(dispatches.c[name] for name in ("state", "attempt", "campaign_id")),
+        sa.func.coalesce(dispatch_totals.c.deliveries, 0).label("deliveries"),
+        sa.func.coalesce(dispatch_totals.c.opens, 0).label("opens"),
+    )
+    .join(segments, OF_SEGMENT)
+    .outerjoin(dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key)
+)

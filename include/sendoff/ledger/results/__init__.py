@@ -1,0 +1,1 @@
+"""Verdicts, comparisons, lists of launches, and the health of the post-back feeds."""

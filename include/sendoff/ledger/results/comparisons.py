@@ -1,0 +1,42 @@
+"""Comparisons of what recipients did after a launch. They hold only counts, shares or means, and intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.schema import comparisons
+
+
+@dataclass(frozen=True, slots=True)
+class StoredComparison:
+    """The newest comparison by one outcome, as JSON values."""
+
+    what: str
+    compared_at: datetime
+    result: Mapping[str, Any]
+
+
+class Comparisons:
+    """The comparisons of a ledger."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def store(self, launch_key: str, what: str, result: Mapping[str, Any], now: datetime) -> None:
+        """Store a comparison in place of an earlier one of the same launch and outcome."""
+        values = {"launch_key": launch_key, "what": what, "compared_at": now, "result": result}
+        with self._database.write() as db:
+            db.execute(self._database.insert_or_replace(comparisons), values)
+
+    def of_launch(self, launch_key: str) -> list[StoredComparison]:
+        """Return the comparisons of a launch, by outcome."""
+        columns = (comparisons.c.what, comparisons.c.compared_at, comparisons.c.result)
+        query = sa.select(*columns).where(comparisons.c.launch_key == launch_key).order_by(comparisons.c.what)
+        with self._database.read() as db:
+            return [StoredComparison(**row._mapping) for row in db.execute(query)]

@@ -1,0 +1,424 @@
+"""Queries about many launches at once, for lists: their selection, their order, and the facts about each.
+
+The number of statements does not grow with the number of launches.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from sendoff.ledger.launches.launches import LAUNCH, LaunchRecord, is_one_of, launch_of
+from sendoff.ledger.launches.not_launched import among
+from sendoff.ledger.requests.doubts import OF_SEGMENT
+from sendoff.ledger.storage.database import Database, LedgerTime
+from sendoff.ledger.storage.schema import (
+    attempts,
+    audiences,
+    decisions,
+    dispatches,
+    launches,
+    not_launched,
+    reports,
+    segments,
+    suppressed,
+)
+from sendoff.states import DecisionKind, DispatchState, LaunchState, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which launches to list. An empty member selects all of them."""
+
+    campaigns: Collection[str]
+    keys: Collection[str] | None = None
+    words: str = ""  # in the title or the name of the campaign
+    since: datetime | None = None  # of the time of sending
+    until: datetime | None = None
+
+    @classmethod
+    def of(cls, chosen: Collection[LaunchRecord]) -> Selection:
+        """Return the selection of some launches."""
+        return cls({launch.campaign for launch in chosen}, [launch.launch_key for launch in chosen])
+
+    def where(self) -> list[sa.ColumnElement[bool]]:
+        """Return the conditions on the launches."""
+        conditions: list[sa.ColumnElement[bool]] = [launches.c.campaign.in_(self.campaigns)]
+        if self.keys is not None:
+            conditions.append(is_one_of(launches.c.launch_key, self.keys))
+        if words := self.words.replace("_", " "):
+            name = sa.func.replace(launches.c.campaign, "_", " ")
+            conditions.append(
+                sa.or_(name.icontains(words, autoescape=True), _Title().icontains(words, autoescape=True))
+            )
+        if self.since is not None:
+            conditions.append(_goes_out_at >= self.since)
+        if self.until is not None:
+            conditions.append(_goes_out_at < self.until)
+        return conditions
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFacts:
+    """What the ledger knows about the progress of a launch."""
+
+    state: LaunchState
+    connection: str
+    sends_at: datetime | None  # when the service has sent it at the latest; None: recurring
+    created_at: datetime
+    is_settled: bool
+    is_reported: bool
+    was_held: bool  # because something went wrong
+    requests: Mapping[str, int]  # by state
+    is_leased: bool  # a worker is making a request
+
+
+@dataclass(frozen=True, slots=True)
+class ListedLaunch:
+    """A launch in a list. ``reached`` and ``opened`` come from its newest report."""
+
+    launch: LaunchRecord
+    recipients: int | None  # without the control group; None: the service chooses them
+    sends_at: datetime | None  # when it went out or will go out, if that is known
+    reached: int | None  # at least
+    opened: int | None
+
+
+class PlannedPart(NamedTuple):
+    """A wave and time zone with planned requests."""
+
+    wave: int
+    time_zone: str | None
+
+
+class AcceptedPart(NamedTuple):
+    """The accepted requests of a launch for one time zone."""
+
+    time_zone: str | None
+    recipients: int  # 0 if the service chooses them
+    campaign_ids: Sequence[int]  # in the service, as far as they are known
+
+
+class Overview:
+    """Queries about many launches of a ledger."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def count(self, selection: Selection) -> int:
+        """Count the selected launches."""
+        with self._database.read() as db:
+            return db.scalar(sa.select(sa.func.count()).where(*selection.where())) or 0
+
+    def count_all(self, selection: Selection) -> int:
+        """Count the selected launches, and those that were not made."""
+        others = sa.select(sa.func.count()).select_from(not_launched).where(*_not_made(selection))
+        with self._database.read() as db:
+            made = db.scalar(sa.select(sa.func.count()).where(*selection.where())) or 0
+            return made + (db.scalar(others) or 0)
+
+    def keys_of_all(
+        self,
+        selection: Selection,
+        *,
+        order: str = "created",
+        is_ascending: bool = False,
+        offset: int = 0,
+        limit: int = 25,
+    ) -> list[str]:
+        """Return the keys of a page of the selected launches and of those that were not made, sorted together.
+
+        A launch that was not made has the time of its check instead of a time of sending. Members of the selection's
+        ``keys`` are launches.
+        """
+        made = _OF_ALL.add_columns(ORDERS[order].label("value"), launches.c.created_at.label("at"))
+        column = _ORDERS_NOT_MADE.get(order, sa.cast(sa.null(), ORDERS[order].type))
+        others = sa.select(
+            not_launched.c.launch_key, column.label("value"), not_launched.c.checked_at.label("at")
+        )
+        both = sa.union_all(made.where(*selection.where()), others.where(*_not_made(selection))).subquery()
+        by = both.c.value.asc() if is_ascending else both.c.value.desc()
+        ordered = sa.select(both.c.launch_key).order_by(
+            sa.nulls_last(by), both.c.at.desc(), both.c.launch_key
+        )
+        with self._database.read() as db:
+            return list(db.scalars(ordered.offset(offset).limit(limit)))
+
+    def keys_not_made(self, selection: Selection) -> list[str]:
+        """Return the keys of the selected launches that were not made, newest first."""
+        query = sa.select(not_launched.c.launch_key).where(*_not_made(selection))
+        with self._database.read() as db:
+            return list(
+                db.scalars(query.order_by(not_launched.c.checked_at.desc(), not_launched.c.launch_key))
+            )
+
+    def page(
+        self,
+        selection: Selection,
+        *,
+        order: str = "created",
+        is_ascending: bool = False,
+        offset: int = 0,
+        limit: int = 25,
+    ) -> list[ListedLaunch]:
+        """Return a page of the selected launches, sorted by a column of ``ORDERS``; those without a value last."""
+        column = ORDERS[order]
+        by = (
+            sa.nulls_last(column.asc() if is_ascending else column.desc()),
+            launches.c.created_at.desc(),
+            launches.c.launch_key,
+        )
+        keys = _OF_ALL.where(*selection.where()).order_by(*by).offset(offset).limit(limit)
+        with self._database.read() as db:
+            found = list(db.scalars(keys))
+            rows = db.execute(_LISTED.where(launches.c.launch_key.in_(found)))
+            listed = {row.launch_key: _listed(row) for row in rows}
+        return [listed[key] for key in found]
+
+    def newest(self, campaigns: Collection[str], *, is_reported: bool = False) -> dict[str, ListedLaunch]:
+        """Return the newest launch of each campaign, by name.
+
+        ``is_reported``: the newest one that was sent, at least in part, and has a report.
+        """
+        place = sa.func.row_number().over(
+            partition_by=launches.c.campaign, order_by=(launches.c.created_at.desc(), launches.c.launch_key)
+        )
+        ranked = sa.select(launches.c.launch_key, place.label("place")).where(
+            launches.c.campaign.in_(campaigns)
+        )
+        if is_reported:
+            ranked = ranked.join(reports, reports.c.launch_key == launches.c.launch_key).where(_IS_SENT)
+        found = ranked.subquery()
+        first = sa.select(found.c.launch_key).where(found.c.place == 1)
+        with self._database.read() as db:
+            rows = db.execute(_LISTED.where(launches.c.launch_key.in_(first)))
+            return {row.campaign: _listed(row) for row in rows}
+
+    def periods(self, campaigns: Collection[str]) -> list[tuple[str, datetime, datetime]]:
+        """Return the campaign, start and end of each period with a launch, or with a launch that was not made."""
+        tables = (launches, not_launched)
+        queries = (
+            sa.select(table.c.campaign, table.c.period_start, table.c.period_end).where(
+                table.c.campaign.in_(campaigns)
+            )
+            for table in tables
+        )
+        with self._database.read() as db:
+            return [tuple(row) for row in db.execute(sa.union(*queries))]
+
+    def facts(self, selection: Selection) -> dict[str, LaunchFacts]:
+        """Return the facts about each selected launch by its key, newest first."""
+        chosen = selection.where()
+        requests: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        with self._database.read() as db:
+            for key, state, count in db.execute(_REQUESTS.where(*chosen)):
+                requests[key][state] = count
+            leased = set(db.scalars(_LEASED))
+            return {
+                row.launch_key: LaunchFacts(
+                    state=row.state,
+                    connection=row.connection,
+                    sends_at=row.sends_at,
+                    created_at=row.created_at,
+                    is_settled=row.settled_at is not None,
+                    is_reported=row.as_of is not None,
+                    was_held=row.was_held,
+                    requests=requests[row.launch_key],
+                    is_leased=row.launch_key in leased,
+                )
+                for row in db.execute(_FACTS.where(*chosen))
+            }
+
+    def acted_at(self, launch_keys: Collection[str]) -> dict[str, datetime]:
+        """Return when each of some launches was last decided about, or a request of it was begun, if ever."""
+        of_dispatches = _STARTED.where(is_one_of(dispatches.c.launch_key, launch_keys))
+        of_decisions = _DECIDED.where(is_one_of(decisions.c.launch_key, launch_keys))
+        found: dict[str, datetime] = {}
+        with self._database.read() as db:
+            for query in (of_dispatches, of_decisions):
+                for key, moment in db.execute(query):
+                    found[key] = max(moment, found.get(key, moment))
+        return found
+
+    def planned_parts(self, launch_keys: Collection[str]) -> dict[str, list[PlannedPart]]:
+        """Return the waves and time zones of some launches with planned requests."""
+        parts: dict[str, list[PlannedPart]] = {}
+        query = _PLANNED.where(is_one_of(dispatches.c.launch_key, launch_keys))
+        with self._database.read() as db:
+            for key, wave, zone in db.execute(query):
+                parts.setdefault(key, []).append(PlannedPart(wave, zone or None))
+        return parts
+
+    def accepted_parts(self, launch_key: str) -> list[AcceptedPart]:
+        """Return the accepted requests of a launch by time zone."""
+        recipients: Counter[str] = Counter()
+        ids: defaultdict[str, set[int]] = defaultdict(set)
+        with self._database.read() as db:
+            for zone, campaign_id, size in db.execute(_ACCEPTED.where(dispatches.c.launch_key == launch_key)):
+                recipients[zone] += int(size)
+                ids[zone] |= set() if campaign_id is None else {campaign_id}
+        return [
+            AcceptedPart(zone or None, recipients[zone], sorted(ids[zone])) for zone in sorted(recipients)
+        ]
+
+
+class _Title(FunctionElement[str]):
+    """SQL for the title in the frozen definition of a launch."""
+
+    type = sa.Text()
+    inherit_cache = True
+
+    def __init__(self) -> None:
+        super().__init__(launches.c.definition)
+
+
+@compiles(_Title, "postgresql")
+def _on_postgresql(element: _Title, compiler: SQLCompiler, **how: Any) -> str:
+    return f"(({compiler.process(element.clauses, **how)})::json ->> 'title')"
+
+
+@compiles(_Title, "sqlite")
+def _on_sqlite(element: _Title, compiler: SQLCompiler, **how: Any) -> str:
+    return f"json_extract({compiler.process(element.clauses, **how)}, '$.title')"
+
+
+def _verdict(verdict: Verdict) -> sa.ColumnElement[int]:
+    return sa.func.coalesce(reports.c.figures["verdicts", verdict.value].as_integer(), 0)
+
+
+_OF_LAUNCH = dispatches.c.launch_key == launches.c.launch_key
+_REPORTED = sa.outerjoin(launches, reports, reports.c.launch_key == launches.c.launch_key)
+_IS_SENT = (
+    sa.exists()
+    .where(
+        _OF_LAUNCH,
+        dispatches.c.state.in_((DispatchState.ACCEPTED, DispatchState.IN_DOUBT, DispatchState.WRITTEN_OFF)),
+    )
+    .correlate(launches)
+)
+# Not a join: without statistics, PostgreSQL would read all attempts again for each launch.
+_FIRST_OF_DISPATCH = (
+    sa.select(sa.func.min(attempts.c.started_at))
+    .where(attempts.c.dispatch_key == dispatches.c.dispatch_key)
+    .correlate(dispatches)
+    .scalar_subquery()
+)
+_FIRST_ATTEMPT = (
+    sa.select(sa.func.min(_FIRST_OF_DISPATCH)).where(_OF_LAUNCH).correlate(launches).scalar_subquery()
+)
+_goes_out_at = sa.case(
+    (sa.and_(launches.c.state.in_((LaunchState.REJECTED, LaunchState.STOPPED)), ~_IS_SENT), None),
+    (launches.c.sends_at > launches.c.created_at, launches.c.sends_at),
+    else_=_FIRST_ATTEMPT,
+)
+"""When a launch goes out: a time in the request to the service, or else when its first request was begun."""
+_HELD_OUT = (
+    sa.select(sa.func.coalesce(sa.func.sum(suppressed.c.size), 0))
+    .where(suppressed.c.launch_key == launches.c.launch_key, suppressed.c.reason == "holdout")
+    .correlate(launches)
+    .scalar_subquery()
+)
+_RECIPIENTS = sa.case((audiences.c.is_chosen_by_service, None), else_=audiences.c.size - _HELD_OUT)
+_REACHED = sa.case(
+    (reports.c.as_of.is_not(None), _verdict(Verdict.ENGAGED) + _verdict(Verdict.DELIVERED)), else_=None
+)
+_OPENED = sa.case(
+    (sa.cast(reports.c.figures["unmeasured"], sa.Text).contains("open"), None),
+    (reports.c.as_of.is_not(None), _verdict(Verdict.ENGAGED)),
+    else_=None,
+)
+_OF_ALL = sa.select(launches.c.launch_key).select_from(
+    _REPORTED.join(audiences, audiences.c.launch_key == launches.c.launch_key)
+)
+_LISTED = LAUNCH.outerjoin(reports, reports.c.launch_key == launches.c.launch_key).add_columns(
+    _RECIPIENTS.label("recipients"),
+    _goes_out_at.label("goes_out_at"),
+    _REACHED.label("reached"),
+    _OPENED.label("opened"),
+)
+_FACTS = (
+    sa.select(
+        *(
+            launches.c[name]
+            for name in ("launch_key", "state", "connection", "sends_at", "created_at", "settled_at")
+        ),
+        reports.c.as_of,
+        sa.exists()
+        .where(decisions.c.launch_key == launches.c.launch_key, decisions.c.kind == DecisionKind.HELD)
+        .label("was_held"),
+    )
+    .select_from(_REPORTED)
+    .order_by(launches.c.created_at.desc(), launches.c.launch_key)
+)
+_REQUESTS = (
+    sa.select(dispatches.c.launch_key, dispatches.c.state, sa.func.count())
+    .join(launches, _OF_LAUNCH)
+    .group_by(dispatches.c.launch_key, dispatches.c.state)
+)
+_LEASED = (
+    sa.select(dispatches.c.launch_key)
+    .where(dispatches.c.state == DispatchState.IN_FLIGHT, dispatches.c.lease_until > LedgerTime())
+    .distinct()
+)
+_STARTED = (
+    sa.select(dispatches.c.launch_key, sa.func.max(attempts.c.started_at))
+    .join(attempts, attempts.c.dispatch_key == dispatches.c.dispatch_key)
+    .group_by(dispatches.c.launch_key)
+)
+_DECIDED = sa.select(decisions.c.launch_key, sa.func.max(decisions.c.decided_at)).group_by(
+    decisions.c.launch_key
+)
+_PLANNED = (
+    sa.select(dispatches.c.launch_key, dispatches.c.wave, dispatches.c.time_zone)
+    .where(dispatches.c.state == DispatchState.PLANNED)
+    .distinct()
+)
+_ACCEPTED = (
+    sa.select(dispatches.c.time_zone, dispatches.c.campaign_id, sa.func.sum(segments.c.size))
+    .join(segments, OF_SEGMENT)
+    .where(dispatches.c.state == DispatchState.ACCEPTED)
+    .group_by(dispatches.c.time_zone, dispatches.c.campaign_id)
+)
+
+ORDERS: Mapping[str, sa.ColumnElement[Any]] = {
+    "created": launches.c.created_at,
+    "campaign": launches.c.campaign,
+    "sends": _goes_out_at,
+    "period": launches.c.period_end,
+    "recipients": _RECIPIENTS,
+    "reached": _REACHED,
+    "opened": _OPENED,
+    "requests": sa.select(sa.func.count()).where(_OF_LAUNCH).correlate(launches).scalar_subquery(),
+}
+"""The columns that a list can be sorted by."""
+
+
+_ORDERS_NOT_MADE: Mapping[str, sa.ColumnElement[Any]] = {
+    "created": not_launched.c.checked_at,
+    "campaign": not_launched.c.campaign,
+    "sends": not_launched.c.checked_at,
+    "period": not_launched.c.period_end,
+}
+
+
+def _not_made(selection: Selection) -> list[sa.ColumnElement[bool]]:
+    """Return the conditions on launches that were not made."""
+    conditions = among(selection.campaigns, selection.words)
+    if selection.since is not None:
+        conditions.append(not_launched.c.checked_at >= selection.since)
+    if selection.until is not None:
+        conditions.append(not_launched.c.checked_at < selection.until)
+    return conditions
+
+
+def _listed(row: sa.Row[Any]) -> ListedLaunch:
+    recipients = None if row.recipients is None else int(row.recipients)
+    return ListedLaunch(launch_of(row), recipients, row.goes_out_at, row.reached, row.opened)

@@ -1,0 +1,1 @@
+"""The tables, the database, and how sets are stored in it."""

@@ -1,0 +1,396 @@
+"""The ledger's database: the engine, transactions for reading and writing, and migrations."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.util import CommandError
+from sqlalchemy import event, exc
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedgerError
+from sendoff.ledger.storage import bulk
+from sendoff.ledger.storage.bulk import Row
+from sendoff.ledger.storage.private_files import make_private
+from sendoff.ledger.storage.problems import NO_TABLES, LedgerAddress, problem_of
+from sendoff.ledger.storage.schema import UtcDateTime, receivers
+from sendoff.warehouse import LIBPQ_TIMEOUTS
+
+_log = logging.getLogger(__name__)
+
+
+_BUSY_SECONDS = 30
+_IDLE_SECONDS = 1.0  # after which a connection is pinged before it is used
+_SHARE = 0.2  # of the time, which a long series of transactions may hold SQLite's write lock
+_WRITABLE = {"target_session_attrs": "read-write"}
+"""If the URL names several servers, libpq skips standbys and servers that are read-only at the moment."""
+_PATIENCE = (
+    "-c statement_timeout=30min "  # much longer than any of our statements takes, except migrations
+    "-c lock_timeout=5min "  # a process that holds a lock this long is stuck
+    "-c idle_in_transaction_session_timeout=30min "  # measured by the server
+    "-c jit=off"  # compiling a query of a page takes longer than the query
+)
+
+
+class Database:
+    """Connections to the database behind one SQLAlchemy URL, opened when first needed."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            parsed = sa.make_url(url)
+            self._engine = _engine(parsed)
+            self._at_once = _engine(parsed, isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
+        except (exc.ArgumentError, ImportError, ValueError) as error:
+            raise SettingsError(
+                f"the ledger URL cannot be used ({type(error).__name__}). Write it as "
+                "sqlite:////data/sendoff.db or postgresql+psycopg://user@host/name "
+                "(PostgreSQL needs: pip install 'airflow-provider-sendoff[postgres]')"
+            ) from None
+        if "@" in (parsed.host or ""):  # an error would show the end of the password as part of the host
+            raise SettingsError("the ledger URL has more than one @; write an @ in its password as %40")
+        self.name = _shown(parsed)
+        self._is_sqlite = parsed.get_backend_name() == "sqlite"
+        self.can_combine = not self._is_sqlite  # one statement may change several tables
+        self._may_be_made = False
+        self._is_compared = False
+        self._problem_of_tables = NO_TABLES
+        self._place = LedgerAddress.of(parsed)
+        if self._is_sqlite:
+            event.listen(self._engine, "do_connect", self._find_file)
+        for engine in (self._engine, self._at_once):
+            event.listen(engine, "connect", self._compare_once)
+        # SQLite admits one writer at a time, and the others poll for the lock. Threads of one process take turns here
+        # instead.
+        self._turn = threading.RLock() if self._is_sqlite else nullcontext()
+
+    @contextmanager
+    def read(self) -> Iterator[sa.Connection]:
+        """Open a transaction for reading. On PostgreSQL, each statement sees everything committed before it starts."""
+        with self._translated(), self._engine.begin() as db:
+            if self._is_sqlite:
+                db.exec_driver_sql("BEGIN")
+            yield db
+
+    @contextmanager
+    def write(self) -> Iterator[sa.Connection]:
+        """Open a transaction for writing and commit it at the end. SQLite waits for the write lock first."""
+        with self._translated(), self._turn, self._engine.begin() as db:
+            if self._is_sqlite:  # taking the lock after a read can fail at once
+                db.exec_driver_sql("BEGIN IMMEDIATE")
+            yield db
+
+    @contextmanager
+    def write_in_turn(self) -> Iterator[sa.Connection]:
+        """Open a transaction for writing, one of a long series, and let other processes write after it.
+
+        On SQLite, this waits after each transaction, because processes that wait for the lock only look for it at
+        times. Without the wait, a receiver would hardly ever find it free.
+        """
+        with self.write() as db:
+            started = monotonic()
+            yield db
+        if self._is_sqlite:
+            sleep((monotonic() - started) * (1 / _SHARE - 1))
+
+    def append(self, table: sa.Table, rows: Sequence[Row]) -> None:
+        """Store rows in one transaction and skip rows whose primary key already exists.
+
+        Each row has one value per column, in the order of the table. A single row is its own transaction on PostgreSQL:
+        one message to the server, which the driver prepares, and one back.
+        """
+        if not rows:
+            return
+        if len(rows) == 1 and not self._is_sqlite:
+            with self._translated(), self._at_once.connect() as db:
+                bulk.insert_row(db, table, rows[0])
+            return
+        with self.write() as db:
+            insert = bulk.insert_by_position(table, db.dialect)
+            db.exec_driver_sql(insert, bulk.as_driver_rows(table, rows, db.dialect))
+
+    def execute_alone(self, statement: sa.Select[Any], parameters: Mapping[str, Any]) -> Any:
+        """Execute one statement as a transaction on PostgreSQL, and return its first row or None.
+
+        The server gets one message, instead of three for the beginning, the statement and the commit.
+        """
+        with self._translated(), self._at_once.connect() as db:
+            return bulk.first_row(db, statement, parameters)
+
+    @contextmanager
+    def arrow(self, query: sa.Select[Any], *, is_large: bool) -> Iterator[Iterator[pa.RecordBatch]]:
+        """Run a query and provide its rows as Arrow batches, which are read as they are consumed.
+
+        The batches take their types from the query's columns and show one state of the database. ``is_large``: the
+        result is worth a separate connection. On PostgreSQL, its rows then never become Python objects; on SQLite they
+        always do.
+        """
+        if is_large and self._engine.dialect.driver == "psycopg" and (driver := bulk.driver()):
+            with bulk.by_adbc(driver, self._libpq_address(), self._place, query) as batches:
+                yield batches
+            return
+        with (
+            self.read() as db,
+            closing(bulk.by_rows(db, query, is_large)) as batches,
+        ):
+            yield batches
+
+    def _libpq_address(self) -> str:
+        """Return a libpq connection string for the engine's database."""
+        from psycopg.conninfo import make_conninfo  # imported here because psycopg is an optional extra
+
+        _, parameters = self._engine.dialect.create_connect_args(self._engine.url)
+        # Other types of values are options of psycopg only.
+        plain: dict[str, Any] = {
+            name: value for name, value in parameters.items() if isinstance(value, str | int)
+        }
+        return make_conninfo(**plain)
+
+    def insert_or_ignore(self, table: sa.Table) -> Any:
+        """Return an INSERT that skips rows whose primary key already exists."""
+        if self._is_sqlite:
+            return sqlite.insert(table).on_conflict_do_nothing()
+        return postgresql.insert(table).on_conflict_do_nothing()
+
+    def insert_or_increment(self, table: sa.Table, *columns: str) -> Any:
+        """Return an INSERT that adds to ``columns`` if the primary key already exists."""
+        return self._upsert(table, lambda new: {name: table.c[name] + new[name] for name in columns})
+
+    def insert_or_replace(self, table: sa.Table) -> Any:
+        """Return an INSERT that replaces all other columns if the primary key already exists."""
+        names = [column.name for column in table.columns if not column.primary_key]
+        return self._upsert(table, lambda new: {name: new[name] for name in names})
+
+    def _upsert(self, table: sa.Table, changes: Any) -> Any:
+        insert: Any = sqlite.insert(table) if self._is_sqlite else postgresql.insert(table)
+        return insert.on_conflict_do_update(
+            index_elements=list(table.primary_key.columns), set_=changes(insert.excluded)
+        )
+
+    def migrate(self) -> None:
+        """Migrate the tables to the newest revision. Safe to repeat, and safe to call from several processes at once.
+
+        Raise UnusableLedgerError if the tables are newer than this version of Sendoff.
+        """
+        config = Config()
+        config.set_main_option("script_location", str(_MIGRATIONS))
+        self._may_be_made = True
+        if (file := self._file) is not None:
+            make_private(file)
+        with self.write() as db:
+            if not self._is_sqlite:
+                for limit in ("statement_timeout", "lock_timeout"):  # rewriting a large table takes longer
+                    db.exec_driver_sql(f"SET LOCAL {limit} = 0")
+                db.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+            config.attributes["connection"] = db
+            try:
+                command.upgrade(config, "head")
+            except CommandError:
+                if (revision := MigrationContext.configure(db).get_current_revision()) in _known():
+                    raise
+                raise UnusableLedgerError(_newer(revision)) from None
+
+    def rewrite_files(self, tables: Iterable[sa.Table]) -> list[str]:
+        """Rewrite the files of some tables without the bytes of old rows, and return the statements that did it.
+
+        On SQLite, the whole file is rewritten. Raise LedgerUnavailableError if another process is in the way.
+        """
+        with self._translated(), self._turn:
+            if self._is_sqlite:
+                return self._rewrite_sqlite()
+            statements = [f"VACUUM (FULL) {table.name}" for table in tables]
+            with self._at_once.connect() as db:
+                db.exec_driver_sql("SET statement_timeout = 0")
+                try:
+                    for statement in statements:
+                        db.exec_driver_sql(statement)
+                finally:  # the connection goes back to a pool that resets nothing
+                    db.exec_driver_sql("RESET statement_timeout")
+        return statements
+
+    def _rewrite_sqlite(self) -> list[str]:
+        statements = ["VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"]
+        connection = self._engine.raw_connection()
+        try:
+            for statement in statements:
+                row = connection.cursor().execute(statement).fetchone()
+            if row is not None and row[0]:
+                raise LedgerUnavailableError(
+                    f"{self.name}: another process is reading, so the old bytes are still in the -wal file. Try again"
+                )
+        finally:
+            connection.close()
+        return statements
+
+    def ping(self, *tables: sa.Table) -> None:
+        """Raise LedgerUnavailableError or UnusableLedgerError if the database cannot be written."""
+        with self.write() as db:
+            # An INSERT of no rows works with the rights of a receiver, which may do little else.
+            for table in tables or (receivers,):
+                nothing = sa.select(*(sa.null() for _ in table.columns)).where(sa.false())
+                db.execute(sa.insert(table).from_select(table.columns.keys(), nothing))
+
+    def close(self) -> None:
+        """Close all connections of this process."""
+        self._engine.dispose()
+        self._at_once.dispose()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (exc.DBAPIError, exc.TimeoutError) as error:
+            if isinstance(error, _OF_ROWS):
+                raise
+            raise problem_of(error, self._place, tables=self._problem_of_tables) from None
+
+    @property
+    def _file(self) -> Path | None:
+        """The SQLite file, if the URL names one as a plain path."""
+        name = self._engine.url.database or ":memory:"
+        return None if not self._is_sqlite or name.startswith((":", "file:")) else Path(name)
+
+    def _find_file(self, _dialect: Any, _record: Any, _arguments: Any, _options: Any) -> None:
+        """Raise UnusableLedgerError if the file does not exist and no migration creates it."""
+        if not self._may_be_made and (file := self._file) and not file.exists():
+            raise UnusableLedgerError(
+                f"there is no ledger at {file}. Check the path, or run this to create one: sendoff migrate"
+            )
+
+    def _compare_once(self, connection: Any, _record: Any) -> None:
+        """Warn once per process if a newer Sendoff created the tables."""
+        if self._is_compared:
+            return
+        cursor = connection.cursor()
+        try:
+            cursor.execute("SELECT version_num FROM alembic_version")
+            row = cursor.fetchone()
+        except self._engine.dialect.loaded_dbapi.Error:  # no tables yet, or no right to read them
+            return
+        finally:
+            cursor.close()
+            connection.rollback()
+        self._is_compared = row is not None
+        if row is not None and row[0] not in _known():
+            self._problem_of_tables = _newer(row[0])
+            _log.warning("%s", self._problem_of_tables)
+
+
+_MIGRATIONS = Path(__file__).with_name("migrations")
+# Errors of the rows, not of the ledger.
+_OF_ROWS = (exc.IntegrityError, exc.DataError, exc.NotSupportedError)
+_HARMLESS = frozenset({"host", "port", "sslmode", "target_session_attrs", "connect_timeout", "mode", "uri"})
+_MIGRATION_LOCK = 0x53454E44  # any number that nothing else in the database uses as a lock
+
+
+@lru_cache(maxsize=1)
+def _known() -> frozenset[str]:
+    """Return the table revisions that this version of Sendoff knows."""
+    return frozenset(path.name.partition("_")[0] for path in (_MIGRATIONS / "versions").glob("[0-9]*_*.py"))
+
+
+def _newer(revision: str | None) -> str:
+    return (
+        f"this ledger was made by a newer Sendoff (its tables have revision {revision}; this version knows up to "
+        f"{max(_known())}). Use that version, or restore the backup from before the upgrade"
+    )
+
+
+def _shown(url: sa.URL) -> str:
+    """Return a URL without its password and without option values that may be secret."""
+    options = (
+        f"{name}={','.join(values) if name in _HARMLESS else '***'}"
+        for name, values in url.normalized_query.items()
+        if name.isidentifier()
+    )
+    query = "&".join(options)
+    return url.set(query={}).render_as_string(hide_password=True) + (f"?{query}" if query else "")
+
+
+def _engine(url: sa.URL, **options: Any) -> sa.Engine:
+    if url.get_backend_name() == "postgresql":
+        url = _within_limits(url.set(drivername="postgresql+psycopg"))  # the driver whose COPY bulk uses
+        engine = sa.create_engine(url, hide_parameters=True, **options)
+        event.listen(engine, "handle_error", _leave_read_only)
+        event.listen(engine, "checkin", _note_use)
+        event.listen(engine, "checkout", _ping_if_idle)
+        return engine
+    engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": _BUSY_SECONDS}, **options)
+    event.listen(engine, "connect", _prepare_sqlite)
+    return engine
+
+
+def _within_limits(url: sa.URL) -> sa.URL:
+    """Return a PostgreSQL URL with our limits. The URL's own options come last, so they win."""
+    options = " ".join([_PATIENCE, *url.normalized_query.get("options", ())])
+    return url.update_query_dict({**LIBPQ_TIMEOUTS, **_WRITABLE, **url.query, "options": options})
+
+
+def _leave_read_only(context: sa.ExceptionContext) -> None:
+    """Drop the connection if the server is read-only: the next connection may reach one that takes writes."""
+    if bulk.is_read_only(context.original_exception):
+        context.is_disconnect = True
+
+
+def _note_use(_connection: Any, record: Any) -> None:
+    record.info["used_at"] = monotonic()
+
+
+def _ping_if_idle(connection: Any, record: Any, _fairy: Any) -> None:
+    """Replace all connections if the server has ended this one while it was idle.
+
+    A connection that was used just now is not pinged, because that takes as long as a statement. If the server has
+    ended it, its transaction fails like any that the server ends.
+    """
+    if monotonic() - record.info.get("used_at", math.inf) > _IDLE_SECONDS:
+        try:
+            connection.execute("SELECT 1").close()
+            connection.rollback()
+        except connection.Error:
+            raise exc.InvalidatePoolError from None
+
+
+def _prepare_sqlite(connection: Any, _record: Any) -> None:
+    connection.isolation_level = None  # the driver must not begin transactions; read and write do
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}").close()
+
+
+class LedgerTime(FunctionElement[datetime]):
+    """SQL for the database's time when it runs the statement, plus a number of seconds."""
+
+    name = "ledger_time"
+    type = UtcDateTime()
+    inherit_cache = True
+
+    def __init__(self, seconds: sa.ColumnElement[float] | None = None) -> None:
+        super().__init__(sa.literal(0.0) if seconds is None else seconds)
+
+
+@compiles(LedgerTime, "postgresql")
+def _on_postgresql(element: LedgerTime, compiler: SQLCompiler, **how: Any) -> str:
+    # now() is the start of the transaction, which may have waited for a lock since.
+    return f"(clock_timestamp() + {compiler.process(element.clauses, **how)} * interval '1 second')"
+
+
+@compiles(LedgerTime, "sqlite")
+def _on_sqlite(element: LedgerTime, compiler: SQLCompiler, **how: Any) -> str:
+    # SQLAlchemy's format for a stored UtcDateTime, so that the two compare as text.
+    seconds = compiler.process(element.clauses, **how)
+    return f"(strftime('%Y-%m-%d %H:%M:%f', 'now', {seconds} || ' seconds') || '000')"

@@ -1,0 +1,218 @@
+"""Problems with the ledger's database: the cause in one sentence, and whether someone must change something.
+
+If PostgreSQL's client cannot connect, the error has no SQLSTATE. Only its English text shows the cause, and that text
+is never repeated. Messages name the host, user, and database of the ledger's URL, never its password or options.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from sendoff.errors import LedgerUnavailableError, UnusableLedgerError
+
+LedgerProblem = LedgerUnavailableError | UnusableLedgerError
+
+NO_TABLES = "the ledger has no tables, or old ones; run: sendoff migrate"
+_FORBIDDEN = "the ledger's user lacks the rights for this; grant them with the output of: sendoff grants"
+_URL = "the ledger's URL or connection"
+
+# Errors that someone must fix, in the words of PostgreSQL's client or server. If any of several servers reports one, it
+# decides.
+_UNUSABLE: tuple[tuple[str, str], ...] = (
+    (
+        r'database "[^"]*" does not exist',
+        f"{{server}} has no database {{database}}; create it, or correct the database in {_URL}",
+    ),
+    (
+        r'role "[^"]*" does not exist',
+        f"{{server}} has no user {{user}}; create it, or correct the user in {_URL}",
+    ),
+    (
+        r'role "[^"]*" is not permitted to log in',
+        f"the user {{user}} may not log in to {{server}}; give the user LOGIN, or correct the user in {_URL}",
+    ),
+    (
+        r"no password supplied",
+        f"{{server}} asks for a password of the user {{user}}; add it to {_URL}",
+    ),
+    (
+        r"authentication failed",
+        (
+            f"{{server}} rejected the password of the user {{user}}; correct it in {_URL}, "
+            "and percent-encode its special characters"
+        ),
+    ),
+    (
+        r"pg_hba\.conf",
+        (
+            f"pg_hba.conf on {{server}} does not allow the user {{user}} to connect to the database {{database}} "
+            f"from this machine; add a line there, or correct {_URL} (it may need sslmode=require)"
+        ),
+    ),
+    (
+        r"permission denied for database",
+        "the user {user} may not connect to the database {database}; grant the rights in: sendoff grants",
+    ),
+    (
+        r"does not support SSL|certificate|private key file",
+        f"no trusted TLS connection to {{server}}; check sslmode, sslrootcert, sslcert and sslkey in {_URL}",
+    ),
+    (
+        r"invalid connection option|invalid (?:integer |port |\w+ )?(?:value|number)|missing \"=\"",
+        f"PostgreSQL does not accept an option in {_URL}; correct the part after the question mark",
+    ),
+)
+# Errors that may pass without a change.
+_AWAY: tuple[tuple[str, str], ...] = (
+    (r"starting up|shutting down|not yet accepting|in recovery mode", "{server} is starting or stopping"),
+    (
+        r"too many (?:clients|connections)|remaining connection slots",
+        "{server} has no free connection; run fewer workers, or raise max_connections",
+    ),
+    (
+        r"read-only|hot standby",
+        f"{{server}} is read-only; name the primary in {_URL}, or wait until this server becomes one",
+    ),
+    (
+        r"refused|No such file or directory",
+        f"nothing answers at {{server}}; check that the database is running, and the host and port in {_URL}",
+    ),
+    (
+        r"translate host name|resolve host|\[Errno -\d+\]|[Nn]ame or service not known",
+        f"the host of {{server}} is unknown; check it in {_URL}",
+    ),
+    (
+        r"timeout expired|timed out|No route to host|unreachable",
+        (
+            f"{{server}} is unreachable or too slow; check the host and port in {_URL}, and any firewall "
+            "between this machine and the server"
+        ),
+    ),
+)
+_SERVER_SAYS: dict[str, str] = {
+    "25006": "{server} is read-only at the moment",
+    "53100": "the disk of {server} is full",
+    "53300": "{server} has no free connection; run fewer workers, or raise max_connections",
+}
+_IS_OLD = re.compile("no such (table|column)|table .* has no column")  # SQLite's words for old tables
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerAddress:
+    """The parts of a ledger's URL that an error may show."""
+
+    server: str
+    database: str
+    user: str
+    file: str | None
+
+    @classmethod
+    def of(cls, url: sa.URL) -> LedgerAddress:
+        """Take the parts from a URL."""
+        hosts = [url.host or "", *url.normalized_query.get("host", ())]
+        host = ", ".join(filter(None, hosts)) or "the local server"
+        server = f"{host}:{url.port or 5432}" if url.host else host
+        is_file = url.get_backend_name() == "sqlite"
+        return cls(
+            server,
+            url.database or "of the user's name",
+            url.username or "of this process",
+            _file(url) if is_file else None,
+        )
+
+
+def _file(url: sa.URL) -> str:
+    return (url.database or ":memory:").removeprefix("file:")
+
+
+def problem_of(error: BaseException, place: LedgerAddress, *, tables: str = NO_TABLES) -> LedgerProblem:
+    """Return what to raise for a driver error; ``tables``: the message if the tables do not fit.
+
+    The returned error contains nothing of the driver's text.
+    """
+    if isinstance(error, exc.TimeoutError):
+        return LedgerUnavailableError(
+            "all of this process's connections to the ledger were in use for too long"
+        )
+    original = getattr(error, "orig", None) or error
+    if isinstance(original, sqlite3.Error):
+        return _of_sqlite(original, place, tables)
+    state, text = getattr(original, "sqlstate", None), str(original)
+    if not state or state == "00000":
+        return _of_connecting(text, place) or _unnamed(error)
+    if state == "42501":
+        return UnusableLedgerError(_FORBIDDEN)
+    if state.startswith(("42", "3F")):  # tables, columns, or schemas
+        return UnusableLedgerError(tables)
+    if sentence := _SERVER_SAYS.get(state):
+        return LedgerUnavailableError(_ledger(sentence, place))
+    return _of_connecting(text, place, known=("28", "3D", "57P03"), state=state) or _unnamed(error)
+
+
+def _of_connecting(
+    text: str, place: LedgerAddress, *, known: tuple[str, ...] = ("",), state: str = ""
+) -> LedgerProblem | None:
+    if not state.startswith(known):
+        return None
+    for pattern, sentence in _UNUSABLE:
+        if re.search(pattern, text):
+            return UnusableLedgerError(_ledger(sentence, place))
+    for pattern, sentence in _AWAY:
+        if re.search(pattern, text):
+            return LedgerUnavailableError(_ledger(sentence, place))
+    return None
+
+
+def _of_sqlite(error: sqlite3.Error, place: LedgerAddress, tables: str) -> LedgerProblem:
+    name, file = getattr(error, "sqlite_errorname", ""), place.file or ""
+    if _IS_OLD.match(str(error)):
+        return UnusableLedgerError(tables)
+    if name.startswith("SQLITE_CANTOPEN") and (why := _why_not_open(file)):
+        return UnusableLedgerError(f"the ledger {file} cannot be opened: {why}")
+    if name.startswith("SQLITE_READONLY"):
+        return UnusableLedgerError(
+            f"the ledger {file} cannot be written; give this user write access to the file and its folder"
+        )
+    if name.startswith("SQLITE_NOTADB"):
+        return UnusableLedgerError(f"{file} is not an SQLite database; check the path of the ledger")
+    if name.startswith("SQLITE_CORRUPT"):
+        return UnusableLedgerError(
+            f"the ledger {file} is damaged; stop all processes that use it, and restore a backup"
+        )
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return LedgerUnavailableError(
+            f"the ledger {file} is locked: another process has held it for too long"
+        )
+    if name.startswith("SQLITE_FULL"):
+        return LedgerUnavailableError(f"the disk of the ledger {file} is full; free some space")
+    return _unnamed(error)
+
+
+def _why_not_open(file: str) -> str | None:
+    path = Path(file.partition("?")[0])
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}; create it, or correct the path"
+    if path.is_dir():
+        return "it is a folder; name a file in it"
+    if path.exists() and not os.access(path, os.R_OK | os.W_OK):
+        return "this user may not read and write the file; change its owner or mode"
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        return f"this user may not write the folder {path.parent}; change its owner or mode"
+    return None
+
+
+def _ledger(sentence: str, place: LedgerAddress) -> str:
+    names: dict[str, Any] = {"server": place.server, "database": place.database, "user": place.user}
+    return f"the ledger cannot be reached: {sentence.format(**names)}"
+
+
+def _unnamed(error: BaseException) -> LedgerUnavailableError:
+    return LedgerUnavailableError(f"the ledger database did not answer ({type(error).__name__})")

@@ -1,0 +1,126 @@
+"""Stored sets: each set of identifiers is stored in chunks, because databases limit the size of a value.
+
+A chunk is a run of the sorted set, at most :data:`LARGEST` bytes, so that reading or writing it takes little memory on
+either side. A small or empty set is one chunk. Uploaded lists are stored sets too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
+from sendoff.ledger.storage.schema import (
+    audience_groups,
+    audiences,
+    suppressed,
+    uploaded_list_chunks,
+    uploaded_lists,
+    verdicts,
+)
+
+LARGEST = 16 << 20
+"""The maximum bytes of one chunk, unless a single identifier is longer."""
+
+_Row = dict[str, Any]
+
+_ROWS_AT_ONCE = 500
+_JOINED_AT_ONCE = 100
+_READ_AT_ONCE = 4  # chunks that the database sends at a time
+
+
+class StoredSets:
+    """The sets in one table. ``name`` is the column that distinguishes the sets of one owner."""
+
+    def __init__(self, name: sa.Column[str], owners: sa.Table) -> None:
+        self._name = name
+        self._table = name.table
+        self._owners = owners
+        (owner,) = owners.primary_key
+        self._of_owner = self._table.c[owner.name] == owner
+
+    def insert(
+        self,
+        db: sa.Connection,
+        sets: Iterable[tuple[Mapping[str, str], Identifiers]],
+        *,
+        largest: int = LARGEST,
+    ) -> None:
+        """Store sets, each given with the key of its rows except ``chunk``; few chunks are in memory at once."""
+        rows = (
+            {**key, "chunk": chunk, "size": len(run), "identifiers": run.to_bytes()}
+            for key, identifiers in sets
+            for chunk, run in enumerate(cut(identifiers, largest))
+        )
+        for batch in batches(rows, largest):
+            db.execute(sa.insert(self._table), batch)
+
+    def sets(self, db: sa.Connection, *where: sa.ColumnElement[bool]) -> dict[str, Identifiers]:
+        """Return the sets that match the conditions, by name."""
+        with db.execute(self._chunks(*where)) as rows:
+            return {
+                name: joined(kind, (from_bytes(kind, chunk.identifiers) for chunk in chunks))
+                for (name, kind), chunks in groupby(rows, itemgetter(0, 1))
+            }
+
+    def sizes(self, db: sa.Connection, *where: sa.ColumnElement[bool]) -> dict[str, int]:
+        """Count the members of the sets that match the conditions, by name, without reading them."""
+        query = sa.select(self._name, sa.func.sum(self._table.c.size)).where(*where)
+        rows = db.execute(query.group_by(self._name).order_by(self._name))
+        return {name: int(size) for name, size in rows}
+
+    def name_of(self, db: sa.Connection, identifier: int | str, *where: sa.ColumnElement[bool]) -> str | None:
+        """Return the name of the first set that contains an identifier; reading stops there."""
+        with db.execute(self._chunks(*where)) as rows:
+            return next((name for name, kind, chunk in rows if identifier in from_bytes(kind, chunk)), None)
+
+    def _chunks(self, *where: sa.ColumnElement[bool]) -> sa.Select[str, Kind, bytes]:
+        return (
+            sa.select(self._name, self._owners.c.kind, self._table.c.identifiers)
+            .join(self._owners, self._of_owner)
+            .where(*where)
+            .order_by(self._name, self._table.c.chunk)
+            .execution_options(stream_results=True, max_row_buffer=_READ_AT_ONCE)
+        )
+
+
+GROUPS = StoredSets(audience_groups.c.value, audiences)
+SUPPRESSED = StoredSets(suppressed.c.reason, audiences)
+VERDICTS = StoredSets(verdicts.c.verdict, audiences)
+LISTS = StoredSets(uploaded_list_chunks.c.name, uploaded_lists)
+
+
+def cut(identifiers: Identifiers, largest: int) -> Iterator[Identifiers]:
+    """Split a set into consecutive runs in sorted order, each of at most ``largest`` bytes or of one member."""
+    pieces = -(-identifiers.stored_bytes // largest)
+    if pieces < 2 or len(identifiers) < 2:
+        yield identifiers
+        return
+    for run in identifiers.slices(-(-len(identifiers) // pieces)):
+        yield from cut(run, largest)  # a run may still be too large if its members differ in length
+
+
+def joined(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
+    """Join sets as they arrive, keeping only some in memory. It is cheap if they arrive in order, as chunks do."""
+    remaining = iter(sets)
+    some = iter(lambda: list(islice(remaining, _JOINED_AT_ONCE)), [])
+    unions = [union(kind, group) for group in some]
+    return unions[0] if len(unions) == 1 else union(kind, unions)
+
+
+def batches(rows: Iterable[_Row], largest: int = LARGEST) -> Iterator[Sequence[_Row]]:
+    """Group rows for INSERT: at most 500 rows, and not much more than ``largest`` bytes, in each batch."""
+    batch: list[_Row] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += sum(len(value) for value in row.values() if isinstance(value, bytes))
+        if len(batch) == _ROWS_AT_ONCE or size >= largest:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,359 @@
+"""The suppression list: recipients who must not get messages, with the reason, the source, and the time of each entry.
+
+An entry has a scope. ``account`` concerns every campaign that is not transactional, ``everything`` every campaign.
+``topic:<name>`` concerns the campaigns on a topic, and ``channel:<name>`` the campaigns that use a channel. Campaigns
+read the list when they are frozen, and again when each request is claimed
+(:mod:`~sendoff.ledger.suppression.active_suppressions`).
+
+A recipient may have an entry of each source, such as an opt-out and a row of a CSV file. One of them in force is enough
+to suppress the recipient, so replacing the entries of a source cannot end an opt-out.
+
+Each change locks the one row of ``suppression_state`` before it reads, and gives its entries the next version. So
+versions are in the order of commits, and a reader that knows a version finds all later changes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.audience.identifiers import Identifiers, Kind, as_member, integers, strings
+from sendoff.campaign import ACCOUNT, EVERYTHING, is_suppression_scope
+from sendoff.errors import GateError
+from sendoff.ledger.control.audit_log import Decision, append_decision
+from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.schema import suppression_state, suppressions
+from sendoff.states import DecisionKind
+
+_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class NewSuppression:
+    """What the entries of one change share. ``source``: where they come from, such as ``opt-out`` or ``csv``.
+
+    ``identified_by``: the column that identifies the recipients, as in audience queries. ``launch_key``: the launch
+    whose message led to it. Raise ValueError for a scope that does not exist.
+    """
+
+    scope: str
+    identified_by: str
+    source: str
+    author: str
+    reason: str | None = None
+    until: datetime | None = None
+    launch_key: str | None = None
+
+    def __post_init__(self) -> None:
+        if not is_suppression_scope(self.scope):
+            raise ValueError(
+                f"found the scope {self.scope!r}. Use {ACCOUNT}, {EVERYTHING}, topic:NAME or channel:NAME"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """One entry of the list. ``until``: its end, if it has one. ``removed_at``: when someone removed it."""
+
+    scope: str
+    identified_by: str
+    identifier: str
+    source: str
+    reason: str | None
+    author: str
+    added_at: datetime
+    until: datetime | None
+    removed_at: datetime | None
+    removed_by: str | None
+    launch_key: str | None
+
+    def is_in_force(self, now: datetime) -> bool:
+        """Check whether the entry stops messages at a moment."""
+        return self.removed_at is None and (self.until is None or self.until > now)
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressionCount:
+    """The number of entries in force that share a scope, an identifying column, and a source."""
+
+    scope: str
+    identified_by: str
+    source: str
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """How a replacement changes the entries of one scope and source.
+
+    ``added``: recipients without an entry of the source. ``removed``: entries whose recipients are not named.
+    ``before``: entries in force before.
+    """
+
+    added: int
+    removed: int
+    before: int
+
+    def removes_more_than(self, percent: float) -> bool:
+        """Check whether more than this percentage of the entries is removed."""
+        return self.removed * 100 > percent * self.before
+
+
+class SuppressionList:
+    """The suppression list of a ledger.
+
+    Changes that a person, a file or a query makes are in the audit log, with counts and without identifiers.
+    """
+
+    def __init__(
+        self, database: Database, erased_among: Callable[[str, Sequence[str]], Collection[str]]
+    ) -> None:
+        self._database = database
+        self._erased_among = erased_among
+
+    def add(
+        self,
+        new: NewSuppression,
+        identifiers: Iterable[int | str],
+        now: datetime,
+        *,
+        is_audited: bool = False,
+        may_be_erased: bool = False,
+    ) -> int:
+        """Add entries of one scope and source, and return how many recipients had none in force.
+
+        An entry in force stays as it is, unless the new one ends later. Repeating a call changes nothing. Raise
+        ValueError for a blank identifier. ``is_audited``: append a change to the audit log.
+
+        People who were erased get no entry, because no launch contains them. Raise SettingsError if the secret that
+        recognises them is missing. ``may_be_erased``: do not ask.
+        """
+        texts = _texts(identifiers) if may_be_erased else self._kept(new, identifiers)
+        with self._database.write() as db:
+            before = self._lock(db)
+            added = self._add(db, new, texts, now)
+            if is_audited and self._version(db) != before:
+                append_decision(db, _decision(new, now, added=added))
+            return added
+
+    def remove(
+        self,
+        scope: str,
+        identified_by: str,
+        identifiers: Iterable[int | str],
+        now: datetime,
+        *,
+        author: str,
+        why: str,
+        source: str | None = None,
+    ) -> int:
+        """End the entries of some recipients in one scope, and return how many recipients had one in force.
+
+        ``source``: end only the entries of this source. The audit log keeps the change, with ``why``.
+        """
+        with self._database.write() as db:
+            own = _of(scope, identified_by, source)
+            removed = self._remove(db, own, _texts(identifiers), now, author)
+            if removed:
+                detail = _detail(scope, identified_by, source, removed=removed)
+                append_decision(db, Decision(None, DecisionKind.UNSUPPRESSED, author, why, now, detail))
+            return removed
+
+    def planned(self, new: NewSuppression, identifiers: Iterable[int | str], now: datetime) -> Replacement:
+        """Return what :meth:`replace` would change with these arguments. Change nothing."""
+        wanted = set(self._kept(new, identifiers))
+        with self._database.read() as db:
+            current = self._current(db, new, now)
+        return Replacement(len(wanted - current), len(current - wanted), len(current))
+
+    def replace(
+        self,
+        new: NewSuppression,
+        identifiers: Iterable[int | str],
+        now: datetime,
+        planned: Replacement,
+    ) -> Replacement:
+        """Make the entries of one scope and source exactly these. Return and audit how many were added and removed.
+
+        Entries of other sources stay, and erased people get no entry, as in :meth:`add`. ``planned``: the result of
+        :meth:`planned`. Raise GateError and change nothing if the counts are not these.
+        """
+        wanted = self._kept(new, identifiers)
+        with self._database.write() as db:
+            self._lock(db)
+            current = self._current(db, new, now)
+            removed = self._remove(db, _own(new), sorted(current.difference(wanted)), now, new.author)
+            done = Replacement(self._add(db, new, wanted, now), removed, len(current))
+            if planned != done:
+                raise GateError(
+                    "nothing was changed: the suppression list changed in the meantime. Check it again"
+                )
+            if done.added or done.removed:
+                append_decision(db, _decision(new, now, added=done.added, removed=done.removed))
+        return done
+
+    def count_among(self, new: NewSuppression, identifiers: Iterable[int | str], now: datetime) -> int:
+        """Count the recipients with an entry in force of one scope and source."""
+        texts = _texts(identifiers)
+        with self._database.read() as db:
+            return sum(_count(db, (*_own(new), _among(some)), now) for some in _batches(texts))
+
+    def of_person(self, identified_by: str, identifier: int | str) -> list[Suppression]:
+        """Return all entries of one recipient, newest first, whether or not they are in force."""
+        query = _ENTRIES.where(
+            suppressions.c.identified_by == identified_by, suppressions.c.identifier == str(identifier)
+        )
+        with self._database.read() as db:
+            order = suppressions.c.added_at.desc(), suppressions.c.scope, suppressions.c.source
+            rows = db.execute(query.order_by(*order))
+            return [Suppression(*row) for row in rows]
+
+    def sizes(self, now: datetime) -> list[SuppressionCount]:
+        """Count the entries in force by scope, identifying column and source."""
+        names = [suppressions.c[name] for name in ("scope", "identified_by", "source")]
+        query: sa.Select[Any] = sa.select(*names, sa.func.count().label("entries"))
+        query = query.where(_in_force(now)).group_by(*names).order_by(*names)
+        with self._database.read() as db:
+            return [SuppressionCount(*row) for row in db.execute(query)]
+
+    def active(self, identified_by: str, kind: Kind, scopes: Collection[str], now: datetime) -> Identifiers:
+        """Return the recipients that an entry in force suppresses in any of the scopes."""
+        query = sa.select(suppressions.c.identifier).where(
+            suppressions.c.identified_by == identified_by,
+            suppressions.c.scope.in_(scopes),
+            _in_force(now),
+        )
+        with self._database.read() as db:
+            found = db.scalars(query.execution_options(yield_per=10_000))
+            members = [member for text in found if (member := as_member(kind, text)) is not None]
+        return integers(members) if kind == "integer" else strings(members)  # type: ignore[arg-type]
+
+    def _kept(self, new: NewSuppression, identifiers: Iterable[int | str]) -> list[str]:
+        """Return identifiers as texts, sorted, without those of erased people."""
+        texts = _texts(identifiers)
+        erased = self._erased_among(new.identified_by, texts)
+        return [text for text in texts if text not in erased] if erased else texts
+
+    def _add(self, db: sa.Connection, new: NewSuppression, texts: Sequence[str], now: datetime) -> int:
+        added, version = 0, None
+        values = {**asdict(new), "added_at": now, "removed_at": None, "removed_by": None}
+        for some in _batches(texts):
+            query = sa.select(suppressions.c.identifier, suppressions.c.until)
+            rows = db.execute(query.where(*_own(new), _among(some), _in_force(now)))
+            ends = {row.identifier: row.until for row in rows}
+            missing = [text for text in some if text not in ends]
+            longer = [text for text, until in ends.items() if _ends_earlier(until, new.until)]
+            if missing or longer:
+                version = version or self._next_version(db)
+                changed = [{**values, "identifier": text, "version": version} for text in missing + longer]
+                db.execute(self._database.insert_or_replace(suppressions), changed)
+            added += len(missing)
+        return added
+
+    def _current(self, db: sa.Connection, new: NewSuppression, now: datetime) -> set[str]:
+        """Return the recipients with an entry in force of one scope and source."""
+        query = sa.select(suppressions.c.identifier).where(*_own(new), _in_force(now))
+        return set(db.scalars(query.execution_options(yield_per=10_000)))
+
+    def _remove(
+        self,
+        db: sa.Connection,
+        own: Sequence[sa.ColumnElement[bool]],
+        texts: Sequence[str],
+        now: datetime,
+        author: str,
+    ) -> int:
+        removed = 0
+        version = self._next_version(db) if texts else None
+        for some in _batches(texts):
+            removed += _count(db, (*own, _among(some)), now)
+            end = sa.update(suppressions).where(*own, _among(some), _in_force(now))
+            db.execute(end.values(removed_at=now, removed_by=author, version=version))
+        return removed
+
+    @staticmethod
+    def _version(db: sa.Connection) -> int:
+        return db.scalar(sa.select(suppression_state.c.version)) or 0
+
+    def _lock(self, db: sa.Connection) -> int:
+        """Lock the list until the end of the transaction, and return its version."""
+        db.execute(self._database.insert_or_ignore(suppression_state), {"id": 1, "version": 0, "stamp": ""})
+        version: int = db.execute(sa.select(suppression_state.c.version).with_for_update()).scalar_one()
+        return version
+
+    @staticmethod
+    def _next_version(db: sa.Connection) -> int:
+        """Return the version of this change."""
+        change = sa.update(suppression_state).values(
+            version=suppression_state.c.version + 1, stamp=secrets.token_hex(16)
+        )
+        version: int = db.execute(change.returning(suppression_state.c.version)).scalar_one()
+        return version
+
+
+def _texts(identifiers: Iterable[int | str]) -> list[str]:
+    texts = sorted({str(identifier) for identifier in identifiers})
+    if any(not text.strip() for text in texts):
+        raise ValueError("found a blank identifier. Remove it")
+    return texts
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    remaining = iter(texts)
+    return iter(lambda: list(islice(remaining, _AT_ONCE)), [])
+
+
+def _of(scope: str, identified_by: str, source: str | None) -> tuple[sa.ColumnElement[bool], ...]:
+    where = suppressions.c.scope == scope, suppressions.c.identified_by == identified_by
+    return where if source is None else (*where, suppressions.c.source == source)
+
+
+def _own(new: NewSuppression) -> tuple[sa.ColumnElement[bool], ...]:
+    return _of(new.scope, new.identified_by, new.source)
+
+
+def _among(texts: Sequence[str]) -> sa.ColumnElement[bool]:
+    return suppressions.c.identifier.in_(texts)
+
+
+def _count(db: sa.Connection, where: Sequence[sa.ColumnElement[bool]], now: datetime) -> int:
+    """Count the recipients with an entry in force."""
+    recipients = sa.func.count(suppressions.c.identifier.distinct())
+    return db.scalar(sa.select(recipients).where(*where, _in_force(now))) or 0
+
+
+def _decision(new: NewSuppression, now: datetime, *, added: int = 0, removed: int = 0) -> Decision:
+    detail = _detail(new.scope, new.identified_by, new.source, added=added, removed=removed)
+    return Decision(None, DecisionKind.SUPPRESSED, new.author, new.reason, now, detail)
+
+
+def _detail(
+    scope: str, identified_by: str, source: str | None, *, added: int = 0, removed: int = 0
+) -> dict[str, Any]:
+    return {
+        "scope": scope,
+        "identified_by": identified_by,
+        "source": source,
+        "added": added,
+        "removed": removed,
+    }
+
+
+def _in_force(now: datetime) -> sa.ColumnElement[bool]:
+    return sa.and_(
+        suppressions.c.removed_at.is_(None),
+        sa.or_(suppressions.c.until.is_(None), suppressions.c.until > now),
+    )
+
+
+def _ends_earlier(until: datetime | None, other: datetime | None) -> bool:
+    return until is not None and (other is None or until < other)
+
+
+_ENTRIES: sa.Select[Any] = sa.select(*(suppressions.c[name] for name in Suppression.__slots__))

@@ -1,0 +1,88 @@
+"""Uploaded lists: recipients that a campaign leaves out if it names the list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.audience.identifiers import Identifiers, Kind
+from sendoff.errors import NotFoundError
+from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.schema import uploaded_list_chunks, uploaded_lists
+from sendoff.ledger.storage.stored_sets import LARGEST, LISTS
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedList:
+    """An uploaded list, without its recipients."""
+
+    name: str
+    identified_by: str  # the column that identifies its recipients, as in a query
+    kind: Kind
+    size: int
+    uploaded_by: str
+    uploaded_at: datetime
+
+
+class UploadedLists:
+    """The uploaded lists of a ledger."""
+
+    def __init__(
+        self,
+        database: Database,
+        erased_among: Callable[[str, Identifiers], Identifiers],
+        *,
+        largest_chunk: int = LARGEST,
+    ) -> None:
+        self._database = database
+        self._erased_among = erased_among
+        self._largest_chunk = largest_chunk
+
+    def store(
+        self, name: str, identified_by: str, identifiers: Identifiers, who: str, now: datetime
+    ) -> UploadedList:
+        """Store a list without people who were erased, and replace one of the same name."""
+        if len(erased := self._erased_among(identified_by, identifiers)):
+            identifiers -= erased
+        row = UploadedList(name, identified_by, identifiers.kind, len(identifiers), who, now)
+        values = {column: getattr(row, column) for column in UploadedList.__slots__}
+        with self._database.write() as db:
+            db.execute(self._database.insert_or_replace(uploaded_lists), values)
+            db.execute(sa.delete(uploaded_list_chunks).where(uploaded_list_chunks.c.name == name))
+            LISTS.insert(db, [({"name": name}, identifiers)], largest=self._largest_chunk)
+        return row
+
+    def get(self, name: str) -> tuple[UploadedList, Identifiers]:
+        """Return a list with its recipients, or raise NotFoundError."""
+        with self._database.read() as db:
+            row = db.execute(_LISTS.where(uploaded_lists.c.name == name)).first()
+            people = LISTS.sets(db, uploaded_list_chunks.c.name == name).get(name)
+        if row is None or people is None:
+            raise _not_there(name)
+        return _uploaded(row), people
+
+    def all(self) -> list[UploadedList]:
+        """Return all lists, ordered by name, without their recipients."""
+        with self._database.read() as db:
+            return [_uploaded(row) for row in db.execute(_LISTS.order_by(uploaded_lists.c.name))]
+
+    def delete(self, name: str) -> None:
+        """Delete a list, or raise NotFoundError. The frozen suppression of earlier launches does not change."""
+        with self._database.write() as db:
+            if not db.execute(sa.delete(uploaded_lists).where(uploaded_lists.c.name == name)).rowcount:
+                raise _not_there(name)
+
+
+_LISTS = sa.select(*(uploaded_lists.c[name] for name in UploadedList.__slots__))
+
+
+def _uploaded(row: sa.Row[Any]) -> UploadedList:
+    return UploadedList(*(row._mapping[name] for name in UploadedList.__slots__))
+
+
+def _not_there(name: str) -> NotFoundError:
+    return NotFoundError(f"the ledger holds no list {name!r}; upload it: sendoff lists upload {name} FILE")

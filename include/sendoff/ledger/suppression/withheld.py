@@ -1,0 +1,92 @@
+"""Recipients that requests left out when they were claimed: suppressed, or by their verdict in another launch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
+from sendoff.ledger.storage.schema import attempts, audiences, dispatches, outcomes, withheld
+from sendoff.states import OutcomeKind, Verdict
+
+
+class Withheld(NamedTuple):
+    """The recipients that the attempts of one dispatch left out.
+
+    ``always``: left out of every attempt that the service may have processed. ``newest``: left out of the last of
+    these.
+    """
+
+    always: Identifiers
+    newest: Identifiers
+
+
+def withheld_of(db: sa.Connection, launch_key: str) -> dict[str, Withheld]:
+    """Return the recipients that the requests of a launch left out, by dispatch key.
+
+    Attempts that the service certainly did not process do not count.
+    """
+    found: dict[str, Withheld] = {}
+    for (key, _), rows in groupby(db.execute(_ATTEMPTS, {"launch": launch_key}), itemgetter(0, 1)):
+        sets = [(row.kind, row.identifiers) for row in rows]
+        people = union(sets[0][0], (from_bytes(kind, blob) for kind, blob in sets if blob is not None))
+        before = found.get(key)
+        found[key] = Withheld(people if before is None else before.always & people, people)
+    return {key: each for key, each in found.items() if len(each.newest)}
+
+
+def withheld_by_verdict(db: sa.Connection, launch_key: str) -> dict[Verdict, Identifiers]:
+    """Return the recipients that any request of a launch left out because of a verdict in another launch.
+
+    Each is under one verdict. Later requests left them out too, because post-backs are never taken back. Requests
+    without any remaining recipient count as well.
+    """
+    found: dict[Verdict, list[Identifiers]] = defaultdict(list)
+    kind: Kind = "integer"
+    for reason, kind, blob in db.execute(_BY_VERDICT, {"launch": launch_key}):
+        found[Verdict(reason)].append(from_bytes(kind, blob))
+    joined = {verdict: union(kind, sets) for verdict, sets in found.items()}
+    if {Verdict.ENGAGED, Verdict.DELIVERED} <= joined.keys():  # first delivered, then opened
+        joined[Verdict.DELIVERED] -= joined[Verdict.ENGAGED]
+    return joined
+
+
+def remaining(people: Identifiers, left_out: Withheld | None) -> Identifiers:
+    """Return the recipients of a dispatch without those that all its attempts left out."""
+    return people if left_out is None else people - left_out.always
+
+
+SUPPRESSED = "suppressed"
+"""The reason of recipients on the suppression list. The other reasons are verdicts."""
+
+_SOME = (
+    sa.select(withheld.c.dispatch_key)
+    .join(dispatches, dispatches.c.dispatch_key == withheld.c.dispatch_key)
+    .where(dispatches.c.launch_key == sa.bindparam("launch"))
+)
+_WAS_NOT_PROCESSED = sa.exists().where(
+    outcomes.c.dispatch_key == attempts.c.dispatch_key,
+    outcomes.c.attempt == attempts.c.number,
+    outcomes.c.kind == OutcomeKind.NOT_PROCESSED,
+)
+_ATTEMPTS = (
+    sa.select(attempts.c.dispatch_key, attempts.c.number, audiences.c.kind, withheld.c.identifiers)
+    .join(dispatches, dispatches.c.dispatch_key == attempts.c.dispatch_key)
+    .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
+    .outerjoin(
+        withheld,
+        sa.and_(withheld.c.dispatch_key == attempts.c.dispatch_key, withheld.c.attempt == attempts.c.number),
+    )
+    .where(attempts.c.dispatch_key.in_(_SOME), sa.not_(_WAS_NOT_PROCESSED))
+    .order_by(attempts.c.dispatch_key, attempts.c.number)
+)
+_BY_VERDICT = (
+    sa.select(withheld.c.reason, audiences.c.kind, withheld.c.identifiers)
+    .join(dispatches, dispatches.c.dispatch_key == withheld.c.dispatch_key)
+    .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
+    .where(dispatches.c.launch_key == sa.bindparam("launch"), withheld.c.reason != SUPPRESSED)
+)

@@ -1,0 +1,65 @@
+"""Opens that a machine probably made, such as a scanner that follows the links of an email.
+
+An open is suspected in two cases:
+
+.. code-block:: text
+
+    after the delivery ... it is within some seconds of the delivery to the same recipient
+    in a burst ........... many opens of one request have the same second
+
+The times are those in the post-backs. Only post-backs that are read together are compared, so that nothing but the
+suspicion is stored. An open whose delivery was read earlier is not suspected.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sendoff.audience.identifiers import Marks
+from sendoff.ledger import column_of, marks, values
+
+BURST, SHARE = 50, 0.01
+"""So many opens of one request in one second are suspected, or this share of its recipients if that is more."""
+
+_SECOND = 1_000_000  # in microseconds
+_LATEST = (1 << 32) - 1  # in the year 2106
+
+Integers = npt.NDArray[np.int64]
+
+
+def suspected(
+    codes: Integers, places: Integers, at: Integers, is_open: Marks, sizes: Integers, seconds: float
+) -> Marks:
+    """Mark the opens that a machine probably made.
+
+    ``codes``: of the requests. ``places``: numbers of the recipients. ``at``: times in microseconds.
+    ``sizes``: the recipients of each request, by its code, or more. ``seconds``: the most between a delivery and its
+    open; 0 marks nothing, not even bursts.
+    """
+    found = np.zeros(len(codes), np.bool_)
+    opens, deliveries = np.flatnonzero(is_open), np.flatnonzero(~is_open)
+    if not seconds or not len(opens):
+        return found
+    found[opens] = _in_bursts(codes[opens], at[opens] // _SECOND, sizes)
+    if len(deliveries):
+        newest = np.full(int(codes.max()) + 1, np.iinfo(np.int64).min)
+        np.maximum.at(newest, codes[deliveries], at[deliveries] + int(seconds * _SECOND))
+        opens = opens[at[opens] <= newest[codes[opens]]]  # the others need no look-up
+        delivered = pc.index_in(column_of(places[opens]), value_set=column_of(places[deliveries]))
+        is_delivered = marks(delivered.is_valid())
+        opens, which = opens[is_delivered], values(delivered.cast(pa.int64()))[is_delivered]
+        apart = np.abs(at[opens] - at[deliveries[which]])
+        found[opens] |= apart <= seconds * _SECOND
+    return found
+
+
+def _in_bursts(codes: Integers, seconds: Integers, sizes: Integers) -> Marks:
+    """Mark the opens of a request in a second with many."""
+    both = codes << 32 | seconds.clip(0, _LATEST)  # a body may have any time
+    counted = pc.value_counts(column_of(both))
+    moments, counts = (values(counted.field(name)) for name in ("values", "counts"))
+    often = moments[counts >= np.maximum(BURST, SHARE * sizes[moments >> 32])]
+    return np.isin(both, often) if len(often) else np.zeros(len(both), np.bool_)

@@ -1,0 +1,51 @@
+"""The operator that waits between two steps of a journey."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+from airflow.sdk import BaseOperator, Context
+
+from sendoff_airflow import LEDGER
+from sendoff_airflow.errors import translate_errors
+
+
+class WaitForStepOperator(BaseOperator):
+    """Wait until some time has passed since a launch was sent, in the triggerer, which takes no worker slot.
+
+    Return the end of the wait.
+
+    :param launch_key: the launch of the earlier step (templated)
+    :param wait: how long to wait after the launch was sent
+    """
+
+    template_fields: Sequence[str] = ("launch_key",)
+
+    def __init__(
+        self, *, launch_key: str, wait: timedelta, ledger_conn_id: str = LEDGER, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.launch_key = launch_key
+        self.wait = wait
+        self.ledger_conn_id = ledger_conn_id
+
+    @translate_errors
+    def execute(self, context: Context) -> str:  # noqa: ARG002
+        """Read from the ledger when the launch was sent, and wait."""
+        from sendoff.launch import sent_at
+        from sendoff_airflow.hooks.ledger import open_ledger
+
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            due = sent_at(ledger, self.launch_key) + self.wait
+        if due > datetime.now(UTC):
+            self.log.info("This step is due at %s", due)
+            self.defer(trigger=DateTimeTrigger(moment=due), method_name="execute_complete")
+        return due.isoformat()
+
+    def execute_complete(self, context: Context, event: Any = None) -> str:  # noqa: ARG002
+        """Continue after the trigger fired. The ledger decides, because the event is untrusted input."""
+        return self.execute(context)

@@ -1,0 +1,1 @@
+"""What Airflow's own database knows of a campaign's runs."""

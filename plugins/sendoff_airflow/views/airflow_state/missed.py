@@ -1,0 +1,184 @@
+"""The periods that a campaign should have sent and did not: its DAG was paused or broken, or a run failed.
+
+Airflow does not repeat such periods by itself, so the pages name them. Like :mod:`airflow_db`, this uses Airflow's own
+models.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.models.dagrun import DagRun
+from airflow.models.log import Log
+from airflow.models.serialized_dag import SerializedDagModel
+from airflow.serialization.decoders import decode_timetable
+from airflow.timetables.base import TimeRestriction
+from airflow.utils.session import create_session
+from airflow.utils.types import DagRunType
+from pendulum import instance
+from sqlalchemy import and_, func, or_, select
+from sqlalchemy.orm import Session
+
+from sendoff.campaign import Period
+from sendoff.ledger import Ledger
+from sendoff_airflow.views.airflow_state import airflow_db
+from sendoff_airflow.views.airflow_state.airflow_db import STARTS_WITHIN, run_path
+
+MOST_PERIODS = 200
+"""The most periods of one campaign to look at."""
+
+_MOST_RUNS = 60
+_BY_CLOCK = (DagRunType.SCHEDULED, DagRunType.BACKFILL_JOB)
+
+_Ends = tuple[datetime, datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRun:
+    """A run that failed before it made a launch."""
+
+    period: Period
+    path: str  # its page in Airflow's UI, relative to Airflow's root
+
+
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """The periods of a campaign that were not sent, oldest first.
+
+    ``periods``: since the newest one that has a run or a launch. ``earlier``: before that one. ``is_cut``: there are
+    more than ``periods`` lists.
+    """
+
+    periods: Sequence[Period] = ()
+    earlier: Sequence[Period] = ()
+    failed: Sequence[FailedRun] = ()
+    is_cut: bool = False
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known about the periods of one campaign."""
+
+    runs: dict[_Ends, tuple[str, str]] = field(default_factory=dict)  # run ID and state
+    launched: set[_Ends] = field(default_factory=set)
+
+
+def missed_of(ledger: Ledger, names: Collection[str], *, since_newest_run: bool = False) -> dict[str, Missed]:
+    """Return the periods that campaigns with a schedule did not send. Campaigns without any are left out.
+
+    A campaign that has never run has missed nothing. ``since_newest_run``: only those after the newest scheduled run,
+    which takes less time.
+    """
+    known: defaultdict[str, _Known] = defaultdict(_Known)
+    with create_session() as session:
+        timetables = _timetables(session, names)
+        for row in session.execute(_newest_runs(timetables)):
+            if row.data_interval_start and row.data_interval_end and (row.place == 1 or not since_newest_run):
+                ends = (row.data_interval_start, row.data_interval_end)
+                known[row.dag_id].runs[ends] = (row.run_id, str(row.state))
+    dags = airflow_db.dags_of([*timetables, *ledger.launches.campaigns(), *ledger.not_launched.campaigns()])
+    own = {name: dag_id for name, dag_id in dags.items() if dag_id in timetables}
+    for name, start, end in ledger.overview.periods(own):
+        known[own[name]].launched.add((start, end))
+    found = {name: _missed(name, timetables[name], each) for name, each in known.items()}
+    return {name: each for name, each in found.items() if each != Missed()}
+
+
+def paused_since(names: Collection[str]) -> dict[str, datetime]:
+    """Return since when DAGs are paused, according to Airflow's audit log. Some are not in it."""
+    is_change = or_(
+        and_(Log.event == "patch_dag", Log.extra.contains('"is_paused"')),
+        and_(Log.event == "cli_dags", Log.extra.contains("pause")),
+    )
+    newest = select(func.max(Log.id)).where(Log.dag_id.in_(names), is_change).group_by(Log.dag_id)
+    with create_session() as session:
+        rows = session.execute(select(Log.dag_id, Log.dttm, Log.extra).where(Log.id.in_(newest)))
+        return {row.dag_id: row.dttm for row in rows if _pauses(row.extra)}
+
+
+def _pauses(extra: str | None) -> bool:
+    """Check whether an entry of Airflow's audit log pauses a DAG, by a request or by a command."""
+    try:
+        known = json.loads(extra or "{}")
+    except ValueError:
+        return False
+    return bool(known.get("is_paused")) or "pause" in known.get("full_command", ())
+
+
+def _timetables(session: Session, names: Collection[str]) -> dict[str, Any]:
+    """Return the timetables of the DAGs with a clock, in their newest version."""
+    newest = (
+        select(SerializedDagModel.dag_id, func.max(SerializedDagModel.created_at).label("at"))
+        .where(SerializedDagModel.dag_id.in_(names))
+        .group_by(SerializedDagModel.dag_id)
+        .subquery()
+    )
+    query = select(SerializedDagModel).join(
+        newest,
+        (newest.c.dag_id == SerializedDagModel.dag_id) & (newest.c.at == SerializedDagModel.created_at),
+    )
+    found = {}
+    for row in session.scalars(query):
+        timetable = decode_timetable(row.data["dag"]["timetable"]) if row.data else None
+        if timetable and timetable.can_be_scheduled and timetable.periodic:
+            found[row.dag_id] = timetable
+    return found
+
+
+def _newest_runs(names: Collection[str]) -> Any:
+    columns = (
+        DagRun.dag_id,
+        DagRun.run_id,
+        DagRun.state,
+        DagRun.data_interval_start,
+        DagRun.data_interval_end,
+    )
+    place = func.row_number().over(partition_by=DagRun.dag_id, order_by=DagRun.run_after.desc())
+    ranked = (
+        select(*columns, place.label("place"))
+        .where(DagRun.dag_id.in_(names), DagRun.run_type.in_(_BY_CLOCK))
+        .subquery()
+    )
+    return select(ranked).where(ranked.c.place <= _MOST_RUNS)
+
+
+def _missed(name: str, timetable: Any, known: _Known) -> Missed:
+    is_for_life = any(start == end for start, end in known.launched)  # the service repeats the campaign
+    if is_for_life or not (known.runs or known.launched):
+        return Missed()
+    begin = min(start for start, _ in known.runs) if known.runs else max(end for _, end in known.launched)
+    expected = list(_expected(timetable, begin, datetime.now(UTC) - STARTS_WITHIN))
+    done = known.launched | known.runs.keys()
+    # A run that the timetable does not have was made under an earlier schedule, and so were the gaps before it.
+    changed_at = max((end for _, end in known.runs.keys() - set(expected)), default=begin)
+    newest = max((end for _, end in done & set(expected)), default=begin)
+    gaps = [ends for ends in expected if ends not in done and ends[0] >= changed_at]
+    failed = [
+        FailedRun(Period(*ends), run_path(name, run_id))
+        for ends, (run_id, state) in sorted(known.runs.items())
+        if state == "failed" and ends not in known.launched
+    ]
+    return Missed(
+        periods=[Period(*ends) for ends in gaps if ends[0] >= newest],
+        earlier=[Period(*ends) for ends in gaps if ends[0] < newest],
+        failed=failed,
+        is_cut=len(expected) == MOST_PERIODS,
+    )
+
+
+def _expected(timetable: Any, begin: datetime, now: datetime) -> Iterator[_Ends]:
+    """Yield the periods from a moment on whose run Airflow should have started."""
+    bounds = TimeRestriction(earliest=instance(begin), latest=None, catchup=True)
+    interval = None
+    for _ in range(MOST_PERIODS):
+        info = timetable.next_dagrun_info(last_automated_data_interval=interval, restriction=bounds)
+        if info is None or info.run_after > now:
+            return
+        interval = info.data_interval
+        if interval.start < interval.end:
+            yield interval.start, interval.end

@@ -1,0 +1,63 @@
+"""What of a launch is not sent yet: how many recipients wait for it, and when it goes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from sendoff.campaign import Campaign, Variation
+from sendoff.launch import has_begun, outlook_of, reached_recipients
+from sendoff.ledger import LaunchRecord, Ledger
+from sendoff.states import DispatchState
+from sendoff_airflow.views.airflow_state.deadlines import goes_out
+
+_MOST_READ = 1_000_000
+"""The most recipients whose identifiers a page reads to count those that the channels reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """What of a launch is not sent yet, and when it goes out if nothing stops it.
+
+    ``recipients`` and ``cut_off`` are 0 if the service chooses the recipients. Without a time and ``words`` it goes out
+    at once. ``words``: the schedule in the service, if the service does not send it at once.
+    """
+
+    launch: LaunchRecord
+    requests: int  # planned
+    recipients: int  # of the planned requests
+    interrupted: int  # requests whose worker ended without an answer
+    cut_off: int  # recipients of the interrupted requests
+    is_begun: bool
+    at: datetime | None
+    words: str
+    is_too_late: bool
+    may_repeat: bool  # doubts are resent without a question
+
+
+def unsent_of(ledger: Ledger, launch: LaunchRecord, variations: Iterable[Variation] | None = None) -> Unsent:
+    """Return what of a launch is not sent yet. ``variations``: those of its segments, if they were read already."""
+    key = launch.launch_key
+    requests, recipients = ledger.dispatch_queries.states(key), ledger.dispatch_queries.recipients(key)
+    if variations is None:
+        variations = [part.variation for part in ledger.dispatch_queries.segment_sizes(key)]
+    times, outlook = goes_out(launch, variations), outlook_of(ledger, launch)
+    doubts = requests.get(DispatchState.IN_DOUBT, 0) + requests.get(DispatchState.IN_FLIGHT, 0)
+    return Unsent(
+        launch,
+        requests.get(DispatchState.PLANNED, 0),
+        recipients.get(DispatchState.PLANNED, 0),
+        requests.get(DispatchState.IN_FLIGHT, 0),
+        recipients.get(DispatchState.IN_FLIGHT, 0),
+        is_begun=has_begun(requests),
+        at=times.first_at if times else outlook.until,
+        words=times.words if times else "",
+        is_too_late=outlook.is_too_late,
+        may_repeat=bool(doubts) and Campaign.frozen(launch.definition).on_doubt == "resend",
+    )
+
+
+def reached_of(ledger: Ledger, launch: LaunchRecord) -> int | None:
+    """Return how many recipients the channels of a launch reach. None if all, or if it is not known or too large."""
+    return reached_recipients(ledger, launch) if launch.audience <= _MOST_READ else None

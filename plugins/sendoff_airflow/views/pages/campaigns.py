@@ -1,0 +1,259 @@
+"""The pages of the campaigns, of one campaign with its next launch, and the redirects from Airflow's DAGs and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request, Response, status
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from sendoff.ledger import LaunchRecord, Ledger, ListedLaunch, Selection
+from sendoff.states import LaunchState
+from sendoff_airflow.views.airflow_state import airflow_db
+from sendoff_airflow.views.airflow_state.airflow_db import DagSchedule
+from sendoff_airflow.views.airflow_state.missed import Missed, missed_of, paused_since
+from sendoff_airflow.views.facts.journey import MOST_PERIODS, JourneyView, journey_of
+from sendoff_airflow.views.facts.messages import email_page
+from sendoff_airflow.views.facts.today import Idle, idle_campaigns
+from sendoff_airflow.views.pages.launches import WAITS, LaunchRow, refresh_of, rows_of, with_not_launched
+from sendoff_airflow.views.web.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
+from sendoff_airflow.views.web.permissions import Viewer, ViewerDep, not_there
+from sendoff_airflow.views.web.request_models import Name
+from sendoff_airflow.views.web.templates import page
+
+RECIPIENTS = ("recipient", "recipients")
+"""The noun for the recipients of a campaign that has no launch yet."""
+
+LAUNCHES_PER_STEP = 5
+"""The newest launches of each step that the page of a journey shows."""
+
+router = APIRouter(default_response_class=HTMLResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A campaign of the list."""
+
+    name: str
+    schedule: DagSchedule | None
+    newest: LaunchRow | None
+    reported: ListedLaunch | None  # the newest launch that was sent and has a report
+    idle: Idle | None  # if it does not run as scheduled
+    journey: str | None  # the title of the journey that it is a step of
+    has_steps: bool
+
+    @property
+    def title(self) -> str:
+        """Its title."""
+        if self.newest is not None:
+            return self.newest.launch.title
+        return self.schedule.title if self.schedule else self.name
+
+    @property
+    def channels(self) -> list[str]:
+        """The names of its channels. Empty if they are not known."""
+        from sendoff_airflow.views.facts.next_launch import written_campaign
+
+        launch = self.newest.launch if self.newest else None
+        known = written_campaign(None if launch else self.schedule, launch)
+        return [channel.label for channel in known[0].channels_used()] if known else []
+
+    @property
+    def result(self) -> ListedLaunch | None:
+        """The launch whose result is the last one."""
+        if self.newest and self.newest.is_still_to_go_out and self.reported:
+            is_newest = self.reported.launch.launch_key == self.newest.launch.launch_key
+            return None if is_newest else self.reported
+        return self.reported
+
+    @property
+    def state(self) -> str:
+        """What its newest launch waits for, or else whether the campaign runs by itself."""
+        if self.newest is not None and self.newest.standing.stage in WAITS:
+            return self.newest.standing.stage
+        if self.schedule is None:
+            return "no DAG"
+        if self.schedule.problem is not None:
+            return "error"
+        if self.schedule.is_paused:
+            return "paused"
+        return "scheduled" if self.schedule.next_run_at else "started by hand"
+
+
+@router.get("/campaigns")
+def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLResponse:
+    """Show the campaigns that have launches or a DAG: when each runs next, and its last result."""
+    names = viewer.visible([*ledger.launches.campaigns(), *airflow_db.campaigns_with_a_dag()])
+    schedules = airflow_db.schedules_of_campaigns(names)
+    reported = ledger.overview.newest(names, is_reported=True)
+    newest = {
+        row.launch.campaign: row for row in rows_of(ledger, list(ledger.overview.newest(names).values()))
+    }
+    with_steps = {each.dag_id for each in schedules.values() if each.step}
+    whole = {name: each for name, each in schedules.items() if each.step is None}
+    idle = {each.name: each for each in idle_campaigns(ledger, whole, {})}
+    rows = [
+        _Row(
+            name,
+            schedule := schedules.get(name),
+            newest.get(name),
+            reported.get(name),
+            idle.get(name),
+            schedule.title if schedule and schedule.step else None,
+            name in with_steps,
+        )
+        for name in names
+    ]
+    rows.sort(key=lambda row: ((row.journey or row.title).casefold(), row.title.casefold(), row.name))
+    return page(request, "campaigns.html", rows=rows, refresh=REFRESH_SLOW)
+
+
+@router.get("/campaigns/{name}")
+def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: str) -> HTMLResponse:
+    """Show a campaign: its next launch as far as it is known without running the query, and its newest launches."""
+    from sendoff_airflow.views.facts.next_launch import next_launch_of
+
+    viewer.check_sees(name)
+    schedule, newest = airflow_db.schedule_of(name), ledger.overview.page(Selection([name]), limit=10)
+    rows = rows_of(ledger, newest)
+    shown = with_not_launched(ledger, rows, Selection([name]))
+    if not shown and (journey := journey_of(ledger, name, schedule)):
+        return _journey_page(request, ledger, name, schedule, journey)
+    if schedule is None and not shown:
+        raise not_there()
+    place = _place_of(ledger, name, schedule)
+    return page(
+        request,
+        "campaign.html",
+        name=name,
+        title=newest[0].launch.title if newest else schedule.title if schedule else name,
+        schedule=schedule,
+        place=place,
+        missed=missed_of(ledger, [name]).get(name, Missed()),
+        since=_paused_since(schedule),
+        noun=(noun := newest[0].launch.noun if newest else RECIPIENTS),
+        next_launch=next_launch_of(schedule, newest[0].launch if newest else None, noun),
+        dry_run=airflow_db.newest_dry_run(schedule) if schedule else None,
+        rows=shown,
+        sort_links=None,
+        held=[row.launch for row in rows if row.launch.state == LaunchState.HELD],
+        may_steer=viewer.may_steer(name),
+        refresh=refresh_of(rows),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The place of a campaign among the steps of a journey. Steps are numbered from 1."""
+
+    journey: JourneyView
+    dag_id: str
+    number: int  # 0: the journey no longer has this step
+
+    @property
+    def taken(self) -> str:
+        """When the step goes out, and who gets it, as a sentence."""
+        return self.journey.steps[self.number - 1].taken if self.number else ""
+
+
+def _place_of(ledger: Ledger, name: str, schedule: DagSchedule | None) -> _Place | None:
+    """Return the place of a campaign in a journey, or None if its DAG is its own."""
+    if schedule is None or schedule.step is None:
+        return None
+    journey = journey_of(ledger, schedule.dag_id, airflow_db.schedule_of(schedule.dag_id))
+    return _Place(journey, schedule.dag_id, journey.number_of(name)) if journey else None
+
+
+def _paused_since(schedule: DagSchedule | None) -> datetime | None:
+    if schedule is None or not schedule.is_paused:
+        return None
+    return paused_since([schedule.dag_id]).get(schedule.dag_id)
+
+
+def _journey_page(
+    request: Request, ledger: Ledger, name: str, schedule: DagSchedule | None, journey: JourneyView
+) -> HTMLResponse:
+    """Show a journey: its next run, its steps in order with their recipients and exits, and the launches of each."""
+    rows = {step.campaign: rows_of(ledger, step.launches[:LAUNCHES_PER_STEP]) for step in journey.steps}
+    every = [row for each in rows.values() for row in each]
+    return page(
+        request,
+        "journey.html",
+        name=name,
+        journey=journey,
+        schedule=schedule,
+        since=_paused_since(schedule),
+        missed=missed_of(ledger, [name]).get(name, Missed()),
+        rows_of_step=rows,
+        most=MOST_PERIODS,
+        sort_links=None,
+        held=[row.launch for row in every if row.launch.state == LaunchState.HELD],
+        refresh=refresh_of(every),
+    )
+
+
+@router.get("/campaigns/{name}/email")
+def show_email(
+    viewer: ViewerDep, ledger: LedgerDep, name: str, variant: Name = "", language: Name = ""
+) -> HTMLResponse:
+    """Show the HTML of the email that a campaign's next launch would send."""
+    from sendoff_airflow.views.facts.next_launch import written_campaign
+
+    viewer.check_sees(name)
+    newest = ledger.overview.page(Selection([name]), limit=1)
+    found = written_campaign(airflow_db.schedule_of(name), newest[0].launch if newest else None)
+    if found is None:
+        raise not_there()
+    return email_page(found[0], variant, language, datetime.now(UTC))
+
+
+@router.get("/dag")
+def redirect_from_dag(
+    request: Request, viewer: ViewerDep, ledger: LedgerDep, dag_id: Name, run_id: Name = ""
+) -> Response:
+    """Redirect from a DAG to its campaign, or from a run to its launch. Show the launches of a run with several."""
+    viewer.check_sees(dag_id)
+    if not run_id:
+        return RedirectResponse(f"campaigns/{quote(dag_id, safe='')}", status.HTTP_303_SEE_OTHER)
+    found = airflow_db.launches_of(dag_id, run_id)
+    known = {launch.launch_key: launch for launch in ledger.launches.of_keys(found)}
+    own = [known[key] for key, campaign in found.items() if key in known and known[key].campaign == campaign]
+    if len(own) == 1 and own[0].campaign == dag_id:
+        return RedirectResponse(f"launches/{quote(own[0].launch_key, safe='')}", status.HTTP_303_SEE_OTHER)
+    if own:
+        return _run_page(request, viewer, ledger, dag_id, run_id, own)
+    why = airflow_db.note_of(dag_id, run_id)
+    return page(request, "no_launch.html", dag_id=dag_id, why=why, refresh=REFRESH_FAST)
+
+
+def _run_page(
+    request: Request,
+    viewer: Viewer,
+    ledger: Ledger,
+    dag_id: str,
+    run_id: str,
+    launches: Sequence[LaunchRecord],
+) -> HTMLResponse:
+    """Show the launches of a run, such as the steps of a journey, in their order."""
+    visible = viewer.visible({launch.campaign for launch in launches})
+    keys = [launch.launch_key for launch in launches]
+    rows = rows_of(ledger, ledger.overview.page(Selection(visible, keys), limit=len(keys)))
+    rows.sort(key=lambda row: keys.index(row.launch.launch_key))
+    schedule = airflow_db.schedule_of(dag_id)
+    journey = journey_of(ledger, dag_id, schedule)
+    taken = {row.launch.campaign for row in rows}
+    return page(
+        request,
+        "run.html",
+        dag_id=dag_id,
+        title=journey.title if journey else schedule.title if schedule else dag_id,
+        rows=rows,
+        sort_links=None,
+        left=[step for step in journey.steps if step.campaign not in taken] if journey else [],
+        is_over=airflow_db.state_of(dag_id, run_id) in ("success", "failed"),
+        run_path=airflow_db.run_path(dag_id, run_id),
+        refresh=refresh_of(rows),
+    )

@@ -1,0 +1,199 @@
+"""The pages of one launch: its report, its requests, the decisions about it, and its preview."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from sendoff.campaign import Campaign
+from sendoff.dispatch import awaited_role, proposal_of
+from sendoff.launch import Standing, has_begun, held_by_service
+from sendoff.ledger import LaunchRecord, Ledger, Selection
+from sendoff.report import blocks_as_html, css, sections_as_html
+from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
+from sendoff_airflow.views.airflow_state.deadlines import goes_out, rejects_itself_at
+from sendoff_airflow.views.facts.flow import checked, requests_by_state, rows_to_people
+from sendoff_airflow.views.facts.holds import (
+    acts_on,
+    asked_at,
+    newest_of,
+    standings_of,
+    stuck_at,
+    unanswered,
+    visible_run,
+)
+from sendoff_airflow.views.facts.messages import email_page, messages_of_launch
+from sendoff_airflow.views.facts.unsent import reached_of, unsent_of
+from sendoff_airflow.views.pages.results import downloads, outcomes_of, results_of
+from sendoff_airflow.views.web.dependencies import (
+    REFRESH_FAST,
+    REFRESH_SLOW,
+    ExpensiveDep,
+    LedgerDep,
+    visible_launch,
+)
+from sendoff_airflow.views.web.permissions import ViewerDep
+from sendoff_airflow.views.web.reader import ZoneDep
+from sendoff_airflow.views.web.request_models import Name, Number, Paged
+from sendoff_airflow.views.web.templates import page
+
+router = APIRouter(default_response_class=HTMLResponse)
+
+REQUESTS_PER_PAGE = 50
+MAX_PEOPLE_PREVIEWED = 20_000_000
+"""The most people in a launch for a preview here. A larger one would take too much of the API server's memory."""
+
+_FOLDED = ("texts", "gates", "request")
+"""The sections of a preview that its page folds. The page shows the texts as mock-ups."""
+
+_NOT_ACCEPTED = [state for state in DispatchState if state != DispatchState.ACCEPTED]
+_WORDS = {DispatchState.PLANNED: "not made", DispatchState.IN_FLIGHT: "being made"}
+_FILTERS = {"all": list(DispatchState), **{state.value: [state] for state in DispatchState}}
+"""The states of requests that each filter shows. Without a filter, the page shows those that were not accepted."""
+
+
+@router.get("/launches/{launch_key}")
+def show_launch(
+    request: Request,
+    viewer: ViewerDep,
+    ledger: LedgerDep,
+    launch_key: str,
+    zone: ZoneDep,
+    state: Name = "",
+    number: Annotated[Number, Query(alias="page")] = 1,
+) -> HTMLResponse:
+    """Show one launch from its query to its report."""
+    launch = visible_launch(ledger, viewer, launch_key)
+    chosen_launch = Selection.of([launch])
+    standing = standings_of(ledger, chosen_launch)[launch.launch_key]
+    states = standing.requests
+    left_out = {} if launch.is_chosen_by_service else ledger.launches.suppressed_sizes(launch.launch_key)
+    parts = ledger.dispatch_queries.segment_sizes(launch.launch_key)
+    variations = [part.variation for part in parts]
+    is_begun = has_begun(states)
+    chosen = _FILTERS.get(state, _NOT_ACCEPTED)
+    total = sum(states.get(name, 0) for name in chosen)
+    paged = Paged(number, REQUESTS_PER_PAGE, total, {"state": state})
+    decisions = ledger.audit_log.of_launch(launch.launch_key)
+    decide = Campaign.frozen(launch.definition).decide
+    [listed] = ledger.overview.page(chosen_launch, limit=1)
+    return page(
+        request,
+        "launch.html",
+        launch=launch,
+        standing=standing,
+        may_steer=viewer.may_steer(launch.campaign),
+        acts=acts_on(launch, role := awaited_role(launch, decisions), states),
+        later=held_by_service(ledger, launch),
+        stuck=stuck_at(viewer, ledger, launch, standing),
+        role=role,
+        asked=asked_at(viewer, launch) if role else None,
+        rejects_itself_at=rejects_itself_at(launch),
+        goes_out=goes_out(launch, variations),
+        unsent=unsent_of(ledger, launch, variations) if launch.state == LaunchState.HELD else None,
+        reached=reached_of(ledger, launch) if launch.state == LaunchState.HELD and not is_begun else None,
+        is_begun=is_begun,
+        since=ledger.audit_log.newest(launch.launch_key),
+        went_out_at=listed.sends_at if listed.sends_at and listed.sends_at <= datetime.now(UTC) else None,
+        ended=newest_of(decisions, DecisionKind.STOPPED, DecisionKind.REJECTED)
+        if launch.state.is_final
+        else None,
+        proposal=proposal_of(launch, decisions),
+        decide=decide,
+        decides_at=_decides_at(ledger, launch, standing) if decide else None,
+        why_held=newest_of(decisions, DecisionKind.HELD) if launch.state == LaunchState.HELD else None,
+        unanswered=unanswered(ledger, viewer, [launch.campaign], launch.launch_key),
+        pauses=ledger.pauses.of_connection(launch.connection),
+        people=None
+        if launch.is_chosen_by_service
+        else blocks_as_html(checked(rows_to_people(launch, left_out, sum(size for _, _, size in parts)))),
+        requests=blocks_as_html(checked(requests_by_state(states, launch.segments))),
+        states=states,
+        doubts=states.get(DispatchState.IN_DOUBT, 0),
+        so_far=ledger.aggregates.newest(launch.launch_key) if launch.settled_at is None else None,
+        results=results_of(ledger, launch, zone) if is_begun else None,
+        outcomes=outcomes_of(ledger, launch),
+        downloads=downloads(),
+        messages=messages_of_launch(launch, parts),
+        run=visible_run(viewer, launch),
+        rows=ledger.dispatch_queries.requests(
+            launch.launch_key, states=chosen, offset=paged.offset, limit=REQUESTS_PER_PAGE
+        ),
+        paged=paged,
+        state=state,
+        is_filtered=bool(state) or number > 1,
+        not_accepted=_not_accepted(states),
+        dispatch_states=list(DispatchState),
+        decisions=decisions,
+        refresh=REFRESH_FAST if standing.stage is Stage.SENDING else REFRESH_SLOW,
+    )
+
+
+def _decides_at(ledger: Ledger, launch: LaunchRecord, standing: Standing) -> datetime | None:
+    """Return when the winner is decided; None if it is decided, or the test share is not sent yet."""
+    key = launch.launch_key
+    parts = ledger.overview.planned_parts([key]).get(key, [])
+    is_next = launch.winner is None and all(part.wave > launch.wave for part in parts)
+    return standing.until if is_next and standing.stage is Stage.SCHEDULED else None
+
+
+def _not_accepted(states: Mapping[str, int]) -> str:
+    """Return the requests that were not accepted in words, such as ``21 not made, 3 in doubt``."""
+    return ", ".join(
+        f"{states[name]:,} {_WORDS.get(name, name.replace('_', ' '))}"
+        for name in _NOT_ACCEPTED
+        if states.get(name)
+    )
+
+
+@router.get("/launches/{launch_key}/preview")
+def show_preview(
+    request: Request, viewer: ViewerDep, _: ExpensiveDep, ledger: LedgerDep, launch_key: str
+) -> HTMLResponse:
+    """Show the preview of a launch as it was frozen, as the approvers see it."""
+    from sendoff.launch import preview_launch
+    from sendoff.report import describe_preview
+    from sendoff_airflow.hooks.service import rate_of
+
+    launch = visible_launch(ledger, viewer, launch_key)
+    lead, shown, folded = Markup(), None, []
+    if launch.audience <= MAX_PEOPLE_PREVIEWED:
+        preview = describe_preview(preview_launch(ledger, launch.launch_key, rate=rate_of(launch.connection)))
+        lead = blocks_as_html(preview.lead)
+        shown = sections_as_html([each for each in preview.sections if each.name not in _FOLDED])
+        folded = [
+            (each.heading, blocks_as_html(each.blocks, each.name))
+            for each in preview.sections
+            if each.name in _FOLDED
+        ]
+    messages = messages_of_launch(launch, ledger.dispatch_queries.segment_sizes(launch_key))
+    return page(
+        request,
+        "preview.html",
+        launch=launch,
+        messages=messages,
+        lead=lead,
+        shown=shown,
+        folded=folded,
+        most=MAX_PEOPLE_PREVIEWED,
+    )
+
+
+@router.get("/launches/{launch_key}/email")
+def show_email(
+    viewer: ViewerDep, ledger: LedgerDep, launch_key: str, variant: Name = "", language: Name = ""
+) -> HTMLResponse:
+    """Show the HTML of the email that a launch sends."""
+    launch = visible_launch(ledger, viewer, launch_key)
+    return email_page(Campaign.frozen(launch.definition), variant, language, launch.period.end)
+
+
+@router.get("/report.css")
+def report_style(_: ViewerDep) -> Response:
+    """Return the style sheet of reports."""
+    return Response(css(), media_type="text/css", headers={"Cache-Control": "private, max-age=3600"})

@@ -1,0 +1,142 @@
+"""The results of a launch for its page, and its downloads: what is known so far, and the newest report in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fastapi import APIRouter, HTTPException, Response, status
+from markupsafe import Markup
+from starlette.responses import HTMLResponse
+
+from sendoff.comparison import comparisons_of
+from sendoff.errors import NotFoundError
+from sendoff.figures import LaunchStats
+from sendoff.ledger import LaunchRecord, Ledger
+from sendoff.report import (
+    Block,
+    Document,
+    Section,
+    Sentence,
+    as_csv,
+    as_html,
+    as_picture,
+    blocks_as_html,
+    describe_comparison,
+    describe_launch,
+    sections_as_html,
+    stored_outcomes,
+)
+from sendoff_airflow.views.web.dependencies import ExpensiveDep, LedgerDep, visible_launch
+from sendoff_airflow.views.web.permissions import ViewerDep
+
+router = APIRouter(default_response_class=HTMLResponse)
+
+DOWNLOADS = ("html", "png", "csv")
+
+
+@dataclass(frozen=True)
+class Results:
+    """The newest report of a launch in parts, each as HTML. A part that the report does not have is empty."""
+
+    figures: LaunchStats
+    document: Document
+
+    @property
+    def as_of(self) -> datetime:
+        """When the report was made."""
+        return self.figures.as_of
+
+    @property
+    def lead(self) -> Markup:
+        """Remarks on the whole report, and alarms."""
+        return blocks_as_html(self.document.lead)
+
+    def part(self, name: str) -> Markup:
+        """Return the blocks of a section, without its heading."""
+        section = self._sections.get(name)
+        return blocks_as_html(section.blocks, name) if section else Markup()
+
+    @property
+    def comparison(self) -> tuple[Markup, Markup] | None:
+        """The comparison of the variants, and the remarks on how to read it. None without variants.
+
+        Without a conclusion, nothing was compared, and the remarks say why. Then they are part of the comparison.
+        """
+        section = self._sections.get("compared-1")
+        if section is None:
+            return None
+        blocks, remarks = list(section.blocks), list[Block]()
+        if isinstance(blocks[0], Sentence):
+            while isinstance(blocks[-1], Sentence):
+                remarks.insert(0, blocks.pop())
+        return blocks_as_html(blocks, section.name), blocks_as_html(remarks, section.name)
+
+    @property
+    def control_group(self) -> int:
+        """The number of people who got no message, so that the others can be compared with them."""
+        return self.figures.not_sent_because.get("held out", 0)
+
+    @property
+    def breakdowns(self) -> Markup:
+        """The sections that divide the result by platform, by variant and over time, with their headings."""
+        names = ("platform", "variant", "timeline")
+        return sections_as_html([self._sections[name] for name in names if name in self._sections])
+
+    @cached_property
+    def _sections(self) -> Mapping[str, Section]:
+        return {section.name: section for section in self.document.sections}
+
+
+def results_of(ledger: Ledger, launch: LaunchRecord, zone: tzinfo = UTC) -> Results | None:
+    """Return the newest report of a launch, or None if there is none yet. ``zone``: of its timeline."""
+    try:
+        figures = ledger.verdicts.figures(launch.launch_key)
+    except NotFoundError:
+        return None
+    return Results(figures, describe_launch(figures, comparisons_of(ledger, figures), zone=zone))
+
+
+def outcomes_of(ledger: Ledger, launch: LaunchRecord) -> Sequence[tuple[datetime, Markup, str]]:
+    """Return the comparisons of what recipients did after a launch: when each was made, as HTML, and its outcome."""
+    return [
+        (at, blocks_as_html(describe_comparison(compared).blocks, f"outcome-{number}"), compared.what)
+        for number, (at, compared) in enumerate(stored_outcomes(ledger, launch.launch_key), start=1)
+    ]
+
+
+def downloads() -> Sequence[str]:
+    """Return the kinds of files that this server can make of a report."""
+    return [form for form in DOWNLOADS if form != "png" or find_spec("matplotlib")]
+
+
+@router.get("/launches/{launch_key}/report.{form}")
+def download_report(
+    viewer: ViewerDep, _: ExpensiveDep, ledger: LedgerDep, launch_key: str, form: str
+) -> Response:
+    """Return the newest report of a launch as a file. It holds only counts."""
+    launch = visible_launch(ledger, viewer, launch_key)
+    results = results_of(ledger, launch)
+    if results is None or form not in downloads():
+        raise HTTPException(
+            status.HTTP_404_NOT_FOUND, "There is no such report. It is made when no more answers come."
+        )
+    name = f"{launch.campaign}-{launch.launch_key[:12]}.{form}"
+    content, kind = _file(results, form)
+    return Response(
+        content, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'}
+    )
+
+
+def _file(results: Results, form: str) -> tuple[str | bytes, str]:
+    if form == "html":
+        return as_html(results.document), "text/html"
+    if form == "csv":
+        return as_csv(results.figures), "text/csv"
+    with TemporaryDirectory() as folder:
+        return as_picture(results.figures, Path(folder) / "report.png").read_bytes(), "image/png"

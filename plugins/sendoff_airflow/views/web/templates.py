@@ -1,0 +1,156 @@
+"""Render the templates of the pages, with filters for numbers and times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import Request
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+from sendoff.campaign import Period
+from sendoff.figures import counted, noun_of, share
+from sendoff.launch import describe_scope
+from sendoff.states import DispatchState
+from sendoff_airflow.views.web.permissions import MARK
+from sendoff_airflow.views.web.reader import zone_of
+
+
+def page(request: Request, template: str, *, status_code: int = 200, **values: Any) -> HTMLResponse:
+    """Render a template. In it, ``root`` is the relative URL of the first page, and ``airflow`` that of Airflow.
+
+    ``zone`` is the reader's time zone.
+    """
+    depth = request.scope["path"].removeprefix(request.scope.get("root_path", "")).strip("/").count("/")
+    root = "../" * depth or "./"
+    known = {"root": root, "airflow": f"{root}../", "zone": zone_of(request).key}
+    return HTMLResponse(_environment.get_template(template).render(known | values), status_code)
+
+
+def is_part(request: Request) -> bool:
+    """Check whether our script sent the request and will put the answer into the current page."""
+    return request.headers.get(MARK) == "1"
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def _date(moment: datetime) -> str:
+    return f"{moment.day} {moment:%b %Y}"
+
+
+def _moment(moment: datetime) -> str:
+    """Return a time in UTC. The script shows it in the reader's time zone."""
+    at = moment.astimezone(UTC)
+    return f"{_date(at)} {at:%H:%M} UTC"
+
+
+def _span(ends: tuple[datetime, datetime]) -> str:
+    """Return a span of time in the shortest form: whole days as their dates."""
+    first, end = (moment.astimezone(UTC) for moment in ends)
+    if first.time() == end.time() == time():
+        last = max(first, end - timedelta(days=1))
+        return _date(first) if first == last else f"{_date(first)} to {_date(last)}"
+    return f"{_moment(first)} to {_moment(end)}"
+
+
+def _relative(moment: datetime) -> str:
+    """Return how far a moment is from now: ``4 s ago``, ``in 3 h 20 min``."""
+    seconds = round((moment - datetime.now(UTC)).total_seconds())
+    minutes, second = divmod(abs(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    parts = [(counted(days, "day"), days), (f"{hour} h", hour), (f"{minute} min", minute)]
+    length = " ".join([words for words, count in parts if count][:2]) or f"{second} s"
+    return f"in {length}" if seconds > 0 else f"{length} ago"
+
+
+def _period(key: str) -> str:
+    """Return a period as text, such as for the title of a page."""
+    period = Period.of(key)
+    return " ".join(filter(None, [_span((period.start, period.end)), period.partition]))
+
+
+def _capitalized(text: str) -> str:
+    text = text.strip()
+    return text[:1].upper() + text[1:]
+
+
+_REASONS = {"holdout": "control group", "suppressed": "on the suppression list"}
+
+
+def _spoken(name: str) -> str:
+    return _REASONS.get(name, name.replace("_", " "))
+
+
+def _slug(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def grouped(periods: Sequence[Period]) -> list[tuple[datetime, datetime]]:
+    """Return periods that follow each other as one span each."""
+    spans: list[tuple[datetime, datetime]] = []
+    for each in periods:
+        if spans and spans[-1][1] == each.start:
+            spans[-1] = (spans[-1][0], each.end)
+        else:
+            spans.append((each.start, each.end))
+    return spans
+
+
+_BY_PROGRESS = (
+    DispatchState.ACCEPTED,
+    DispatchState.REFUSED,
+    DispatchState.SUPPRESSED,
+    DispatchState.IN_DOUBT,
+    DispatchState.WRITTEN_OFF,
+    DispatchState.IN_FLIGHT,
+    DispatchState.PLANNED,
+)
+
+
+def _parts(
+    counts: Mapping[str, int], order: tuple[str, ...] = _BY_PROGRESS
+) -> list[tuple[str, int, str, str]]:
+    """Return the parts of a bar as (name, count, start, width), with start and width in percent."""
+    whole = sum(counts.values())
+    found, start = [], 0
+    for name in order:
+        if count := counts.get(name, 0):
+            found.append((name, count, f"{100 * start / whole:.3f}%", f"{100 * count / whole:.3f}%"))
+            start += count
+    return found
+
+
+_environment = Environment(
+    loader=FileSystemLoader(Path(__file__).parents[1] / "html"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+FILTERS = {
+    "capitalize_first": _capitalized,
+    "count": _count,
+    "counted": counted,
+    "moment": _moment,
+    "grouped": grouped,
+    "noun": noun_of,
+    "part": lambda text: quote(str(text), safe=""),
+    "parts": _parts,
+    "period": _period,
+    "relative": _relative,
+    "scope": describe_scope,
+    "share": share,
+    "slug": _slug,
+    "span": _span,
+    "spoken": _spoken,
+    "tojson_text": json.dumps,
+}
+_environment.filters |= FILTERS

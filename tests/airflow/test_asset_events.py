@@ -1,0 +1,141 @@
+"""Many asset events: the runs of Sendoff's DAGs consume all events that wait, on every version of Airflow."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Asset
+
+from sendoff.campaign import load_campaign
+from sendoff_airflow.dags import campaign_dag, reconcile_dag
+from sendoff_airflow.operators.assets import POST_BACKS
+
+from ..waiting import until
+
+if TYPE_CHECKING:
+    from airflow.models.dagrun import DagRun
+
+EVENTS = 10_000
+
+
+class Scheduler:
+    """Airflow's scheduler, one step at a time, for one DAG."""
+
+    def __init__(self, dag: DAG, folder: Path) -> None:
+        from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+        from airflow.jobs.job import Job
+        from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
+        from airflow.models.dag import DagModel
+
+        from airflow import settings
+
+        self._dag_id = dag.dag_id
+        bag = DagBag(dag_folder=folder, collect_dags=False)
+        bag.bag_dag(dag)
+        sync_bag_to_db(bag, "dags-folder", None)
+        with closing(settings.Session()) as session:
+            session.query(DagModel).filter_by(dag_id=dag.dag_id).update({"is_paused": False})
+            session.commit()
+        self._runner = SchedulerJobRunner(job=Job())
+
+    def happens(self, asset: Any, times: int) -> None:
+        """Store events of an asset, as the API server does at the end of a task."""
+        from airflow.assets.manager import asset_manager
+        from airflow.models.asset import AssetModel
+
+        from airflow import settings
+
+        with closing(settings.Session()) as session:
+            model = session.query(AssetModel).filter_by(name=asset.name).one()
+            for number in range(times):
+                asset_manager.register_asset_change(asset=model, extra={"number": number}, session=session)
+            session.commit()
+
+    def step(self) -> list[DagRun]:
+        """Create and start runs as one loop of the scheduler does, and return the runs that are running."""
+        from airflow.models.dagrun import DagRun
+        from airflow.utils.sqlalchemy import prohibit_commit
+
+        from airflow import settings
+
+        with closing(settings.Session()) as session:
+            with prohibit_commit(session) as guard:
+                self._runner._create_dagruns_for_dags(guard, session)
+                self._runner._start_queued_dagruns(session)
+                guard.commit()
+            return session.query(DagRun).filter_by(dag_id=self._dag_id, state="running").all()
+
+    def end(self, run: DagRun) -> None:
+        """End a run."""
+        from airflow.models.dagrun import DagRun
+
+        from airflow import settings
+
+        with closing(settings.Session()) as session:
+            session.query(DagRun).filter_by(id=run.id).update({"state": "success"})
+            session.commit()
+
+    def runs(self, **where: Any) -> int:
+        """Return the number of runs."""
+        from airflow.models.dagrun import DagRun
+
+        from airflow import settings
+
+        with closing(settings.Session()) as session:
+            return session.query(DagRun).filter_by(dag_id=self._dag_id, **where).count()
+
+    def started(self) -> list[DagRun]:
+        """Wait until runs start: SQLite compares whole seconds. Return them."""
+        running: list[DagRun] = []
+
+        def start() -> bool:
+            running[:] = self.step()
+            return bool(running)
+
+        until(start)
+        return running
+
+
+@pytest.mark.proof
+def test_ten_thousand_events_make_one_run_of_reconcile_at_a_time_and_a_run_follows_the_last_event(
+    airflow_database: None, tmp_path: Path
+) -> None:
+    scheduler = Scheduler(reconcile_dag("0 0 1 1 *", dag_id="busy_reconcile"), tmp_path)
+    rounds = 10
+    for _ in range(rounds):
+        scheduler.happens(POST_BACKS, EVENTS // rounds // 2)
+        (run,) = scheduler.started()
+        scheduler.happens(POST_BACKS, EVENTS // rounds // 2)
+        assert [each.id for each in scheduler.step()] == [run.id]
+        scheduler.end(run)
+    last_event = datetime.now(UTC)
+    (run,) = scheduler.started()
+    assert run.start_date > last_event
+    scheduler.end(run)
+    assert scheduler.step() == []
+    assert scheduler.runs(state="queued") == 0
+    assert scheduler.runs() <= 2 * rounds
+
+
+def test_events_that_wait_for_a_campaign_make_one_run(airflow_database: None, tmp_path: Path) -> None:
+    folder = tmp_path / "follows"
+    folder.mkdir()
+    (folder / "campaign.yaml").write_text(
+        "title: Follows\nafter: [the_load]\nmessage: {title: Hello, text: Hello}\nchannels: {android_push: }\n"
+    )
+    (folder / "audience.sql").write_text("SELECT device_id FROM devices")
+    load = Asset(name="the_load")
+    with DAG("makes_the_load", schedule=None) as producer:
+        EmptyOperator(task_id="load", outlets=[load])
+    Scheduler(producer, tmp_path)
+    scheduler = Scheduler(campaign_dag(load_campaign(folder)), tmp_path)
+    scheduler.happens(load, 3)
+    (run,) = scheduler.started()
+    scheduler.end(run)
+    assert scheduler.step() == []
+    assert scheduler.runs() == 1

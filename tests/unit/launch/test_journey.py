@@ -1,0 +1,156 @@
+"""Journeys on a ledger: who takes each step, who leaves, and when a step is due."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from sendoff.campaign import JourneyFolder, Period, load_journey
+from sendoff.errors import NobodyLeftError, NotFoundError, NotYetError
+from sendoff.launch import LaunchOptions, prepare_launch, step_due_at
+from sendoff.ledger import LaunchRecord, Ledger
+from sendoff.postbacks import aggregate, reconcile_launch
+from sendoff.states import Accepted
+
+from ...factories import NOW, PERIOD, post_back, send, store
+
+DAY = timedelta(days=1)
+STEP = "    message: {title: Hello, text: Welcome}\n    channels: {android_push: {}}\n"
+FILE = f"""title: Welcome
+connection: service
+exits: [{{kind: verdicts, are: [engaged]}}, {{kind: query, file: bought.sql}}]
+steps:
+  - name: a
+{STEP}  - name: b
+    wait: {{length: 2, unit: days}}
+    when: {{of: a, are: [delivered], unknowable: include}}
+{STEP}  - name: c
+    when: {{of: b, are: [delivered], unknowable: include}}
+{STEP}"""
+Step = Callable[..., LaunchRecord]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """Return a warehouse with ten devices."""
+    file = tmp_path / "shop.db"
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute("CREATE TABLE devices (device_id INTEGER, bought INTEGER)")
+        db.executemany("INSERT INTO devices VALUES (?, 0)", [(number,) for number in range(1, 11)])
+    return file
+
+
+def buy(shop: Path, device: int) -> None:
+    with closing(sqlite3.connect(shop)) as db, db:
+        db.execute("UPDATE devices SET bought = 1 WHERE device_id = ?", (device,))
+
+
+@pytest.fixture
+def journey(tmp_path: Path) -> JourneyFolder:
+    return load_journey(written(tmp_path, FILE))
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    folder = tmp_path / "welcome"
+    folder.mkdir(exist_ok=True)
+    (folder / "journey.yaml").write_text(text)
+    (folder / "audience.sql").write_text("SELECT device_id FROM devices")
+    (folder / "bought.sql").write_text("SELECT device_id FROM devices WHERE bought")
+    return folder
+
+
+@pytest.fixture
+def step(ledger: Ledger, journey: JourneyFolder, shop: Path) -> Step:
+    """Return a function that freezes a step for a period."""
+
+    def freeze(number: int, period: Period = PERIOD, of: JourneyFolder = journey) -> LaunchRecord:
+        url = f"sqlite:///{shop}"
+        folder = of.campaigns[number]
+        return prepare_launch(ledger, folder, period=period, warehouses=lambda _: url, now=NOW)
+
+    return freeze
+
+
+def sent(ledger: Ledger, launch: LaunchRecord) -> tuple[str, list[int]]:
+    """Send a launch of one request, and return its dispatch and recipients."""
+    (dispatch,) = send(ledger, launch.launch_key, Accepted(200, 17))
+    return dispatch, sorted(map(int, ledger.launches.sent(launch.launch_key)))
+
+
+@pytest.mark.promise("steps/once")
+def test_each_takes_a_step_at_most_once_and_leaves_when_an_exit_holds(
+    ledger: Ledger, step: Step, shop: Path
+) -> None:
+    dispatch, people = sent(ledger, step(0))
+    assert people == list(range(1, 11))
+    store(ledger, *(post_back(dispatch, "open", who) for who in (1, 2)), post_back(dispatch, "delivery", 3))
+    buy(shop, 8)
+    dispatch, people = sent(ledger, step(1))
+    assert people == [3, 4, 5, 6, 7, 9, 10]
+    store(ledger, post_back(dispatch, "open", 4))
+    first = ledger.launches.search(campaign="welcome.a")[0]
+    (of_first,) = ledger.dispatch_queries.of_launch(first.launch_key)
+    store(ledger, post_back(of_first.dispatch_key, "open", 5))  # late, of an earlier step than the one before
+    assert sent(ledger, step(2))[1] == [3, 6, 7, 9, 10]
+    later = Period(PERIOD.start + DAY, PERIOD.end + DAY)
+    with pytest.raises(NobodyLeftError, match=r"1 query bought.sql, 9 took it before"):
+        step(0, later)
+
+
+def test_a_step_before_the_earlier_one_names_the_step_to_send_first(step: Step) -> None:
+    with pytest.raises(NotFoundError, match=r"welcome.a has no launch .*\. Send step a first$"):
+        step(1)
+
+
+@pytest.mark.promise("steps/exits")
+def test_an_exit_counts_until_the_request_is_claimed(ledger: Ledger, step: Step) -> None:
+    of_a, _ = sent(ledger, step(0))
+    of_b, _ = sent(ledger, step(1))
+    launch = step(2)
+    assert {source.leaves_out for source in ledger.launches.sources(launch.launch_key)} == {("engaged",)}
+    store(ledger, post_back(of_a, "open", 1), post_back(of_b, "open", 2))
+    aggregate(ledger, now=NOW)
+    claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=DAY)
+    assert claim
+    assert list(claim.content.identifiers or ()) == list(range(3, 11))
+    ledger.dispatches.record(claim, Accepted(200, 18), NOW)
+    assert reconcile_launch(ledger, launch.launch_key, now=NOW).not_sent_because == {"opened since": 2}
+
+
+def test_who_begins_again_is_said_in_the_file(ledger: Ledger, step: Step, tmp_path: Path) -> None:
+    again = FILE.replace("steps:", "again: {length: 1, unit: days}\nsteps:", 1)
+    journey = load_journey(written(tmp_path, again))
+    sent(ledger, step(0, of=journey))
+    later = Period(PERIOD.start + 2 * DAY, PERIOD.end + 2 * DAY)
+    with pytest.raises(NobodyLeftError):
+        step(0, later, journey)
+    folder = journey.campaigns[0]
+    launch = prepare_launch(
+        ledger,
+        folder,
+        period=later,
+        warehouses=lambda _: f"sqlite:///{tmp_path / 'shop.db'}",
+        options=LaunchOptions(),
+        now=NOW + 2 * DAY,
+    )
+    assert launch.audience == 10
+
+
+def test_a_step_is_due_after_its_wait_since_the_earlier_step_was_sent(
+    ledger: Ledger, journey: JourneyFolder, step: Step
+) -> None:
+    assert step_due_at(ledger, journey, 0, PERIOD) is None
+    with pytest.raises(
+        NobodyLeftError, match=r"step b: the step welcome.a was sent to no one in this period"
+    ):
+        step_due_at(ledger, journey, 1, PERIOD)
+    launch = step(0)
+    with pytest.raises(NotYetError, match=r"is not sent completely"):
+        step_due_at(ledger, journey, 1, PERIOD)
+    send(ledger, launch.launch_key, Accepted(200, 17), at=NOW + timedelta(hours=3))
+    assert step_due_at(ledger, journey, 1, PERIOD) == NOW + timedelta(hours=3) + 2 * DAY

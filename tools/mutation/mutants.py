@@ -1,0 +1,200 @@
+"""All single-line mutants of a file: a flipped comparison, a dropped condition, a number that is off by one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "include"
+PACKAGES = ("ledger", "dispatch", "postbacks", "audience", "launch", "comparison", "campaign", "service")
+
+_FLIPPED = {
+    ast.Lt: ("<", "<="),
+    ast.LtE: ("<=", "<"),
+    ast.Gt: (">", ">="),
+    ast.GtE: (">=", ">"),
+    ast.Eq: ("==", "!="),
+    ast.NotEq: ("!=", "=="),
+    ast.In: ("in", "not in"),
+    ast.NotIn: ("not in", "in"),
+    ast.Is: ("is", "is not"),
+    ast.IsNot: ("is not", "is"),
+    ast.And: ("and", "or"),
+    ast.Or: ("or", "and"),
+    ast.Add: ("+", "-"),
+    ast.Sub: ("-", "+"),
+}
+_SWAPPED = {"and_": "or_", "or_": "and_", "min": "max", "max": "min", "any": "all", "all": "any"}
+_CONDITIONS = {"where", "and_", "or_"}  # a condition is dropped from calls of these
+# Nothing depends on these: logs, metrics, and texts for people, whose wording tests do not repeat.
+_SKIPPED_CALLS = {"_log", "metrics", "warnings", "cast", "TypeVar", "field", "Column", "Index", "Table"}
+_SKIPPED_FILES = ("migrations", "__init__.py", "schema.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One changed line. ``key`` finds it again after other lines have moved."""
+
+    path: str  # below include
+    line: int
+    start: int  # in bytes, as ``ast`` counts
+    end: int
+    text: str  # what stands there instead
+    before: str
+    after: str
+
+    @property
+    def key(self) -> str:
+        """Return the file and the line, before and after."""
+        return f"{self.path}: {self.before} -> {self.after}"
+
+    def source(self) -> bytes:
+        """Return the file with the changed line. Raise SyntaxError if it cannot be compiled."""
+        lines = (SOURCES / self.path).read_bytes().splitlines(keepends=True)
+        lines[self.line - 1] = _replaced(lines[self.line - 1], self.start, self.end, self.text)
+        source = b"".join(lines)
+        compile(source, self.path, "exec")
+        return source
+
+
+def all_mutants() -> list[Mutant]:
+    """Return the mutants of all core packages in a fixed order."""
+    files = sorted(file for name in PACKAGES for file in (SOURCES / "sendoff" / name).rglob("*.py"))
+    return [
+        mutant
+        for file in files
+        if not any(part in _SKIPPED_FILES for part in file.parts)
+        for mutant in mutants_of(file.relative_to(SOURCES).as_posix(), file.read_bytes())
+    ]
+
+
+def mutants_of(path: str, source: bytes) -> list[Mutant]:
+    """Return the mutants of one file."""
+    lines = source.splitlines()
+    found = []
+    for line, start, end, text in sorted(set(_changes(ast.parse(source), lines))):
+        changed = _replaced(lines[line - 1], start, end, text)
+        before, after = (each.decode().strip() for each in (lines[line - 1], changed))
+        found.append(Mutant(path, line, start, end, text, before, after))
+    return found
+
+
+def _replaced(line: bytes, start: int, end: int, text: str) -> bytes:
+    return line[:start] + text.encode() + line[end:]
+
+
+_Change = tuple[int, int, int, str]  # line, first byte, end, new text
+
+
+def _changes(tree: ast.AST, lines: list[bytes]) -> Iterator[_Change]:
+    for node in _walk(tree):
+        if isinstance(node, ast.Compare | ast.BoolOp | ast.BinOp):
+            yield from _of_operators(node, lines)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            yield node.lineno, node.col_offset, node.operand.col_offset, ""
+        elif isinstance(node, ast.Call):
+            yield from _of_call(node)
+        elif isinstance(node, ast.Constant):
+            yield from _of_constant(node)
+        elif isinstance(node, ast.If | ast.IfExp) and _is_on_one_line(node.test):
+            yield _over(node.test, "False")
+        elif isinstance(node, ast.Return | ast.Expr | ast.AugAssign) and _is_on_one_line(node):
+            yield from _of_statement(node)
+
+
+def _of_operators(node: ast.Compare | ast.BoolOp | ast.BinOp, lines: list[bytes]) -> Iterator[_Change]:
+    if isinstance(node, ast.Compare):
+        if len(node.ops) == 1:
+            yield from _operator(node.left, node.ops[0], node.comparators[0], lines)
+    elif isinstance(node, ast.BinOp):
+        yield from _operator(node.left, node.op, node.right, lines)
+    else:
+        for left, right in zip(node.values, node.values[1:], strict=False):
+            yield from _operator(left, node.op, right, lines)
+        yield from _dropped(node.values)
+
+
+def _of_constant(node: ast.Constant) -> Iterator[_Change]:
+    if isinstance(node.value, bool):
+        yield _over(node, str(not node.value))
+    elif isinstance(node.value, int):
+        yield _over(node, str(node.value + 1))
+
+
+def _of_statement(node: ast.Return | ast.Expr | ast.AugAssign) -> Iterator[_Change]:
+    if not isinstance(node, ast.Return):
+        yield _over(node, "pass")
+    elif not (node.value is None or (isinstance(node.value, ast.Constant) and not node.value.value)):
+        yield _over(node, "return None")  # which is not just another false value
+
+
+def _walk(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what tests can notice: no annotations, no texts, no decorators, no logs."""
+    if isinstance(node, ast.Call) and _names(node.func) & _SKIPPED_CALLS:
+        return
+    if isinstance(node, ast.Expr) and (isinstance(node.value, ast.Constant | ast.Yield) or _is_skipped(node)):
+        return
+    if isinstance(node, ast.Raise | ast.Import | ast.ImportFrom | ast.JoinedStr):
+        return
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in _names(node.test):
+        return
+    yield node
+    for name, value in ast.iter_fields(node):
+        if name in {"annotation", "returns", "decorator_list", "type_params", "slice"}:
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from _walk(child)
+
+
+def _is_skipped(node: ast.Expr) -> bool:
+    return isinstance(node.value, ast.Call) and bool(_names(node.value.func) & _SKIPPED_CALLS)
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {
+        part.id if isinstance(part, ast.Name) else part.attr
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name | ast.Attribute)
+    }
+
+
+def _operator(left: ast.expr, operator: ast.AST, right: ast.expr, lines: list[bytes]) -> Iterator[_Change]:
+    old, new = _FLIPPED.get(type(operator), ("", ""))
+    if not old or left.end_lineno != right.lineno or left.end_col_offset is None:
+        return
+    between = lines[right.lineno - 1][left.end_col_offset : right.col_offset].decode()
+    if (place := between.find(old)) >= 0:
+        start = left.end_col_offset + place
+        yield right.lineno, start, start + len(old), new
+
+
+def _dropped(values: list[ast.expr]) -> Iterator[_Change]:
+    """Drop the last condition of several on one line."""
+    before, last = values[-2:]
+    if before.end_lineno == last.lineno == last.end_lineno and last.end_col_offset is not None:
+        assert before.end_col_offset is not None
+        yield last.lineno, before.end_col_offset, last.end_col_offset, ""
+
+
+def _of_call(node: ast.Call) -> Iterator[_Change]:
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    end = node.func.end_col_offset
+    if name in _SWAPPED and end is not None and node.func.end_lineno is not None:
+        yield node.func.end_lineno, end - len(name), end, _SWAPPED[name]
+    if name in _CONDITIONS and len(node.args) > 1:
+        for number, each in enumerate(node.args):
+            if _is_on_one_line(each) and not isinstance(each, ast.Starred):
+                yield _over(each, "True" if name == "and_" and number == 0 else "*()")
+
+
+def _over(node: ast.expr | ast.stmt, text: str) -> _Change:
+    assert node.end_col_offset is not None
+    return node.lineno, node.col_offset, node.end_col_offset, text
+
+
+def _is_on_one_line(node: ast.expr | ast.stmt) -> bool:
+    return node.lineno == node.end_lineno

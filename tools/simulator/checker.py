@@ -1,0 +1,483 @@
+"""An independent checker: it proves from the events of a history alone that the promises held.
+
+It imports nothing of Sendoff. The events come from outside of it. They tell what the service received, processed and
+answered, what people asked, and which answers they got. They also tell which rows the product committed, and what the
+ledger holds at the end. Each rule is a function that yields a sentence for each breach.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Event = Mapping[str, Any]
+
+_PROVEN = {
+    "accepted": {"accepted"},
+    "refused": {"refused"},
+    "rate limited": {"not_processed"},
+    "not connected": {"not_processed"},
+}
+"""The outcomes that an answer of the service proves. Any other answer proves nothing, so it must be in doubt."""
+_STATE_AFTER = {
+    "approved": "released",
+    "released": "released",
+    "resumed": "released",
+    "wave": "released",
+    "held": "held",
+    "paused": "paused",
+    "stopped": "stopped",
+    "rejected": "rejected",
+}
+_ALLOWED = {
+    "released": {"held"},
+    "resumed": {"paused"},
+    "paused": {"released"},
+    "held": {"released"},
+    "wave": {"released"},
+    "stopped": {"held", "released", "paused"},
+}
+"""The states of a launch in which a decision is possible."""
+_RESOLVED = {"resend_dispatch": "planned", "write_off_dispatch": "written_off"}
+_CLEARED = {"refused", "not_processed"}
+_SILENT = {"missing", "unknowable"}
+_ASKED_BY_SENDOFF = {"sendoff", "the end"}
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One claim of a dispatch, with the recipients that may be in its request and its known outcomes."""
+
+    dispatch: str
+    number: int
+    event: Event
+    left_out: set[int] = field(default_factory=set)
+    kinds: list[str] = field(default_factory=list)
+    requests: list[Event] = field(default_factory=list)
+
+    def includes(self, person: int) -> bool:
+        """Whether a recipient of the dispatch is in its request, or may have been if none is known."""
+        if self.requests:
+            return any(person in request["people"] for request in self.requests)
+        return person not in self.left_out
+
+    @property
+    def is_cleared(self) -> bool:
+        """Whether it is certain that the service did not process it."""
+        return bool(_CLEARED.intersection(self.kinds))
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether the service may have processed it."""
+        return not self.is_cleared and "accepted" not in self.kinds
+
+
+class History:
+    """The events of one launch, put in order."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.events = list(events)
+        self.by_kind: defaultdict[str, list[Event]] = defaultdict(list)
+        for event in self.events:
+            self.by_kind[event["event"]].append(event)
+        people = {event["segment"]: set(event["people"]) for event in self.by_kind["segments"]}
+        self.people = {event["dispatch"]: people[event["segment"]] for event in self.by_kind["dispatches"]}
+        self.answers = {event["request"]: event["answer"] for event in self.by_kind["answer"]}
+        self.erased = {event["person"] for event in self.by_kind["erasure answer"]}
+        self.campaigns = {event["request"]: event["campaign"] for event in self.by_kind["processed"]}
+        self.attempts: dict[tuple[str, int], Attempt] = {}
+        self._read_attempts()
+
+    def _read_attempts(self) -> None:
+        claimed_by: dict[tuple[str, str], Attempt] = {}
+        left_out: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
+        for event in self.events:
+            key = event.get("dispatch"), event.get("attempt")
+            match event["event"]:
+                case "withheld":
+                    left_out[key] |= set(event["people"])  # type: ignore[index]
+                case "attempts":
+                    attempt = Attempt(*key, event, left_out[key])  # type: ignore[arg-type,index]
+                    self.attempts[key] = claimed_by[event["dispatch"], event["by"]] = attempt  # type: ignore[index]
+                case "outcomes" if key in self.attempts and event["kind"] != "evidence":
+                    self.attempts[key].kinds.append(event["kind"])
+                case "request" if (event["dispatch"], event["by"]) in claimed_by:
+                    claimed_by[event["dispatch"], event["by"]].requests.append(event)
+
+    def of(self, dispatch: str) -> list[Attempt]:
+        """Return the attempts of a dispatch in order."""
+        return [attempt for (key, _), attempt in sorted(self.attempts.items()) if key == dispatch]
+
+    def named(self, dispatch: str, kind: str) -> tuple[set[int], set[int]]:
+        """Return the recipients in the post-backs of a dispatch: those who count, and those who may count.
+
+        A post-back counts if it was answered 2xx. One that names another campaign counts only while the ledger cannot
+        know the dispatch's own.
+        """
+        certain, possible = set[int](), set[int]()
+        own = {
+            self.campaigns.get(each["request"]) for attempt in self.of(dispatch) for each in attempt.requests
+        }
+        for event in self.by_kind["post-back answer"]:
+            if event["dispatch"] == dispatch and event["kind"] == kind and event["status"] == 200:
+                person = event["person"]
+                if person in self.people[dispatch] and person not in self.erased:
+                    possible.add(person)
+                    if event["campaign"] in own:
+                        certain.add(person)
+        return certain, possible
+
+    def has_evidence(self, dispatch: str) -> bool | None:
+        """Whether a post-back proves that a request of the dispatch was processed; None: it may."""
+        found: set[bool | None] = set()
+        own = {
+            self.campaigns.get(each["request"]) for attempt in self.of(dispatch) for each in attempt.requests
+        }
+        for event in self.by_kind["post-back answer"]:
+            if (
+                event["dispatch"] == dispatch
+                and event["status"] == 200
+                and event["person"] in self.people[dispatch]
+            ):
+                is_own = event["campaign"] in own and event["person"] not in self.erased
+                found.add(True if is_own else None)
+        return True if True in found else (None if found else False)
+
+    def state(self, dispatch: str) -> set[str]:
+        """Return the states that a dispatch may have at the end, by the events alone."""
+        attempts, evidence = self.of(dispatch), self.has_evidence(dispatch)
+        if any("accepted" in attempt.kinds for attempt in attempts):
+            return {"accepted"}
+        state = self._state_without_evidence(dispatch, attempts)
+        if evidence is None:
+            return state | {"accepted"}
+        return {"accepted"} if evidence and state & {"planned", "in_doubt", "written_off"} else state
+
+    def _state_without_evidence(self, dispatch: str, attempts: list[Attempt]) -> set[str]:
+        closed = {"suppressed", "written_off"} if self._may_be_closed(dispatch) else set()
+        if not attempts:
+            return {"planned"} | closed
+        newest, state = attempts[-1], "in_doubt"
+        resolved = [
+            event
+            for event in self.by_kind["decisions"]
+            if event["dispatch"] == dispatch and event["kind"] in _RESOLVED and event["n"] > newest.event["n"]
+        ]
+        if "refused" in newest.kinds and not resolved:
+            return {"refused"}
+        if "not_processed" in newest.kinds:
+            state = "planned"
+        elif resolved:
+            state = _RESOLVED[resolved[-1]["kind"]]
+        return {state} | (closed if state == "planned" else set())
+
+    def _may_be_closed(self, dispatch: str) -> bool:
+        """Whether all recipients of a dispatch may have opted out, or been erased, before its next request."""
+        gone = self.erased | {
+            event["person"] for name in ("opt-out", "erasure") for event in self.by_kind[name]
+        }
+        return self.people[dispatch] <= gone
+
+    def verdicts(self, dispatch: str, person: int) -> set[str]:
+        """Return the verdicts that a recipient may have."""
+        opened, may_have_opened = self.named(dispatch, "open")
+        delivered, may_be_delivered = self.named(dispatch, "delivery")
+        if person in opened:
+            return {"engaged"}
+        allowed = {"engaged"} if person in may_have_opened else set()
+        if person in delivered:
+            return {"delivered"} | allowed
+        if person in may_be_delivered:
+            allowed.add("delivered")
+        return allowed | self._silent(dispatch, person)
+
+    def _silent(self, dispatch: str, person: int) -> set[str]:
+        attempts = self.of(dispatch)
+        mine = [each for each in attempts if each.includes(person)]
+        accepted = [each for each in mine if "accepted" in each.kinds]
+        doubted = [each for each in mine if each.is_doubted]
+        evidence = self.has_evidence(dispatch)
+        if accepted:
+            return _SILENT if accepted[-1] is attempts[-1] else _SILENT | {"in_doubt"}
+        if not doubted:
+            return {"not_sent"}
+        if evidence is False and not any("accepted" in each.kinds for each in attempts):
+            return {"in_doubt"}
+        return _SILENT | {"in_doubt"}
+
+
+def check_once(history: History) -> Iterator[str]:
+    """No recipient gets the message twice, unless someone decided to send a request again."""
+    again = Counter(
+        event["dispatch"] for event in history.by_kind["decisions"] if event["kind"] == "resend_dispatch"
+    )
+    dispatch_of = {event["request"]: event["dispatch"] for event in history.by_kind["request"]}
+    got = Counter(
+        (person, dispatch_of[event["request"]])
+        for event in history.by_kind["processed"]
+        for person in event["people"]
+    )
+    totals = Counter[int]()
+    for (person, dispatch), times in got.items():
+        totals[person] += 1
+        if times > 1 + again[dispatch]:
+            yield f"{person} got {times} messages in dispatch {dispatch[:8]}, with {again[dispatch]} resends"
+    by_itself = Counter(
+        event["dispatch"]
+        for event in history.by_kind["decisions"]
+        if event["kind"] == "resend_dispatch" and event["who"] == "sendoff"
+    )
+    yield from (
+        f"dispatch {key[:8]} is resent {times} times" for key, times in by_itself.items() if times > 1
+    )
+    yield from (
+        f"{person} got messages in {number} dispatches" for person, number in totals.items() if number > 1
+    )
+
+
+def check_intent(history: History) -> Iterator[str]:
+    """Each request has a claim of its own, committed before it by its own worker, and contains who was claimed."""
+    found = {event["n"]: attempt for attempt in history.attempts.values() for event in attempt.requests}
+    for event in history.by_kind["request"]:
+        attempt = found.get(event["n"])
+        if attempt is None:
+            yield f"request {event['request']} has no claim before it"
+        elif not set(event["people"]) <= history.people[attempt.dispatch] - attempt.left_out:
+            yield f"request {event['request']} contains someone whom its claim does not"
+    for attempt in history.attempts.values():
+        if len(attempt.requests) > 1:
+            yield f"attempt {attempt.number} of dispatch {attempt.dispatch[:8]} made {len(attempt.requests)} requests"
+
+
+def check_outcomes(history: History) -> Iterator[str]:
+    """Each recorded outcome is what the answer proves, and nothing is recorded as accepted that was not."""
+    for attempt in history.attempts.values():
+        answers = [history.answers.get(event["request"], "none") for event in attempt.requests]
+        name = f"attempt {attempt.number} of dispatch {attempt.dispatch[:8]}"
+        for kind in attempt.kinds:
+            if kind == "in_doubt":  # the worker may have died after the answer
+                continue
+            if kind == "not_processed" and not answers:
+                continue
+            if not answers or kind not in _PROVEN.get(answers[-1], set()):
+                yield f"{name} is recorded as {kind}; the answer was: {', '.join(answers) or 'no request'}"
+
+
+def check_post_backs(history: History) -> Iterator[str]:
+    """No post-back that was answered 2xx is lost, and none counts twice."""
+    sent, answered = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    for event in history.by_kind["post-back"]:
+        sent[event["dispatch"], event["kind"]] += 1
+    for event in history.by_kind["post-back answer"]:
+        answered[event["dispatch"], event["kind"]] += event["status"] == 200
+    stored = Counter[tuple[str, str]]()
+    for dispatch, deliveries, opens in _rows(history, "totals"):
+        stored[dispatch, "delivery"], stored[dispatch, "open"] = deliveries, opens
+    for key in sent | stored:
+        if not answered[key] <= stored[key] <= sent[key]:
+            yield (
+                f"dispatch {key[0][:8]}, {key[1]}: {answered[key]} answered 2xx of {sent[key]} sent, "
+                f"{stored[key]} counted"
+            )
+
+
+def check_verdicts(history: History) -> Iterator[str]:
+    """Each recipient has exactly one verdict, and it follows from the events. The totals add up."""
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for event in history.by_kind["verdict"]:
+        for person in event["people"]:
+            found[person].append(event["verdict"])
+    for dispatch, people in history.people.items():
+        for person in sorted(people - history.erased):
+            allowed, verdicts = history.verdicts(dispatch, person), found.pop(person, [])
+            if len(verdicts) != 1 or verdicts[0] not in allowed:
+                yield f"{person} has the verdicts {verdicts}; the events allow one of {sorted(allowed)}"
+    yield from (f"{person} has a verdict, and is no recipient" for person in found)
+    for event in history.by_kind["report"]:
+        total = sum(event["verdicts"].values()) + event["erased"]
+        if total != event["audience"]:
+            yield f"the report at {event['at']} has {total} people in place of {event['audience']}"
+
+
+def check_doubts(history: History) -> Iterator[str]:
+    """A dispatch is in doubt exactly if no evidence decides it, and every state follows from the events."""
+    states = {dispatch: state for dispatch, state, _ in _rows(history, "states")}
+    doubts = {dispatch for event in history.by_kind["doubts"] for dispatch in event["dispatches"]}
+    for dispatch in history.people:
+        allowed = history.state(dispatch)
+        if states.get(dispatch) not in allowed:
+            yield f"dispatch {dispatch[:8]} is {states.get(dispatch)}; the events allow {sorted(allowed)}"
+        if (dispatch in doubts) != (states.get(dispatch) == "in_doubt"):
+            yield f"dispatch {dispatch[:8]} is {states.get(dispatch)}, and {'' if dispatch in doubts else 'not '}listed"
+
+
+def check_resolutions(history: History) -> Iterator[str]:
+    """Only a dispatch in doubt is sent again or written off."""
+    kinds: defaultdict[str, dict[int, list[str]]] = defaultdict(dict)
+    for event in history.events:
+        match event["event"]:
+            case "attempts":
+                kinds[event["dispatch"]][event["attempt"]] = []
+            case "outcomes":
+                kinds[event["dispatch"]].setdefault(event["attempt"], []).append(event["kind"])
+            case "decisions" if event["kind"] in _RESOLVED:
+                attempts = kinds[event["dispatch"]]
+                newest = attempts[max(attempts)] if attempts else []
+                known = {kind for each in attempts.values() for kind in each}
+                if (
+                    "in_doubt" not in newest
+                    or known & {"accepted", "evidence"}
+                    or _CLEARED.intersection(newest)
+                ):
+                    yield f"{event['who']}: {event['kind']} of dispatch {event['dispatch'][:8]}, which is not in doubt"
+
+
+def check_opt_outs(history: History) -> Iterator[str]:
+    """No one is in a request that was claimed after the answer to an opt-out, and no opt-out is lost."""
+    until: dict[int, int] = {}
+    for event in history.by_kind["opt-out answer"]:
+        if event["status"] == 200:
+            until.setdefault(event["person"], event["n"])
+    yield from _contacted(history, until, "an opt-out")
+    listed = {int(row[0]) for row in _rows(history, "suppressed")}
+    yield from (
+        f"the opt-out of {person} is lost" for person in until if person not in listed | history.erased
+    )
+
+
+def check_erasures(history: History) -> Iterator[str]:
+    """No one is in a request that was claimed after the answer to an erasure, and nothing of them is left."""
+    until = {event["person"]: event["n"] for event in history.by_kind["erasure answer"]}
+    yield from _contacted(history, until, "an erasure")
+    for event in history.by_kind["remains"]:
+        yield from (f"{event['person']} is still in {table}" for table in event["tables"])
+
+
+def _contacted(history: History, until: Mapping[int, int], why: str) -> Iterator[str]:
+    for attempt in history.attempts.values():
+        for event in attempt.requests:
+            for person in event["people"]:
+                if until.get(person, attempt.event["began"]) < attempt.event["began"]:
+                    yield f"{person} is in request {event['request']}, claimed after the answer to {why}"
+
+
+def check_leases(history: History) -> Iterator[str]:
+    """No one puts another worker's request in doubt before its lease has ended by the ledger's clock."""
+    lease = next((event["lease"] for event in history.by_kind["begin"]), 0.0)
+    for event in history.by_kind["outcomes"]:
+        attempt = history.attempts.get((event["dispatch"], event["attempt"]))
+        if attempt and event["kind"] == "in_doubt" and event["by"] != attempt.event["by"]:
+            age = max(event["ledger"]) - min(attempt.event["ledger"])
+            if age < lease:
+                name = f"attempt {attempt.number} of dispatch {attempt.dispatch[:8]}"
+                yield f"{name} is put in doubt by another worker after {age:g} seconds"
+
+
+def check_control(history: History) -> Iterator[str]:
+    """Nothing is claimed while the launch is held, paused or stopped, or its wave is closed. No decision is illegal."""
+    state, open_wave = "released", 1
+    waves = {event["dispatch"]: event["wave"] for event in history.by_kind["dispatches"]}
+    for event in history.events:
+        if event["event"] == "decisions":
+            if state not in _ALLOWED.get(event["kind"], {state}):
+                yield f"{event['who']} {event['kind']} a launch that is {state}"
+            state = _STATE_AFTER.get(event["kind"], state)
+            open_wave += event["kind"] == "wave"
+        elif event["event"] == "attempts":
+            name = f"attempt {event['attempt']} of dispatch {event['dispatch'][:8]}"
+            if state != "released":
+                yield f"{name} is claimed while the launch is {state}"
+            if waves[event["dispatch"]] > open_wave:
+                yield f"{name} is claimed before its wave is open"
+
+
+def check_audit(history: History) -> Iterator[str]:
+    """Each decision is in the audit log once, with its author, and the log explains the state of the launch."""
+    rows = Counter((kind, who) for kind, who, _ in _rows(history, "audit"))
+    asked = Counter[tuple[str, str]]()
+    for event in history.by_kind["decision answer"]:
+        key = event["kind"], event["who"]
+        asked[key] += 1
+        if event["done"] is not None and rows[key] != event["done"]:
+            yield f"{event['who']} {event['kind']}: done is {event['done']}, and the audit log has {rows[key]} entries"
+    for event in history.by_kind["erasure answer"]:
+        for kind in ("erasure_requested", "erased"):
+            if not rows[kind, event["who"]]:
+                yield f"the audit log has no entry {kind} of {event['who']}"
+    people = {event["who"] for name in ("decision", "erasure") for event in history.by_kind[name]}
+    yield from (
+        f"the audit log has an entry {kind} of {who}, who did not ask"
+        for kind, who in rows
+        if who not in people | _ASKED_BY_SENDOFF
+    )
+    state = "released"
+    for kind, _, _ in _rows(history, "audit"):
+        state = _STATE_AFTER.get(kind, state)
+    if (found := [row[0] for row in _rows(history, "launch")]) != [state]:
+        yield f"the launch is {found}; its audit log says {state}"
+
+
+def check_end(history: History) -> Iterator[str]:
+    """Everything comes to an end, and no process fails in a way that is no answer."""
+    for event in history.by_kind["endless"] + history.by_kind["unexpected"]:
+        yield f"{event.get('of', '')}: {event.get('why', '')}{event.get('kind', '')} {event.get('text', '')}"
+    is_released = [row[0] for row in _rows(history, "launch")] == ["released"]
+    for dispatch, state, _ in _rows(history, "states"):
+        if state == "in_flight" or (state == "planned" and is_released):
+            yield f"dispatch {dispatch[:8]} is {state} at the end"
+    if history.by_kind["begin"] and not history.by_kind["launch"]:
+        yield "the history has no end"
+
+
+def _rows(history: History, name: str) -> list[Any]:
+    return [row for event in history.by_kind[name] for row in event["rows"]]
+
+
+RULES: Mapping[str, Callable[[History], Iterator[str]]] = {
+    "once": check_once,
+    "intent": check_intent,
+    "outcomes": check_outcomes,
+    "post-backs": check_post_backs,
+    "verdicts": check_verdicts,
+    "doubts": check_doubts,
+    "opt-outs": check_opt_outs,
+    "erasures": check_erasures,
+    "leases": check_leases,
+    "resolutions": check_resolutions,
+    "control": check_control,
+    "audit": check_audit,
+    "end": check_end,
+}
+
+
+def check(events: Iterable[Event]) -> list[str]:
+    """Return a sentence for each breach of a rule, with the name of the rule before it."""
+    history = History(events)
+    return [f"{name}: {breach}" for name, rule in RULES.items() for breach in rule(history)]
+
+
+def main() -> int:
+    """Check the histories in files of JSON lines. A new one starts with an event ``begin``."""
+    breaches = 0
+    for file in sys.argv[1:]:
+        histories: list[list[Event]] = []
+        for line in Path(file).read_text().splitlines():
+            event = json.loads(line)
+            if event["event"] == "begin" or not histories:
+                histories.append([])
+            histories[-1].append(event)
+        for number, events in enumerate(histories, start=1):
+            for breach in check(events):
+                breaches += 1
+                sys.stdout.write(f"{file}, history {number}: {breach}\n")
+        sys.stdout.write(f"{file}: {len(histories)} histories checked\n")
+    return int(breaches > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,218 @@
+"""Protocols that are wrong on purpose. Each changes one line of the product's source when its module is imported."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One changed line of a module. ``before`` occurs once in it."""
+
+    module: str
+    before: str
+    after: str
+
+
+MUTANTS: Mapping[str, Mutant] = {
+    "intent after the request": Mutant(
+        "sendoff.ledger.requests.dispatches",
+        "            claim = request.execute(db)\n            if claim is not None and limit",
+        "            claim = request.execute(db); db.rollback()\n            if claim is not None and limit",
+    ),
+    "intent missing": Mutant("sendoff.ledger.requests.claims", "db.execute(_INTENT, {", "dict({"),
+    "lease by the worker's clock": Mutant(
+        "sendoff.ledger.requests.doubts",
+        "                    dispatches.c.lease_until < LedgerTime(),",
+        "                    dispatches.c.lease_until < now,",
+    ),
+    "dead worker's request sent again": Mutant(
+        "sendoff.ledger.requests.doubts",
+        ".values(state=DispatchState.IN_DOUBT, lease_until=None)",
+        ".values(state=DispatchState.PLANNED, lease_until=None)",
+    ),
+    "doubt taken as not processed": Mutant(
+        "sendoff.service.client",
+        "return InDoubt(exchange.reason)",
+        "return NotProcessed(exchange.reason, is_unavailable=True)",
+    ),
+    "doubt taken as refused": Mutant(
+        "sendoff.ledger.requests.dispatches",
+        "OutcomeKind.IN_DOUBT: DispatchState.IN_DOUBT",
+        "OutcomeKind.IN_DOUBT: DispatchState.REFUSED",
+    ),
+    "500 taken as refused": Mutant(
+        "sendoff.service.client",
+        "if status not in _REFUSALS:\n        return InDoubt",
+        "if False:\n        return InDoubt",
+    ),
+    "late outcome overwrites a later attempt": Mutant(
+        "sendoff.ledger.requests.dispatches",
+        '        dispatches.c.attempt == sa.bindparam("by"),\n        dispatches.c.state.in_(',
+        '        dispatches.c.attempt >= sa.bindparam("by"),\n        dispatches.c.state.in_(',
+    ),
+    "late acceptance ignored": Mutant(
+        "sendoff.ledger.requests.dispatches",
+        '    .where(dispatches.c.dispatch_key == sa.bindparam("of"))\n    .values(\n        state=sa.case((_GOES_ON',
+        '    .where(dispatches.c.dispatch_key == sa.bindparam("of"), dispatches.c.state == "in_flight")\n'
+        "    .values(\n        state=sa.case((_GOES_ON",
+    ),
+    "claim of another worker given back": Mutant(
+        "sendoff.ledger.requests.claims",
+        '    _in_hand.c.worker == sa.bindparam("name"),',
+        "    sa.true(),",
+    ),
+    "hold not looked at": Mutant(
+        "sendoff.ledger.requests.claims",
+        "            launches.c.state == LaunchState.RELEASED,",
+        "            sa.true(),",
+    ),
+    "next wave open at once": Mutant(
+        "sendoff.ledger.requests.claims",
+        "            first.c.wave <= sa.select(OPEN_WAVE.c.wave).scalar_subquery(),",
+        "            first.c.wave <= 1 + sa.select(OPEN_WAVE.c.wave).scalar_subquery(),",
+    ),
+    "suppression only when frozen": Mutant(
+        "sendoff.ledger.requests.claims", "        if len(suppressed):", "        if False:"
+    ),
+    "left out and not recorded": Mutant(
+        "sendoff.ledger.requests.claims", "db.execute(_LEAVE_OUT, {**key", "dict({**key"
+    ),
+    "doubt resolved that is over": Mutant(
+        "sendoff.ledger.requests.doubts",
+        "dispatches.c.dispatch_key == dispatch_key, dispatches.c.state == DispatchState.IN_DOUBT",
+        "dispatches.c.dispatch_key == dispatch_key",
+    ),
+    "resent again and again": Mutant(
+        "sendoff.dispatch.policy", '"on_doubt: resend", now, doubts=1', '"on_doubt: resend", now, doubts=None'
+    ),
+    "decision not in the audit log": Mutant(
+        "sendoff.ledger.control.audit_log",
+        "            append_decision(db, decision)\n        return True\n\n    def newest",
+        "            pass\n        return True\n\n    def newest",
+    ),
+    "resolved doubt not in the audit log": Mutant(
+        "sendoff.ledger.requests.doubts",
+        "append_decision(db, Decision(row.launch_key, kind, who, why, now, detail))",
+        "dict()",
+    ),
+    "resumed after a stop": Mutant(
+        "sendoff.ledger.control.audit_log",
+        "DecisionKind.RELEASED: ((LaunchState.HELD,)",
+        "DecisionKind.RELEASED: ((LaunchState.HELD, LaunchState.STOPPED)",
+    ),
+    "post-back answered before its commit": Mutant(
+        "sendoff.postbacks.group_commit",
+        "            self._queue.append((post_back, stored))",
+        "            self._queue.append((post_back, stored)); stored.set_result(True)",
+    ),
+    "numbers of post-backs used twice": Mutant(
+        "sendoff.postbacks.group_commit",
+        "        self._next_number += len(numbered)",
+        "        self._next_number += 0",
+    ),
+    "mark moved early": Mutant(
+        "sendoff.ledger.post_backs.aggregates",
+        "            self._add(db, run)\n            if run.parked:",
+        "            db.exec_driver_sql('COMMIT'); db.exec_driver_sql('BEGIN IMMEDIATE'); self._add(db, run)\n"
+        "            if run.parked:",
+    ),
+    "mark without compare-and-set": Mutant(
+        "sendoff.ledger.post_backs.aggregates",
+        ".where(receivers.c.receiver == receiver, receivers.c.aggregated_to == after)",
+        ".where(receivers.c.receiver == receiver)",
+    ),
+    "totals replaced": Mutant(
+        "sendoff.ledger.post_backs.aggregates",
+        "delivered=self.delivered | other.delivered",
+        "delivered=other.delivered",
+    ),
+    "evidence not looked at": Mutant(
+        "sendoff.ledger.post_backs.aggregates",
+        "        return sum(self._resolve(some, now) for some in chunked(keys))",
+        "        return 0",
+    ),
+    "conflicting post-back ignored": Mutant(
+        "sendoff.postbacks.reconcile",
+        "        Verdict.DELIVERED: delivered,",
+        "        Verdict.DELIVERED: delivered - sent.refused - sent.in_doubt,",
+    ),
+    "verdicts overlap": Mutant(
+        "sendoff.postbacks.reconcile",
+        "(people - engaged - delivered for people in (sent.accepted, sent.in_doubt))",
+        "(people - engaged for people in (sent.accepted, sent.in_doubt))",
+    ),
+    "opt-out answered before its commit": Mutant(
+        "sendoff.postbacks.opt_out",
+        "return await asyncio.wait_for(asyncio.shield(storing), self._answer_timeout)",
+        "return True",
+    ),
+    "opt-out lost": Mutant(
+        "sendoff.postbacks.opt_out",
+        "                suppressions.add(new, who, now)\n            except",
+        "                pass\n            except",
+    ),
+    "erasure forgets verdicts": Mutant(
+        "sendoff.ledger.erasure.erasure_steps",
+        "        _erase_chunks(work, verdicts, verdicts.c.launch_key == key, kind, gone)",
+        "        pass",
+    ),
+    "erasure forgets post-backs": Mutant(
+        "sendoff.ledger.erasure.erasure_steps",
+        "            scrub(db, receiver, found[",
+        "            dict(found=found[",
+    ),
+    "erasure not asked when frozen": Mutant(
+        "sendoff.ledger.launches.launches",
+        "check_version(db, launch.known_erasures)",
+        "check_version(db, None)",
+    ),
+}
+
+
+def break_product(name: str) -> None:
+    """Change the line of a mutant. Call it before anything imports the product."""
+    mutant = MUTANTS[name]
+    if mutant.module in sys.modules:
+        raise RuntimeError("the module is imported already")
+    sys.meta_path.insert(0, _Finder(mutant))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self._mutant.module:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        assert spec is not None
+        assert spec.origin is not None
+        spec.loader = _Loader(name, spec.origin, self._mutant)
+        return spec
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def __init__(self, name: str, origin: str, mutant: Mutant) -> None:
+        super().__init__(name, origin)
+        self._mutant = mutant
+
+    def get_code(self, fullname: str) -> Any:  # noqa: ARG002 (the name is known)
+        return compile(changed(Path(self.path).read_text(), self._mutant), self.path, "exec")
+
+
+def changed(source: str, mutant: Mutant) -> str:
+    """Return the source with the changed line. Raise ValueError if the line does not occur exactly once."""
+    if source.count(mutant.before) != 1:
+        raise ValueError(f"{mutant.module} has {source.count(mutant.before)} times: {mutant.before!r}")
+    return source.replace(mutant.before, mutant.after)
