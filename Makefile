@@ -22,7 +22,7 @@ PROOF   = $(PYTEST) --dist loadfile --no-loadscope-reorder -m "proof or hypothes
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof check lint types quick unit contract demos service airflow acceptance repository docs reference conformance audit chaos simulator mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
+.PHONY: help setup demo test proof check lint types quick unit contract demos service airflow acceptance repository docs reference conformance audit chaos simulator journey mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -118,6 +118,9 @@ chaos: $(READY) ## Run the crash tests for a quarter of an hour: count duplicate
 
 simulator: $(READY) ## Play seeded launches with faults and in every order of events (SIMULATOR_OPTIONS="--seconds 600")
 	@$(BIN)/python -m tools.simulator $(SIMULATOR_OPTIONS)
+
+journey: $(READY) ## Send a journey in a real Airflow and kill each step's task (JOURNEY_RECIPIENTS=1000000)
+	@$(PYTEST) -s -n0 tests/acceptance/test_journey.py -k InAirflow
 
 mutants: $(READY) ## Change one line of the core packages at a time, and count which changes the tests notice (an hour at most)
 	@$(MEMORY) $(BIN)/python -m tools.mutation $(MUTANTS_OPTIONS)

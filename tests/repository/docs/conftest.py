@@ -148,7 +148,7 @@ esac
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder like a clone after a run of the demo: the examples, a warehouse, the commands."""
     folder = tmp_path_factory.mktemp("clone") / "sendoff"
-    for part in ("dags", "examples", "docs"):
+    for part in ("dags", "examples", "docs", "tools"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     (folder / ".demo").mkdir()
     make_warehouse(folder / ".demo/warehouse.db", customers=300, seed=1, today=date(2026, 11, 16))
