@@ -1,4 +1,4 @@
-"""Static checks of docker-compose.yml, the image, and the example for Kubernetes.
+"""Static checks of docker-compose.yml and the image.
 
 tests/acceptance/test_cluster.py runs them.
 """
@@ -148,26 +148,3 @@ def test_make_secrets_makes_each_file_once(tmp_path: Path) -> None:
     assert again.returncode != 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert len(set(before.values())) == len(before)
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "docs/deploy").glob("*.yaml")), ids=lambda path: path.name)
-def test_the_example_for_kubernetes_is_yaml_and_names_what_the_image_has(path: Path) -> None:
-    documents = list(yaml.safe_load_all(path.read_text()))
-    assert all(isinstance(each, dict) for each in documents)
-    settings = {variable for name in OURS for variable in SERVICES[name].get("environment", {})}
-    known = settings | {name.removesuffix("_CMD") for name in settings}  # compose passes secrets as files
-    variables = {found["name"] for each in documents for found in environments(each)}
-    assert variables
-    assert variables <= known
-
-
-def environments(node: Any) -> list[dict[str, str]]:
-    """Yield all variables of a manifest or of the chart's values; a string under extraEnv is YAML too."""
-    if isinstance(node, list):
-        return [found for each in node for found in environments(each)]
-    if not isinstance(node, dict):
-        return []
-    found = list(node.get("env") or [])
-    if "extraEnv" in node:
-        found += yaml.safe_load(node["extraEnv"])
-    return found + [each for value in node.values() for each in environments(value)]

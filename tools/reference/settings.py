@@ -69,6 +69,7 @@ _OTHERS = {
 _OF_TESTS = {
     "SENDOFF_TEST_POSTGRES_URL": "URL of a PostgreSQL server for tests and benchmarks; they fail if it does not answer",
     "SENDOFF_TEST_AIRFLOW_DATABASE": "URL of an empty database for Airflow in `tests/airflow`; SQLite if not set",
+    "SENDOFF_TEST_AIRFLOW_CHART": "folder of Airflow's Helm chart, to check `docker/kubernetes/values.yaml` against it",
     "SENDOFF_TEST_CHROMIUM": "path of the browser for the tests of pages",
     "SENDOFF_WRITE_PICTURES": "`1`: tests of pages update the pictures of the documentation",
 }
