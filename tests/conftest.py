@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -23,6 +24,7 @@ import yaml
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import OperationalError
 
+from .clickhouse_server import clickhouse_server
 from .compiled_statements import share_compiled_statements
 from .databases import connected, new_database
 from .ports import reserved_port
@@ -76,6 +78,18 @@ def empty_postgres_url(postgres_server: str) -> Iterator[str]:
     """The URL of a database for one test only, dropped after it."""
     with new_database(postgres_server) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def clickhouse_url() -> Iterator[str]:
+    """The URL of a ClickHouse server, empty at first. Skip the test if its client or its engine is missing."""
+    for package in ("clickhouse_connect", "chdb"):
+        if find_spec(package) is None:
+            pytest.skip(
+                f"{WANTS}ClickHouse: pip install -c constraints.txt clickhouse-connect chdb-core-lite"
+            )
+    with clickhouse_server() as port:
+        yield f"clickhouse://ann:pa55word@127.0.0.1:{port}/default"
 
 
 @pytest.fixture(scope="session")

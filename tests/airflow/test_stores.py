@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import closing
@@ -224,6 +225,35 @@ def test_a_snowflake_connection_that_says_more_is_for_its_hook(
 ) -> None:
     _connection(monkeypatch, "w", conn_type="snowflake", login="ann", extra=json.dumps(extra))
     with pytest.raises(SettingsError, match="type snowflake cannot be queried") as raised:
+        warehouse_source("w")
+    assert "open-sesame" not in str(raised.value)
+
+
+def test_a_clickhouse_connection_is_read_by_sendoff(
+    monkeypatch: pytest.MonkeyPatch, clickhouse_url: str
+) -> None:
+    server = make_url(clickhouse_url)
+    _connection(
+        monkeypatch,
+        "w",
+        conn_type="clickhouse",
+        host="127.0.0.1",
+        port=server.port,
+        login=server.username,
+        password=str(server.password),
+        schema="default",
+        extra='{"secure": false, "session_settings": {"max_threads": 3}}',
+    )
+    found = warehouse_source("w")
+    assert isinstance(found, str)
+    with read(found, "SELECT toInt64(getSetting('max_threads')) AS device_id") as batches:
+        assert list(build_audience(batches).identifiers) == [3]
+
+
+def test_a_clickhouse_connection_without_the_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "clickhouse_connect", None)
+    _connection(monkeypatch, "w", conn_type="clickhouse", host="shop.example", password="open-sesame")
+    with pytest.raises(SettingsError, match=r"airflow-provider-sendoff\[clickhouse\]") as raised:
         warehouse_source("w")
     assert "open-sesame" not in str(raised.value)
 

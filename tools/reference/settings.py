@@ -194,12 +194,19 @@ def _schema(schema: Mapping[str, Any]) -> list[str]:
 def _warehouse() -> str:
     hooks = package()["hooks"]
     postgres = ast.literal_eval(str(hooks["connections.POSTGRES_OPTIONS"].value))
-    snowflake = sorted(ast.literal_eval(str(hooks["warehouse._SNOWFLAKE_OPTIONS"].value)))
+    warehouse = package("sendoff")["warehouse"]
+    snowflake = sorted(ast.literal_eval(str(warehouse["snowflake.CONNECTION_OPTIONS"].value)))
+    clickhouse = ast.literal_eval(str(warehouse["clickhouse.OPTIONS"].value))
     rows = [
         ["`postgres`", "as in Airflow", ", ".join(map(code, postgres))],
         ["`sqlite`", "`host`: the file", "none"],
         ["`duckdb`", "`host`: the file", "none; with any extra, Sendoff uses the hook"],
         ["`snowflake`", "as in Airflow", ", ".join(map(code, ["account", "database", *snowflake]))],
+        [
+            "`clickhouse`",
+            "as in Airflow",
+            ", ".join(map(code, [*clickhouse, "session_settings", "client_kwargs"])),
+        ],
         ["any other", "as in Airflow", "those of its hook"],
     ]
     said = (

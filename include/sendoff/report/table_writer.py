@@ -178,7 +178,7 @@ def _way(source: Source, url: sa.URL) -> _Way:
             return _by_adbc
         if is_sqlite_file(url) and adbc_driver("sqlite"):
             return _by_adbc
-        if backend != "snowflake":
+        if backend not in ("snowflake", "clickhouse"):
             return _by_engine
     raise SettingsError(
         f"Sendoff cannot write to this warehouse ({backend}). Use PostgreSQL, SQLite, DuckDB, or a database that "

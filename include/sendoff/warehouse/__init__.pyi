@@ -1,16 +1,18 @@
 from .adbc import adbc_driver, attempt, open_connection
 from .column_types import QUERY, Wording, checked_text, is_text, sql_type_name, value_type
 from .dbapi import Cursors
+from .drivers import driver_of_type
 from .frames import Rows, audience_source
 from .query import Parameter, Query, named_parameters
-from .reader import Source, address_of, read
+from .reader import Source, address_of, is_reading, read
 from .sql_lexer import Spot, code_of, jinja_at, usual_dialect
-from .urls import LIBPQ_TIMEOUTS, is_sqlite_file
+from .urls import LIBPQ_TIMEOUTS, Fields, is_sqlite_file
 
 __all__ = [
     "LIBPQ_TIMEOUTS",
     "QUERY",
     "Cursors",
+    "Fields",
     "Parameter",
     "Query",
     "Rows",
@@ -23,6 +25,8 @@ __all__ = [
     "audience_source",
     "checked_text",
     "code_of",
+    "driver_of_type",
+    "is_reading",
     "is_sqlite_file",
     "is_text",
     "jinja_at",

@@ -50,10 +50,16 @@ def adbc_driver(backend: str) -> Any | None:
         return None
 
 
-def adbc_cursor(query: Query, connect: Callable[[], Any], stack: ExitStack) -> Any:
-    """Open an ADBC connection and return a cursor; closing the stack closes both."""
-    connection = stack.enter_context(open_connection(connect, query))
+def adbc_cursor(query: Query, connect: Callable[[Any], Any], stack: ExitStack) -> Any:
+    """Open a connection of an ADBC driver and return a cursor; closing the stack closes both."""
+    driver = adbc_driver(query.url.get_backend_name())
+    connection = stack.enter_context(open_connection(lambda: connect(driver), query))
     return stack.enter_context(connection.cursor())
+
+
+def cancel(cursor: Any) -> None:
+    """Interrupt what a cursor does in another thread."""
+    cursor.adbc_cancel()
 
 
 def batches_of(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, closing
-from queue import SimpleQueue
+from contextlib import ExitStack, closing, suppress
+from queue import Empty, SimpleQueue
 from threading import Event, Semaphore
 
 import pyarrow as pa
 
 _BETWEEN_CANCELS = 0.05  # seconds
+_BETWEEN_SIGNALS = 0.5  # seconds
 
 
 def together(
@@ -57,10 +58,16 @@ def _batches(
         end.add_done_callback(queue.put)
     reading = len(ends)
     while reading:
-        item = queue.get()
+        item = _next(queue)
         if isinstance(item, Future):
             item.result()  # raises the reader's error, if any
             reading -= 1
         else:
             room.release()
             yield item
+
+
+def _next(queue: SimpleQueue[pa.RecordBatch | Future[None]]) -> pa.RecordBatch | Future[None]:
+    while True:  # between waits, this thread notices a signal that another thread received
+        with suppress(Empty):
+            return queue.get(timeout=_BETWEEN_SIGNALS)

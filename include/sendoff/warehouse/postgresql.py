@@ -37,32 +37,49 @@ END $$"""
 _log = logging.getLogger(__name__)
 
 
-def read_postgresql(query: Query, driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Read a query in a read-only transaction, in UTC, in a thread of its own: the caller works meanwhile."""
-    cursor = _cursor(query, driver, stack)
-    return together([_batches(cursor, query)], [cursor.adbc_cancel], stack)
+def connect(query: Query, stack: ExitStack) -> Any:
+    """Open a connection and return its cursor."""
+    uri = query.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    return adbc_cursor(query, lambda driver: driver.connect(uri), stack)
 
 
-def read_partitions(query: Query, parts: int, driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
+def batches(cursor: Any, query: Query) -> Generator[pa.RecordBatch, None, None]:
+    """Run a query in a read-only transaction, in UTC, and yield its rows."""
+
+    def execute() -> pa.RecordBatchReader:
+        cursor.execute("SET TRANSACTION READ ONLY")
+        cursor.execute("SET LOCAL TIME ZONE 'UTC'")
+        cursor.execute(_END_WITH_US)
+        size = str(query.batch_rows * _BYTES_A_ROW)
+        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": size})
+        # Parameters are literals in the query: if they were bound, the driver would neither use COPY nor stream.
+        cursor.execute(query.with_literals())
+        return cursor.fetch_record_batch()
+
+    with attempt(execute, query) as reader:
+        yield from batches_of(reader, query)
+
+
+def read_partitions(query: Query, parts: int, stack: ExitStack) -> Iterator[pa.RecordBatch]:
     """Read a query in several parts at once, each in its own transaction, and all in the snapshot of the first one.
 
     The first transaction exports its snapshot, and stays open until all parts are read. Several parts are read only if
     a trial shows that they are faster. On the server's own machine, a part needs a core for the server and one to read
     it, so there may be fewer parts than ``parts``.
     """
-    first = _cursor(query, driver, stack)
+    first = connect(query, stack)
     snapshot, is_same_machine = attempt(lambda: _shared_moment(first), query)
     if is_same_machine and parts > (most := max(1, (os.cpu_count() or 1) // 2)):
         _log.info("Read in %d parts, not %d: the warehouse uses the cores of this machine", most, parts)
         parts = most
-    if parts > 1 and not _are_faster(query, parts, first, snapshot, driver):
+    if parts > 1 and not _are_faster(query, parts, first, snapshot):
         _log.info("Read in 1 part, not %d: that is at least as fast", parts)
         parts = 1
-    cursors = [first, *_sharing(snapshot, query, parts - 1, driver, stack)]
+    cursors = [first, *_sharing(snapshot, query, parts - 1, stack)]
     return _together(query, cursors, stack)
 
 
-def _are_faster(query: Query, parts: int, first: Any, snapshot: str, driver: Any) -> bool:
+def _are_faster(query: Query, parts: int, first: Any, snapshot: str) -> bool:
     """Check whether several parts are faster than one, by reading the first batches of both ways.
 
     A query that is short, or works long before its first row, is not tried: the trial would cost more than it gains.
@@ -74,7 +91,7 @@ def _are_faster(query: Query, parts: int, first: Any, snapshot: str, driver: Any
 
     def seconds(parts: int) -> float:
         with ExitStack() as trial:
-            cursors = _sharing(snapshot, query, parts, driver, trial)
+            cursors = _sharing(snapshot, query, parts, trial)
             start = time.perf_counter()
             list(islice(_together(query, cursors, trial), _TRIED))
             return time.perf_counter() - start
@@ -90,9 +107,9 @@ def _plan(cursor: Any, query: Query) -> Any:
     return json.loads(text)[0]["Plan"]
 
 
-def _sharing(snapshot: str, query: Query, count: int, driver: Any, stack: ExitStack) -> list[Any]:
+def _sharing(snapshot: str, query: Query, count: int, stack: ExitStack) -> list[Any]:
     """Open connections that see a snapshot."""
-    cursors = [_cursor(query, driver, stack) for _ in range(count)]
+    cursors = [connect(query, stack) for _ in range(count)]
 
     def join() -> None:
         for cursor in cursors:
@@ -104,7 +121,7 @@ def _sharing(snapshot: str, query: Query, count: int, driver: Any, stack: ExitSt
 
 
 def _together(query: Query, cursors: list[Any], stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    readers = [_batches(cursor, query.part(number, len(cursors))) for number, cursor in enumerate(cursors)]
+    readers = [batches(cursor, query.part(number, len(cursors))) for number, cursor in enumerate(cursors)]
     return together(readers, [cursor.adbc_cancel for cursor in cursors], stack)
 
 
@@ -112,23 +129,3 @@ def _shared_moment(cursor: Any) -> Any:
     cursor.execute(_ONE_MOMENT)
     cursor.execute(_SHARED_MOMENT)
     return cursor.fetchone()
-
-
-def _cursor(query: Query, driver: Any, stack: ExitStack) -> Any:
-    uri = query.url.set(drivername="postgresql").render_as_string(hide_password=False)
-    return adbc_cursor(query, lambda: driver.connect(uri), stack)
-
-
-def _batches(cursor: Any, query: Query) -> Generator[pa.RecordBatch, None, None]:
-    def execute() -> pa.RecordBatchReader:
-        cursor.execute("SET TRANSACTION READ ONLY")
-        cursor.execute("SET LOCAL TIME ZONE 'UTC'")
-        cursor.execute(_END_WITH_US)
-        size = str(query.batch_rows * _BYTES_A_ROW)
-        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": size})
-        # Parameters are literals in the query: if they were bound, the driver would neither use COPY nor stream.
-        cursor.execute(query.with_literals())
-        return cursor.fetch_record_batch()
-
-    with attempt(execute, query) as reader:
-        yield from batches_of(reader, query)

@@ -209,7 +209,7 @@ def _literal(name: str, value: Parameter, backend: str) -> str:
     if "\\" not in value or backend in ("sqlite", "duckdb"):
         return f"'{doubled}'"
     escaped = doubled.replace("\\", "\\\\")
-    if backend == "snowflake":
+    if backend in ("snowflake", "clickhouse"):
         return f"'{escaped}'"
     return f"E'{escaped}'"  # does not depend on standard_conforming_strings
 
@@ -219,6 +219,8 @@ def _moment(moment: datetime, backend: str) -> str:
         return f"'{_sqlite_text(moment)}'"
     if backend == "snowflake":
         return f"TO_TIMESTAMP_TZ('{moment.isoformat()}')"
+    if backend == "clickhouse":
+        return f"toDateTime64('{moment:%Y-%m-%d %H:%M:%S.%f}', 6, 'UTC')"
     return f"TIMESTAMPTZ '{moment.isoformat(' ')}'"
 
 
@@ -241,7 +243,15 @@ def database_message(error: BaseException, query: Query) -> str:
         return f"the warehouse needs the Python package {error.name}, which is not installed"
     url = query.url
     known = " ".join(
-        [query.sql, url.drivername, url.host or "", str(url.port), url.username or "", url.database or ""]
+        [
+            query.sql,
+            url.drivername,
+            url.host or "",
+            str(url.port),
+            url.username or "",
+            url.database or "",
+            *url.query,
+        ]
     )
     text = _DRIVER_PREFIX.sub("", _primary_message(error))
     options = [

@@ -1,13 +1,7 @@
 """Stream the rows of an SQL query as Arrow batches, in the fastest way that its warehouse allows.
 
-.. code-block:: text
-
-    postgresql ... ADBC with COPY; optionally several parts of one snapshot at once
-    sqlite ....... ADBC; SQLAlchemy if a column may contain two types
-    duckdb ....... its own Arrow stream
-    snowflake .... ADBC
-    engine ....... SQLAlchemy for every other database, with a Python object for each value
-    cursors ...... a Python driver without a SQLAlchemy dialect, also with Python objects
+The table in ``drivers`` has the databases that are read as Arrow. SQLAlchemy reads every other database, and
+``Cursors`` a Python driver without a SQLAlchemy dialect, both with a Python object for each value.
 
 Queries cannot write: docs/reference/warehouses.md describes what prevents it in each warehouse.
 """
@@ -16,26 +10,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from itertools import chain
 from types import MappingProxyType
 
 import pyarrow as pa
 import sqlalchemy as sa
 
-from sendoff.warehouse.adbc import adbc_driver
+from sendoff.errors import QueryError
 from sendoff.warehouse.dbapi import Cursors, read_cursors
-from sendoff.warehouse.duckdb import read_duckdb
-from sendoff.warehouse.postgresql import read_partitions, read_postgresql
+from sendoff.warehouse.drivers import Driver, driver_of
+from sendoff.warehouse.parallel import together
 from sendoff.warehouse.query import Parameter, Query
-from sendoff.warehouse.snowflake import read_snowflake
 from sendoff.warehouse.sqlalchemy import engine_of, read_engine
-from sendoff.warehouse.sqlite import read_sqlite
-from sendoff.warehouse.urls import is_sqlite_file, parse_url
+from sendoff.warehouse.urls import parse_url
 
 Source = str | sa.Engine | Cursors
 """A warehouse: a SQLAlchemy URL or engine, or the cursors of a Python driver."""
 
 _log = logging.getLogger(__name__)
+_open: set[ExitStack] = set()  # what this process is reading
 
 
 def address_of(source: Source) -> sa.URL:
@@ -43,6 +38,11 @@ def address_of(source: Source) -> sa.URL:
     if isinstance(source, str):
         return parse_url(source)
     return source.url if isinstance(source, sa.Engine) else source.address
+
+
+def is_reading() -> bool:
+    """Check whether this process is reading a warehouse. An exception that is raised meanwhile ends the query."""
+    return bool(_open)
 
 
 @contextmanager
@@ -56,8 +56,8 @@ def read(
 ) -> Iterator[Iterator[pa.RecordBatch]]:
     r"""Run a query and yield its rows in Arrow batches of about ``batch_rows``; at least one, which may be empty.
 
-    PostgreSQL, SQLite and Snowflake URLs use an ADBC driver if it is installed, and DuckDB URLs use DuckDB's Arrow
-    stream. Other URLs, and engines, use SQLAlchemy, which makes a Python object of each value.
+    The URL of a database in the table of drivers is read as Arrow, if its driver is installed. Other URLs, and engines,
+    use SQLAlchemy, which makes a Python object of each value.
 
     The query refers to ``parameters`` as ``:name``; any other colon before a word is written ``\:``. Datetimes must be
     aware. SQLite gets them as the text ``YYYY-MM-DD HH:MM:SS`` in UTC, other databases with their time zone.
@@ -72,28 +72,49 @@ def read(
     types, as SQLite allows.
     """
     query = Query(sql, parameters, batch_rows, address_of(source))
-    is_postgresql = isinstance(source, str) and query.url.get_backend_name() == "postgresql"
-    driver = adbc_driver("postgresql") if is_postgresql else None
+    driver = driver_of(query.url) if isinstance(source, str) else None
     with ExitStack() as stack:
-        if partitions and partitions > 1 and driver:
-            yield read_partitions(query, partitions, driver, stack)
-            return
+        _open.add(stack)
+        stack.callback(_open.discard, stack)
+        if partitions and partitions > 1:
+            if driver and driver.in_parts and driver.is_installed:
+                yield driver.in_parts(query, partitions, stack)
+                return
+            _log.info("Read in 1 part, not %d: the warehouse cannot share a snapshot", partitions)
         if partitions:
-            if partitions > 1:
-                _log.info("Read in 1 part, not %d: the warehouse cannot share a snapshot", partitions)
             query = query.part(0, 1)
-        yield read_postgresql(query, driver, stack) if driver else _batches(source, query, stack)
+        yield _batches(source, driver, query, stack)
 
 
-def _batches(source: Source, query: Query, stack: ExitStack) -> Iterator[pa.RecordBatch]:
+def _batches(
+    source: Source, driver: Driver | None, query: Query, stack: ExitStack
+) -> Iterator[pa.RecordBatch]:
     if isinstance(source, Cursors):
         return read_cursors(query, source, stack)
     if isinstance(source, sa.Engine):
         return read_engine(query, source, stack)
-    if is_sqlite_file(query.url) and (driver := adbc_driver("sqlite")):
-        return read_sqlite(query, driver, stack)
-    if query.url.get_backend_name() == "duckdb":
-        return read_duckdb(query, stack)
-    if query.url.get_backend_name() == "snowflake" and (driver := adbc_driver("snowflake")):
-        return read_snowflake(query, driver, stack)
-    return read_engine(query, engine_of(query.url, stack), stack)
+    if driver and driver.is_installed:
+        return _as_arrow(driver, query, stack)
+    return read_engine(query, _engine_instead(driver, query, stack), stack)
+
+
+def _as_arrow(driver: Driver, query: Query, stack: ExitStack) -> Iterator[pa.RecordBatch]:
+    """Read through a driver. Errors of the query are raised here, and not with the first batch."""
+    connection = driver.connect(query, stack)
+    reader = driver.batches(connection, query)
+    if driver.cancel is None:
+        batches: Iterator[pa.RecordBatch] = stack.enter_context(closing(reader))
+    else:  # in a thread, so that a signal reaches this one meanwhile, and the query can be ended
+        batches = together([reader], [partial(driver.cancel, connection)], stack)
+    return chain([next(batches)], batches)
+
+
+def _engine_instead(driver: Driver | None, query: Query, stack: ExitStack) -> sa.Engine:
+    """Return SQLAlchemy's engine. If it has none, raise QueryError, and name the driver that is missing."""
+    try:
+        return engine_of(query.url, stack)
+    except QueryError as error:
+        problem = str(error)
+    raise QueryError(
+        problem if driver is None else f"the driver of {driver.title} is not installed. {driver.remedy}"
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from sendoff.errors import QueryError
 from sendoff.warehouse.adbc import adbc_cursor, attempt, batches_of
 from sendoff.warehouse.query import Query
 from sendoff.warehouse.rows import with_whole_numbers
-from sendoff.warehouse.urls import CONNECT_SECONDS
+from sendoff.warehouse.urls import CONNECT_SECONDS, Fields
 
 _SQL = "adbc.snowflake.sql."
 _CLIENT = f"{_SQL}client_option."
@@ -32,22 +32,46 @@ _AUTHENTICATORS = {
     "programmatic_access_token": "auth_pat",
     "oauth": "auth_oauth",
 }
+CONNECTION_OPTIONS = {"warehouse", "role", "region", "authenticator", "private_key_file"}
+"""The further extras of a ``snowflake`` connection in Airflow that a URL can hold."""
+
 _ALLOWED = (*_OPTIONS, "authenticator", "private_key_file")
 _BATCHES_AHEAD = "8"  # with the driver's default of 200, most results would be in memory as a whole
 
 
-def read_snowflake(query: Query, driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Read a query in UTC, without a commit; only a read-only role can prevent it from writing."""
+def connect(query: Query, stack: ExitStack) -> Any:
+    """Open a connection and return its cursor."""
     options = driver_options(query.url)
-    cursor = adbc_cursor(query, lambda: driver.connect(db_kwargs=_with_key(options, query.url)), stack)
+    return adbc_cursor(query, lambda driver: driver.connect(db_kwargs=_with_key(options, query.url)), stack)
+
+
+def batches(cursor: Any, query: Query) -> Generator[pa.RecordBatch, None, None]:
+    """Run a query in UTC, without a commit; only a read-only role can prevent it from writing."""
 
     def execute() -> pa.RecordBatchReader:
         cursor.execute("ALTER SESSION SET TIMEZONE = 'UTC'")
         cursor.adbc_statement.set_options(**{"adbc.rpc.result_queue_size": _BATCHES_AHEAD})
         cursor.execute(query.with_literals())
-        return stack.enter_context(cursor.fetch_record_batch())
+        return cursor.fetch_record_batch()
 
-    return map(with_whole_numbers, batches_of(attempt(execute, query), query))
+    with attempt(execute, query) as reader:
+        yield from map(with_whole_numbers, batches_of(reader, query))
+
+
+def url_of(fields: Fields) -> sa.URL | None:
+    """Return the URL of a ``snowflake`` connection in Airflow, or None if a URL cannot hold all its fields."""
+    options = {name: str(value) for name, value in fields.extra.items() if value}
+    account, database = options.pop("account", None), options.pop("database", "")
+    if not account or not options.keys() <= CONNECTION_OPTIONS:
+        return None
+    return sa.URL.create(
+        "snowflake",
+        username=fields.login,
+        password=fields.password,
+        host=account,
+        database=f"{database}/{fields.schema}" if fields.schema else database,
+        query=options,
+    )
 
 
 def driver_options(url: sa.URL) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
@@ -18,23 +18,29 @@ from sendoff.warehouse.sqlalchemy import engine_of, read_engine
 from sendoff.warehouse.urls import read_only_uri
 
 
-def read_sqlite(query: Query, driver: Any, stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """Read a query from a file that is opened read-only."""
+def connect(query: Query, stack: ExitStack) -> Any:
+    """Open a file read-only and return a cursor."""
     if not Path(query.url.database or "").is_file():
         raise QueryError(f"there is no SQLite database at {query.url.database}")
     uri = read_only_uri(query.url)
-    cursor = adbc_cursor(query, lambda: driver.connect(uri), stack)
+    return adbc_cursor(query, lambda driver: driver.connect(uri), stack)
+
+
+def batches(cursor: Any, query: Query) -> Generator[pa.RecordBatch, None, None]:
+    """Run a query and yield its rows; through SQLAlchemy, if a column may contain two types."""
 
     def execute() -> pa.RecordBatchReader:
         cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(query.batch_rows)})
         cursor.execute(query.with_literals())
-        return stack.enter_context(cursor.fetch_record_batch())
+        return cursor.fetch_record_batch()
 
-    batches = batches_of(attempt(execute, query), query)
-    first = next(batches)
-    if any(_leaves_doubt(column) for column in first.columns):
-        return read_engine(query, engine_of(query.url, stack), stack)
-    return _or_name_the_row(chain([first], batches), query, stack)
+    with ExitStack() as stack:
+        found = batches_of(stack.enter_context(attempt(execute, query)), query)
+        first = next(found)
+        if any(_leaves_doubt(column) for column in first.columns):
+            yield from read_engine(query, engine_of(query.url, stack), stack)
+        else:
+            yield from _or_name_the_row(chain([first], found), query, stack)
 
 
 def _leaves_doubt(column: pa.Array) -> bool:

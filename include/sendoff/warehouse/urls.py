@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -22,7 +25,23 @@ CONNECT_SECONDS = 10
 """Time-out for opening a connection."""
 
 _OF_LIBPQ = ("psycopg", "psycopg2")  # drivers that pass their options on to libpq, as the ADBC driver does
+_SPELLINGS = {
+    "postgres": "postgresql",
+    "clickhousedb": "clickhouse",
+}  # of Airflow, and of a SQLAlchemy dialect
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306, "mssql": 1433, "oracle": 1521}
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of a connection in Airflow."""
+
+    host: str | None
+    port: int | None
+    login: str | None
+    password: str | None = field(repr=False)
+    schema: str | None
+    extra: Mapping[str, Any] = field(repr=False)
 
 
 def parse_url(text: str) -> sa.URL:
@@ -33,8 +52,8 @@ def parse_url(text: str) -> sa.URL:
         url = None
     if url is None:  # raised here, because the original error may contain the password
         raise QueryError("the warehouse needs a URL, such as postgresql://user@host/database")
-    if url.get_backend_name() == "postgres":  # Airflow's spelling
-        url = url.set(drivername="postgresql")
+    if usual := _SPELLINGS.get(url.get_backend_name()):
+        url = url.set(drivername=usual)
     if url.get_backend_name() == "postgresql" and url.get_driver_name() in _OF_LIBPQ:
         url = url.update_query_dict({**LIBPQ_TIMEOUTS, **url.query})
     return url
@@ -57,6 +76,8 @@ def is_silent(url: sa.URL) -> bool:
     if url.get_backend_name() == "snowflake":  # its URL has the account in place of the host
         host = str(url.query.get("host", f"{host}.snowflakecomputing.com"))
         port = int(str(url.query.get("port", 443)))
+    if url.drivername == "clickhouse" and port is None:
+        port = 8443 if url.query.get("secure") == "true" else 8123
     if not host or port is None or host.startswith("/"):
         return False
     try:

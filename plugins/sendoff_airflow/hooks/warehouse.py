@@ -9,7 +9,7 @@ from airflow.sdk.exceptions import AirflowException
 from sqlalchemy import URL, Engine
 from sqlalchemy.exc import ArgumentError
 
-from sendoff.errors import SettingsError
+from sendoff.errors import RetryableError, SettingsError
 from sendoff_airflow.hooks.connections import DIALECTS, database_url, extras, find_connection
 
 if TYPE_CHECKING:
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 
     from sendoff.warehouse import Cursors, Source
 
-_SNOWFLAKE_OPTIONS = {"warehouse", "role", "region", "authenticator", "private_key_file"}
 _WITHOUT_HOOK = {"generic", "email"}  # types without a hook
 
 
 def warehouse_source(conn_id: str) -> Source:
     """Return the source that an audience query runs on: a URL, an engine, or the connections of a hook.
 
-    It is a URL for ``postgres`` and ``sqlite``, for ``duckdb`` with a file, and for ``snowflake`` if its own driver is
+    It is a URL for ``postgres`` and ``sqlite``, and for each type in Sendoff's table of drivers, if the driver is
     installed and supports every extra of the connection. For all others it is the engine of the connection type's hook,
     or the hook's connections if SQLAlchemy has no dialect. So any database that Airflow can query is a warehouse.
     """
@@ -38,31 +37,34 @@ def warehouse_source(conn_id: str) -> Source:
 
 def warehouse_url(connection: Connection) -> str | None:
     """Return the SQLAlchemy URL of a warehouse that Sendoff reads itself, password included, or None for all others."""
-    from sendoff.warehouse import adbc_driver
+    from sendoff.warehouse import Fields, driver_of_type
 
     if connection.conn_type in DIALECTS:
         return database_url(connection)
-    if connection.conn_type == "duckdb" and connection.host and not extras(connection):
-        return f"duckdb:///{connection.host}"
-    if connection.conn_type == "snowflake" and adbc_driver("snowflake"):
-        return _snowflake_url(connection)
-    return None
-
-
-def _snowflake_url(connection: Connection) -> str | None:
-    """Return the URL of a ``snowflake`` connection, password included, or None if a URL cannot hold all its fields."""
-    options = {name: str(value) for name, value in extras(connection).items() if value}
-    account, database = options.pop("account", None), options.pop("database", "")
-    if not account or not options.keys() <= _SNOWFLAKE_OPTIONS:
+    driver = driver_of_type(connection.conn_type)
+    if driver is None or not driver.is_installed:
         return None
-    return URL.create(
-        "snowflake",
-        username=connection.login,
-        password=connection.password,
-        host=account,
-        database=f"{database}/{connection.schema}" if connection.schema else database,
-        query=options,
-    ).render_as_string(hide_password=False)
+    fields = Fields(
+        connection.host,
+        connection.port,
+        connection.login,
+        connection.password,
+        connection.schema,
+        extras(connection),
+    )
+    url = driver.url_of(fields)
+    return None if url is None else url.render_as_string(hide_password=False)
+
+
+def end_query() -> None:
+    """End the query that this task is reading, if there is one, by raising RetryableError.
+
+    Airflow calls ``on_kill`` in the thread that waits for the rows, and kills the process five seconds later.
+    """
+    from sendoff.warehouse import is_reading
+
+    if is_reading():
+        raise RetryableError("Airflow ended the task while it was reading the warehouse. Retry the task.")
 
 
 def _from_hook(connection: Connection) -> Engine | Cursors:
@@ -106,6 +108,8 @@ def _address(connection: Connection) -> URL:
 
 
 def _unusable(connection: Connection, why: str) -> str:
+    from sendoff.warehouse import driver_of_type
+
     problem = f"connection {connection.conn_id}: type {connection.conn_type} cannot be queried ({why})"
     if connection.conn_type in _WITHOUT_HOOK:
         return (
@@ -113,4 +117,7 @@ def _unusable(connection: Connection, why: str) -> str:
             "Install the provider (for PostgreSQL apache-airflow-providers-postgres, which the extra 'airflow' "
             "includes), then set the connection's type, such as postgres"
         )
+    driver = driver_of_type(connection.conn_type)
+    if driver and not driver.is_installed:
+        return f"{problem}, and Sendoff's driver of {driver.title} is not installed. {driver.remedy}"
     return f"{problem}. Install the Airflow provider of that database, or use a postgres or sqlite connection"

@@ -10,9 +10,12 @@ from airflow.sdk import Connection
 TableName = tuple[str, str, str]
 """Database, schema and name of a table. Parts that the query does not name are empty."""
 
-_PORTS = {"postgres": 5432}
+_PORTS = {"clickhouse": 8123, "postgres": 5432}
 _DIALECTS = {"postgresql": "postgres", "mssql": "tsql", "gcpbigquery": "bigquery"}
 _FILES = ("sqlite", "duckdb")
+_WITHOUT_SCHEMAS = (
+    "clickhouse",
+)  # a name of a table has two parts: the database is what others call the schema
 
 
 @dataclass(frozen=True)
@@ -91,13 +94,17 @@ def _as_its_connection_says(connection: Connection) -> Warehouse:
         return Warehouse(f"{scheme}://{file}", dialect, None, "main")
     if scheme == "snowflake":
         return _snowflake(connection)
+    if scheme in _WITHOUT_SCHEMAS:
+        database, schema = None, connection.schema
+    else:
+        database, schema = connection.schema, "public" if scheme == "postgres" else None
     port = connection.port or _PORTS.get(scheme)
     host = connection.host or connection.conn_id
     return Warehouse(
         f"{scheme}://{host}:{port}" if port else f"{scheme}://{host}",
         dialect,
-        connection.schema,
-        "public" if scheme == "postgres" else None,
+        database,
+        schema,
     )
 
 

@@ -210,10 +210,11 @@ class DispatchOperator(PreparingOperator):
         raise TaskDeferred(trigger=DateTimeTrigger(moment=until), method_name="go_on")
 
     def on_kill(self) -> None:
-        """Start no further request.
+        """End the query, or start no further request.
 
         Airflow calls this in the thread that waits for the others, and kills the process five seconds later.
         """
+        super().on_kill()
         if key := self._at_work:
             self._at_work = None
             raise RetryableError(

@@ -164,6 +164,12 @@ class PreparingOperator(LaunchEventOperator):
             return folder.with_audience(given)
         return campaign.campaign_from(folder.campaign, folder.name, given)
 
+    def on_kill(self) -> None:
+        """End the query."""
+        from sendoff_airflow.hooks.warehouse import end_query
+
+        end_query()
+
     def _prepared(
         self, context: Context, ledger: Ledger, folder: CampaignFolder, options: LaunchOptions
     ) -> LaunchRecord:

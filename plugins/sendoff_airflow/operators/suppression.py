@@ -75,6 +75,12 @@ class SuppressOperator(BaseOperator):
         self.warehouse = warehouse
         self.ledger_conn_id = ledger_conn_id
 
+    def on_kill(self) -> None:
+        """End the query."""
+        from sendoff_airflow.hooks.warehouse import end_query
+
+        end_query()
+
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:
         """Read the recipients and change the list."""

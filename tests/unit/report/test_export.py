@@ -296,6 +296,7 @@ def test_a_table_must_have_a_plain_name(ledger: Ledger, table: str) -> None:
         ("sqlite:////nosuch/x.db", QueryError, "There is no SQLite database"),
         ("duckdb:////nosuch/x.db", QueryError, "There is no DuckDB database"),
         ("snowflake://a/b", SettingsError, "cannot write to this warehouse"),
+        ("clickhouse://a/b", SettingsError, "cannot write to this warehouse"),
     ],
 )
 def test_a_warehouse_that_takes_nothing_is_told(

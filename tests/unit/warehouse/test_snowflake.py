@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import subprocess
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +28,8 @@ from sendoff.warehouse import read
 from sendoff.warehouse.query import Query
 from sendoff.warehouse.rows import with_whole_numbers
 from sendoff.warehouse.snowflake import driver_options
+
+from ...waiting import PATIENCE, until
 
 KEYS = Path(__file__).parents[2] / "keys"
 URL = "snowflake://ann:pa55%2Fword@org-shop/sales/public?warehouse=small&role=reader"
@@ -184,6 +188,7 @@ class Answers(BaseHTTPRequestHandler):
 
     asked: ClassVar[list[str]] = []
     logins: ClassVar[list[dict[str, Any]]] = []
+    aborted: ClassVar[threading.Event] = threading.Event()
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -193,7 +198,8 @@ class Answers(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.end_headers()
-        self.wfile.write(json.dumps({"success": True, "code": None, "message": None, **answer}).encode())
+        with suppress(BrokenPipeError):  # the client of an aborted query does not wait
+            self.wfile.write(json.dumps({"success": True, "code": None, "message": None, **answer}).encode())
 
     def _answer(self, path: str, body: bytes) -> dict[str, Any]:
         if path.endswith("/login-request"):
@@ -202,9 +208,13 @@ class Answers(BaseHTTPRequestHandler):
             return {"data": {"token": "t", "masterToken": "m", "parameters": [], "sessionInfo": {}, **times}}
         if not path.endswith("/query-request"):
             self.asked.append(path)
+            if path.endswith("/abort-request"):
+                self.aborted.set()
             return {"data": None}
         sql = json.loads(body)["sqlText"].strip()
         self.asked.append(sql)
+        if sql.endswith("slow"):
+            self.aborted.wait(PATIENCE)
         if sql.endswith("mistake"):
             said = "SQL compilation error: error line 1 at position 7\ninvalid identifier 'MISTAKE'"
             told = {"sqlState": "42000", "errorCode": "000904", "queryId": "q"}
@@ -239,6 +249,7 @@ def _three_devices() -> dict[str, Any]:
 def snowflake(driver: object) -> Iterator[str]:
     """The URL of the fake Snowflake server."""
     Answers.asked.clear()
+    Answers.aborted.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         threading.Thread(target=server.serve_forever).start()
         where = f"host=127.0.0.1&port={server.server_port}&protocol=http"
@@ -303,6 +314,27 @@ def test_what_snowflake_says_of_a_mistake_is_told(snowflake: str) -> None:
     ):
         pass
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
+
+
+ASK = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+from sendoff.warehouse import read
+with read(sys.argv[1], "SELECT slow") as batches:
+    list(batches)
+"""
+
+
+@pytest.mark.proof
+def test_a_task_that_is_ended_ends_its_query(snowflake: str) -> None:
+    asking = subprocess.Popen([sys.executable, "-c", ASK, snowflake], stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: "SELECT slow" in Answers.asked)
+        asking.terminate()
+        assert asking.wait(PATIENCE) != 0
+        assert Answers.aborted.is_set()
+    finally:
+        asking.kill()
 
 
 @pytest.mark.proof

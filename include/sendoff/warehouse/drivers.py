@@ -1,0 +1,128 @@
+"""The databases that Sendoff reads as Arrow, one entry for each. SQLAlchemy and Python drivers read all others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from sendoff.warehouse import adbc, clickhouse, duckdb, postgresql, snowflake, sqlite
+from sendoff.warehouse.query import Query
+from sendoff.warehouse.urls import Fields, is_sqlite_file
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """How one database is recognised, opened, read and interrupted.
+
+    ``title``: its name in errors. ``backend``: its name in URLs. ``package``: the Python package that reads it, which
+    ``extra`` installs.
+
+    ``connect`` opens a connection; closing the stack closes it. ``batches`` runs the query and yields its rows: at
+    least one batch, which may be empty. ``cancel`` interrupts that from another thread, and may be called again. A
+    query without ``cancel`` ends with this process. ``in_parts`` reads several parts of one snapshot at once.
+
+    ``accepts`` checks whether it reads a URL with this name. ``connection_type`` is its type of connection in Airflow,
+    unless ledgers use it too. ``url_of`` returns the URL of such a connection, or None if a URL cannot hold all fields.
+    """
+
+    title: str
+    backend: str
+    package: str
+    extra: str
+    connect: Callable[[Query, ExitStack], Any]
+    batches: Callable[[Any, Query], Generator[pa.RecordBatch, None, None]]
+    cancel: Callable[[Any], None] | None
+    in_parts: Callable[[Query, int, ExitStack], Iterator[pa.RecordBatch]] | None = None
+    accepts: Callable[[sa.URL], bool] = lambda _: True
+    connection_type: str | None = None
+    url_of: Callable[[Fields], sa.URL | None] = lambda _: None
+
+    @property
+    def is_installed(self) -> bool:
+        """Check whether the package is installed."""
+        try:
+            return find_spec(self.package) is not None
+        except ImportError:  # of the package above it
+            return False
+
+    @property
+    def remedy(self) -> str:
+        """Return how to install the package, for errors."""
+        return f"Install the extra {self.extra}: pip install 'airflow-provider-sendoff[{self.extra}]'"
+
+
+DRIVERS = (
+    Driver(
+        title="PostgreSQL",
+        backend="postgresql",
+        package="adbc_driver_postgresql.dbapi",
+        extra="postgres",
+        connect=postgresql.connect,
+        batches=postgresql.batches,
+        cancel=adbc.cancel,
+        in_parts=postgresql.read_partitions,
+    ),
+    Driver(
+        title="SQLite",
+        backend="sqlite",
+        package="adbc_driver_sqlite.dbapi",
+        extra="",  # installed with Sendoff
+        connect=sqlite.connect,
+        batches=sqlite.batches,
+        cancel=None,
+        accepts=is_sqlite_file,
+    ),
+    Driver(
+        title="DuckDB",
+        backend="duckdb",
+        package="duckdb",
+        extra="duckdb",
+        connect=duckdb.connect,
+        batches=duckdb.batches,
+        cancel=duckdb.cancel,
+        connection_type="duckdb",
+        url_of=duckdb.url_of,
+    ),
+    Driver(
+        title="Snowflake",
+        backend="snowflake",
+        package="adbc_driver_snowflake.dbapi",
+        extra="snowflake",
+        connect=snowflake.connect,
+        batches=snowflake.batches,
+        cancel=adbc.cancel,
+        connection_type="snowflake",
+        url_of=snowflake.url_of,
+    ),
+    Driver(
+        title="ClickHouse",
+        backend="clickhouse",
+        package="clickhouse_connect",
+        extra="clickhouse",
+        connect=clickhouse.connect,
+        batches=clickhouse.batches,
+        cancel=clickhouse.cancel,
+        accepts=clickhouse.is_plain,
+        connection_type="clickhouse",
+        url_of=clickhouse.url_of,
+    ),
+)
+
+
+def driver_of(url: sa.URL) -> Driver | None:
+    """Return the driver for a URL, installed or not, or None if another way reads this database."""
+    backend = url.get_backend_name()
+    return next((each for each in DRIVERS if each.backend == backend and each.accepts(url)), None)
+
+
+def driver_of_type(connection_type: str | None) -> Driver | None:
+    """Return the driver for a type of connection in Airflow, installed or not, or None if there is none."""
+    return next(
+        (each for each in DRIVERS if each.connection_type and each.connection_type == connection_type), None
+    )
