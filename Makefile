@@ -22,7 +22,7 @@ PROOF   = $(PYTEST) --dist loadfile --no-loadscope-reorder -m "proof or hypothes
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof check lint types quick unit contract demos service airflow acceptance repository docs reference conformance audit chaos simulator journey mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
+.PHONY: help setup demo test proof check lint types quick unit contract demos service airflow acceptance repository docs reference conformance lock sbom audit chaos simulator journey mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -109,6 +109,15 @@ reference: $(READY) ## Generate docs/reference and the diagrams from the code
 
 conformance: $(READY) ## Generate docs/proofs/conformance.md and docs/proofs/promises.md from the tests' markers
 	@$(BIN)/python -P tests/conformance.py
+
+# The extras and the Python of docker/Dockerfile, and the build backend.
+lock: $(READY) ## Write docker/requirements.txt: hashes of all packages that the images install
+	@grep --only-matching 'hatchling==[0-9.]*' constraints.txt | $(BIN)/uv pip compile --quiet --generate-hashes --only-binary :all: \
+		--no-annotate --custom-compile-command "make lock" --python-version 3.12 --python-platform linux -c constraints.txt \
+		--extra airflow --extra celery --extra postgres --extra service pyproject.toml - --output-file docker/requirements.txt >/dev/null
+
+sbom: $(READY) ## Write build/sbom.cdx.json: a bill of materials of the Python packages in the images
+	@$(BIN)/python -m tools.release.sbom build/sbom.cdx.json
 
 audit: $(READY) ## Check the pinned versions for known vulnerabilities
 	@$(BIN)/python tests/audit.py

@@ -96,9 +96,9 @@ def test_no_text_tells_people_to_install_another_projects_package() -> None:
 def test_a_receiver_needs_nothing_of_airflow(extra: str) -> None:
     """The receiver's requirements include neither Airflow nor a provider of Airflow, even indirectly."""
     own = PROJECT["optional-dependencies"].get(extra, [])
-    brought = _brought([*PROJECT["dependencies"], *own])
-    assert {"sqlalchemy", "pydantic-core"} <= brought  # the second is an indirect requirement
-    assert [name for name in brought if "airflow" in name] == []
+    names = brought([*PROJECT["dependencies"], *own])
+    assert {"sqlalchemy", "pydantic-core"} <= names  # the second is an indirect requirement
+    assert [name for name in names if "airflow" in name] == []
 
 
 BASE = {
@@ -151,7 +151,7 @@ def test_the_wheel_that_the_readme_installs_is_the_one_that_is_built() -> None:
     assert f"'dist/{wheel}[airflow,postgres]'" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def _brought(requirements: list[str]) -> set[str]:
+def brought(requirements: list[str]) -> set[str]:
     """Return the packages that a list of requirements installs here."""
     found: set[str] = set()
     todo = [Requirement(each) for each in requirements]

@@ -53,12 +53,15 @@ def copied(names: list[str], folder: Path) -> Path:
 def test_an_image_installs_from_the_files_that_it_copied_before(dockerfile: Path, tmp_path: Path) -> None:
     before: list[str] = []
     for step in steps(dockerfile):
-        if step.startswith("COPY"):
-            before += [word for word in step.split()[1:-1] if not word.startswith("--")]
-        if "pip install" in step:
+        words = step.split()
+        if words[0] == "COPY":
+            before += [word for word in words[1:-1] if not word.startswith("--")]
+        if "install" in words and "-r" in words:
+            assert words[words.index("-r") + 1] in before
+        elif "pip install" in step:
             break
     else:
-        pytest.fail("no step installs anything")
+        pytest.fail("no step installs the project")
     allowed = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
     assert [name for name in before if name.split("/")[0] not in allowed] == []
     assert len(built(copied(before, tmp_path / "context"), tmp_path / "dist")) == 2
