@@ -27,6 +27,8 @@ from sqlalchemy.exc import OperationalError
 from .clickhouse_server import clickhouse_server
 from .compiled_statements import share_compiled_statements
 from .databases import connected, new_database
+from .mariadb_server import is_installed as mariadb_is_installed
+from .mariadb_server import mariadb_server
 from .ports import reserved_port
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts background jobs like this
@@ -90,6 +92,17 @@ def clickhouse_url() -> Iterator[str]:
             )
     with clickhouse_server() as port:
         yield f"clickhouse://ann:pa55word@127.0.0.1:{port}/default"
+
+
+@pytest.fixture(scope="session")
+def mariadb_url() -> Iterator[str]:
+    """The URL of an empty database on a MariaDB server. Skip the test if the server or its driver is missing."""
+    if not mariadb_is_installed() or find_spec("pymysql") is None:
+        pytest.skip(
+            f"{WANTS}MariaDB: apt-get install mariadb-server-core, and pip install -c constraints.txt pymysql"
+        )
+    with mariadb_server() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

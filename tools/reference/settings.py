@@ -196,6 +196,7 @@ def _warehouse() -> str:
     postgres = ast.literal_eval(str(hooks["connections.POSTGRES_OPTIONS"].value))
     warehouse = package("sendoff")["warehouse"]
     snowflake = sorted(ast.literal_eval(str(warehouse["snowflake.CONNECTION_OPTIONS"].value)))
+    mysql = ast.literal_eval(str(warehouse["mysql.OPTIONS"].value))
     clickhouse = ast.literal_eval(str(warehouse["clickhouse.OPTIONS"].value))
     rows = [
         ["`postgres`", "as in Airflow", ", ".join(map(code, postgres))],
@@ -207,6 +208,8 @@ def _warehouse() -> str:
             "as in Airflow",
             ", ".join(map(code, [*clickhouse, "session_settings", "client_kwargs"])),
         ],
+        ["`mysql`", "as in Airflow", ", ".join(map(code, ["ssl", *mysql]))],
+        ["`mariadb`", "as in Airflow", ", ".join(map(code, mysql))],
         ["any other", "as in Airflow", "those of its hook"],
     ]
     said = (

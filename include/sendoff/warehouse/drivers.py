@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
 
-from sendoff.warehouse import adbc, clickhouse, duckdb, postgresql, snowflake, sqlite
+from sendoff.warehouse import adbc, clickhouse, duckdb, mysql, postgresql, snowflake, sqlite
 from sendoff.warehouse.query import Query
 from sendoff.warehouse.urls import Fields, is_sqlite_file
 
@@ -56,6 +56,19 @@ class Driver:
         """Return how to install the package, for errors."""
         return f"Install the extra {self.extra}: pip install 'airflow-provider-sendoff[{self.extra}]'"
 
+
+_MYSQL = Driver(
+    title="MySQL",
+    backend="mysql",
+    package="pymysql",
+    extra="mysql",
+    connect=mysql.connect,
+    batches=mysql.batches,
+    cancel=mysql.cancel,
+    accepts=mysql.accepts,
+    connection_type="mysql",
+    url_of=mysql.url_of,
+)
 
 DRIVERS = (
     Driver(
@@ -111,6 +124,14 @@ DRIVERS = (
         accepts=clickhouse.is_plain,
         connection_type="clickhouse",
         url_of=clickhouse.url_of,
+    ),
+    _MYSQL,
+    replace(
+        _MYSQL,
+        title="MariaDB",
+        backend="mariadb",
+        connection_type="mariadb",
+        url_of=mysql.mariadb_url_of,
     ),
 )
 

@@ -281,13 +281,21 @@ def _primary_message(error: BaseException) -> str:
     details = dict(getattr(error, "details", None) or ())
     if primary := details.get(b"PG_DIAG_MESSAGE_PRIMARY") or details.get("PG_DIAG_MESSAGE_PRIMARY"):
         return primary.decode(errors="replace") if isinstance(primary, bytes) else str(primary)
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    text = str(error)
+    match error.args:
+        case (int(), str(said)) if not isinstance(
+            error, OSError
+        ):  # of a driver of MySQL, with the error's number
+            text = said
+    return next(iter(text.strip().splitlines()), type(error).__name__)
 
 
 def _without_data(text: str, known: str) -> str:
     quotes = [match.start() for match in _QUOTE.finditer(text)]
     words = [match[2].strip("\"'") for match in _QUOTED.finditer(text)]
-    if len(quotes) != 2 * len(words) or not all(_has_word(known, word) for word in words):
+    if len(quotes) != 2 * len(words) or not all(
+        _has_word(known, part) for word in words for part in word.split(".")
+    ):
         # A value may contain quotes itself, so everything from the first to the last quote is removed.
         text = f"{text[: quotes[0]]}…{text[quotes[-1] + 1 :]}"
     return _MAYBE_DATA.sub(lambda match: match[0] if _has_word(known, match[0]) else "…", text)

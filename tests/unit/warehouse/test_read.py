@@ -7,6 +7,7 @@ import sqlite3
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ WAYS = (
     "postgresql through cursors",
     "duckdb",
     "clickhouse",
+    "mariadb",
 )
 
 
@@ -59,6 +61,9 @@ def source(request: pytest.FixtureRequest, tmp_path: Path, sqlite: str) -> Itera
     url = sqlite
     if request.param == "duckdb":
         yield _duckdb(tmp_path / "ware house.duckdb")
+        return
+    if request.param == "mariadb":
+        yield _mariadb(request.getfixturevalue("mariadb_url"))
         return
     if request.param == "clickhouse":
         yield _clickhouse(request.getfixturevalue("clickhouse_url"))
@@ -93,6 +98,25 @@ def _duckdb(file: Path) -> str:
             "TIMESTAMPTZ '2026-03-01 00:00:00Z' + to_days((n % 9)::INTEGER) AS seen FROM range(1, 1001) t(n)"
         )
     return f"duckdb:///{file}"
+
+
+def _mariadb(url: str) -> str:
+    import pymysql
+
+    at = sa.make_url(url)
+    with closing(
+        pymysql.connect(
+            host=at.host, port=at.port, user=at.username, password=str(at.password), database=at.database
+        )
+    ) as server:
+        server.query("DROP TABLE IF EXISTS devices")
+        server.query(
+            "CREATE TABLE devices AS SELECT CAST(seq AS SIGNED) AS device_id, "
+            "ELT(1 + (seq + 1) % 3, NULL, 'android', 'ios') AS platform, "
+            "TIMESTAMP '2026-03-01 00:00:00' + INTERVAL seq % 9 DAY AS seen FROM seq_1_to_1000"
+        )
+        server.commit()
+    return url
 
 
 def _clickhouse(url: str) -> str:
@@ -131,6 +155,15 @@ def _fill(url: str) -> None:
 def rows(source: Source, sql: str, **options: Any) -> list[dict[str, Any]]:
     with read(source, sql, **options) as batches:
         return [row for batch in batches for row in batch.to_pylist()]
+
+
+def is_mariadb(source: Source) -> bool:
+    return isinstance(source, str) and source.startswith("mariadb:")
+
+
+def casts(source: Source) -> tuple[str, str]:
+    """Return the types of texts and whole numbers in casts."""
+    return ("CHAR", "SIGNED") if is_mariadb(source) else ("TEXT", "BIGINT")
 
 
 def refusal(source: Source, sql: str, **options: Any) -> str:
@@ -181,7 +214,8 @@ def test_times_of_a_period_are_compared_in_utc(source: Source) -> None:
     "value", ["plain", "o'clock", "back\\slash' --", "a\\:b:c:", ":period_end", "", 7, -7]
 )
 def test_a_parameter_arrives_as_it_is(source: Source, value: str | int) -> None:
-    cast = "TEXT" if isinstance(value, str) else "BIGINT"
+    text, number = casts(source)
+    cast = text if isinstance(value, str) else number
     assert rows(source, f"SELECT CAST(:value AS {cast}) AS given", parameters={"value": value}) == [
         {"given": value}
     ]
@@ -189,12 +223,14 @@ def test_a_parameter_arrives_as_it_is(source: Source, value: str | int) -> None:
 
 def test_a_colon_in_a_text_or_a_comment_is_no_parameter(source: Source) -> None:
     sql = "SELECT ':value' AS a, ':smile: 12:30 it''s :x' AS b, /* :y */ :value AS c, '\\:' AS d -- :z"
-    found = {"a": ":value", "b": ":smile: 12:30 it's :x", "c": 5, "d": "\\:"}
+    found = {"a": ":value", "b": ":smile: 12:30 it's :x", "c": 5, "d": ":" if is_mariadb(source) else "\\:"}
     assert rows(source, sql, parameters={"value": 5}) == [found]
 
 
 def test_a_parameter_may_be_named_often_and_in_a_comment(source: Source) -> None:
-    sql = "SELECT 1 AS n -- up to :value\nWHERE CAST(:value AS TEXT) = 'x' AND CAST(:value AS TEXT) <> 'y' -- the end"
+    text, _ = casts(source)
+    once, twice = f"CAST(:value AS {text}) = 'x'", f"CAST(:value AS {text}) <> 'y'"
+    sql = f"SELECT 1 AS n -- up to :value\nWHERE {once} AND {twice} -- the end"
     assert rows(source, sql, parameters={"value": "x"}) == [{"n": 1}]
 
 
@@ -218,7 +254,7 @@ def test_a_datetime_without_a_time_zone_is_refused(source: Source) -> None:
     [
         ("SELECT nosuch FROM devices", "nosuch"),
         ("SELECT device_id FROM nosuch", "nosuch"),
-        ("SELECT device_id\nFROM devices\nWHER true", "syntax error"),
+        ("SELECT device_id\nFROM devices\nWHER true", "syntax"),
     ],
 )
 def test_an_error_of_the_query_is_shown_with_its_names(source: Source, sql: str, kept: str) -> None:
@@ -409,7 +445,7 @@ def test_a_secret_among_the_options_of_an_address_is_in_no_error() -> None:
     [
         ("not a url", "needs a URL"),
         ("nosuchdatabase://ann:pa55word@host/none", "nosuchdatabase"),
-        ("mysql://ann:pa55word@host/none", "needs the Python package MySQLdb"),
+        ("mysql+mysqldb://ann:pa55word@host/none", "needs the Python package MySQLdb"),
         ("sqlite:///nowhere/none.db", "no SQLite database at nowhere/none.db"),
     ],
 )
