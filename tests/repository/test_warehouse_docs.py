@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sendoff.campaign import load_campaign
-from sendoff.warehouse import address_of, is_sqlite_file, mysql
+from sendoff.warehouse import address_of, is_sqlite_file, mysql, trino
 from sendoff.warehouse.clickhouse import OPTIONS, client_options
 from sendoff.warehouse.drivers import DRIVERS
 from sendoff.warehouse.snowflake import driver_options
@@ -29,12 +29,22 @@ def test_the_example_is_a_campaign_in_parts(tmp_path: Path) -> None:
 
 def test_every_url_is_understood() -> None:
     found = {name: address_of(url.replace("…", "x")) for name, url in URLS.items()}
-    assert set(found) == {"PostgreSQL", "SQLite", "DuckDB", "Snowflake", "ClickHouse", "MySQL", "MariaDB"}
+    assert set(found) == {
+        "PostgreSQL",
+        "SQLite",
+        "DuckDB",
+        "Snowflake",
+        "ClickHouse",
+        "MySQL",
+        "MariaDB",
+        "Trino",
+    }
     assert found["PostgreSQL"].database == "database"
     assert is_sqlite_file(found["SQLite"])
     assert found["SQLite"].database == "/data/shop.db"
     assert found["DuckDB"].database == "/data/shop.duckdb"
     assert driver_options(found["Snowflake"])["adbc.snowflake.sql.role"] == "x"
+    assert trino.client_options(found["Trino"])["source"] == "x"
     assert mysql.driver_options(found["MySQL"])["ssl_ca"] == "x"
     assert mysql.driver_options(found["MariaDB"])["database"] == "database"
     assert client_options(found["ClickHouse"])["settings"] == {"max_execution_time": "60"}
@@ -46,8 +56,8 @@ def test_every_choice_of_snowflake_is_on_the_page(name: str) -> None:
     assert f"`{name}`" in PAGE or f"?{name}=" in PAGE or f"&{name}=" in PAGE
 
 
-@pytest.mark.parametrize("name", [*OPTIONS, *mysql.OPTIONS])
-def test_every_option_of_clickhouse_and_mysql_is_on_the_page(name: str) -> None:
+@pytest.mark.parametrize("name", [*OPTIONS, *mysql.OPTIONS, *trino.OPTIONS])
+def test_every_option_of_a_driver_is_on_the_page(name: str) -> None:
     assert f"`{name}`" in PAGE
 
 

@@ -197,6 +197,7 @@ def _warehouse() -> str:
     warehouse = package("sendoff")["warehouse"]
     snowflake = sorted(ast.literal_eval(str(warehouse["snowflake.CONNECTION_OPTIONS"].value)))
     mysql = ast.literal_eval(str(warehouse["mysql.OPTIONS"].value))
+    trino = ast.literal_eval(str(warehouse["trino.OPTIONS"].value))
     clickhouse = ast.literal_eval(str(warehouse["clickhouse.OPTIONS"].value))
     rows = [
         ["`postgres`", "as in Airflow", ", ".join(map(code, postgres))],
@@ -210,6 +211,7 @@ def _warehouse() -> str:
         ],
         ["`mysql`", "as in Airflow", ", ".join(map(code, ["ssl", *mysql]))],
         ["`mariadb`", "as in Airflow", ", ".join(map(code, mysql))],
+        ["`trino`", "as in Airflow", ", ".join(map(code, ["catalog", "protocol", *trino[1:]]))],
         ["any other", "as in Airflow", "those of its hook"],
     ]
     said = (

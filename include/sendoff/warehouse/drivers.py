@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from sendoff.warehouse import adbc, clickhouse, duckdb, mysql, postgresql, snowflake, sqlite
+from sendoff.warehouse import adbc, clickhouse, duckdb, mysql, postgresql, snowflake, sqlite, trino
 from sendoff.warehouse.query import Query
 from sendoff.warehouse.urls import Fields, is_sqlite_file
 
@@ -132,6 +132,17 @@ DRIVERS = (
         backend="mariadb",
         connection_type="mariadb",
         url_of=mysql.mariadb_url_of,
+    ),
+    Driver(
+        title="Trino",
+        backend="trino",
+        package="trino.dbapi",
+        extra="trino",
+        connect=trino.connect,
+        batches=trino.batches,
+        cancel=trino.cancel,
+        connection_type="trino",
+        url_of=trino.url_of,
     ),
 )
 

@@ -206,7 +206,7 @@ def _literal(name: str, value: Parameter, backend: str) -> str:
     if "\0" in value:
         raise QueryError(f"parameter :{name} contains a NUL character, which no database can store")
     doubled = value.replace("'", "''")
-    if "\\" not in value or backend in ("sqlite", "duckdb"):
+    if "\\" not in value or backend in ("sqlite", "duckdb", "trino"):
         return f"'{doubled}'"
     escaped = doubled.replace("\\", "\\\\")
     if backend in ("snowflake", "clickhouse"):
@@ -219,6 +219,8 @@ def _moment(moment: datetime, backend: str) -> str:
         return f"'{_sqlite_text(moment)}'"
     if backend == "snowflake":
         return f"TO_TIMESTAMP_TZ('{moment.isoformat()}')"
+    if backend == "trino":
+        return f"TIMESTAMP '{moment:%Y-%m-%d %H:%M:%S.%f} UTC'"
     if backend == "clickhouse":
         return f"toDateTime64('{moment:%Y-%m-%d %H:%M:%S.%f}', 6, 'UTC')"
     return f"TIMESTAMPTZ '{moment.isoformat(' ')}'"
