@@ -243,6 +243,13 @@ class Environment:
         """Send the variants of a launch to its test share."""
         self._join([start_worker(replace(job, dies_at=None))])
 
+    def has_sent_rest(self, job: Job) -> bool:
+        """Check whether a request to the rest of a launch, after its test share, was accepted."""
+        queries = self.backend.ledger.dispatch_queries
+        tested = queries.variants(job.key)
+        rest = [each for each in queries.of_launch(job.key) if each.segment not in tested]
+        return any(each.state == DispatchState.ACCEPTED for each in rest)
+
     def open_variant(self, job: Job, variant: str) -> None:
         """Post an open of everyone in the test share who got a variant."""
         queries, at = self.backend.ledger.dispatch_queries, int(datetime.now(UTC).timestamp())

@@ -16,6 +16,7 @@ from tools.chaos.mutants import another_key
 from tools.chaos.workers import DAY, DECIDED_AFTER
 
 _TURNS_A_DAY = 6
+_MOST_TURNS = 6  # until some of the rest is accepted
 
 
 def undisturbed(env: Environment) -> None:
@@ -121,12 +122,13 @@ def killed_while_deciding(
 ) -> None:
     """Kill two workers at a time while they decide the winner or send it, and let the other variant catch up.
 
-    One variant is clearly ahead when the first workers judge, and no longer when the last ones would.
+    One variant is clearly ahead when the first workers judge, and no longer when the last ones would. In between, some
+    of the rest is accepted, or a version that judges again would send one variant only.
     """
     points = env.points("decide", env.size.times(short, long))
     env.chance.shuffle(points)
     for pair in _parts(points, 2):
-        job = env.job(mutant=mutant, decides=True, people=120, segment_size=6, requests_at_once=ONE_BY_ONE)
+        job = env.job(mutant=mutant, decides=True, people=360, segment_size=18, requests_at_once=ONE_BY_ONE)
         env.send_test_share(job)
         env.open_variant(job, "cold")
         later = replace(job, ahead=2 * DECIDED_AFTER)
@@ -135,8 +137,11 @@ def killed_while_deciding(
         sending = env.chance.randint(
             env.lines("send"), 3 * env.lines("send") // 2
         )  # of about six requests, half
-        env.join(env.start(replace(later, dies_in="send", dies_at=sending)))
-        env.let_time_pass(job)
+        for turn in range(1, _MOST_TURNS + 1):
+            env.join(env.start(replace(later, dies_in="send", dies_at=turn * sending)))
+            env.let_time_pass(job)
+            if env.has_sent_rest(job):
+                break
         env.open_variant(job, "warm")
         env.carry_on(later)
 
