@@ -16,7 +16,9 @@ TEST    = $(MEMORY) $(PYTEST) --dist worksteal -m "not proof" -o tmp_path_retent
 NEXT      := .venvs/airflow-next
 NEXT_PINS := constraints-airflow-next.txt
 EXTRAS    := airflow,celery,lineage,postgres,service,telemetry,dev
-PROOF   = $(PYTEST) --dist loadfile --no-loadscope-reorder -m "proof or hypothesis"
+PROOF   = $(PYTEST) -m "proof or hypothesis" -o tmp_path_retention_policy=failed
+# Tests with real processes share servers per file. The others go to any process that has nothing to do.
+SERVERS = --dist loadfile --no-loadscope-reorder
 
 # Without compiled modules, each of the many processes of the tests compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -46,8 +48,9 @@ test: $(READY) ## Required before a change lands: style, types, the tests except
 proof: export HYPOTHESIS_PROFILE = proof
 proof: $(READY) ## The slower tests: crashes, cluster, browser, repository, pages, more property examples, audit
 	@echo "== the tests marked as proof, and all examples of the property tests"
-	@$(PROOF) --ignore tests/repository/docs $(addprefix tests/,acceptance demo repository contract service unit)
-	@$(PROOF) tests/airflow
+	@$(PROOF) $(SERVERS) --ignore tests/repository/docs $(addprefix tests/,acceptance demo repository service)
+	@$(MEMORY) $(PROOF) --dist worksteal tests/contract tests/unit
+	@$(PROOF) $(SERVERS) tests/airflow
 	@$(MAKE) --no-print-directory docs audit
 
 check: lint types quick ## The quick checks during development
@@ -71,7 +74,7 @@ demos: $(READY)
 
 service acceptance repository: $(READY)
 	@echo "== tests/$@"
-	@$(PROOF) --ignore tests/repository/docs tests/$@
+	@$(PROOF) $(SERVERS) --ignore tests/repository/docs tests/$@
 
 # Most files are links to those of the other environment. pip replaces the packages whose pins differ.
 $(NEXT)/.ready: $(READY) $(NEXT_PINS)
