@@ -78,11 +78,6 @@ class DispatchState(StrEnum):
         """Whether the request is finished. Evidence can still settle a doubt."""
         return self not in (DispatchState.PLANNED, DispatchState.IN_FLIGHT)
 
-    @property
-    def is_doubtful(self) -> bool:
-        """Whether the service may have processed the request, without proof."""
-        return self in (DispatchState.IN_DOUBT, DispatchState.WRITTEN_OFF)
-
 
 class Resolution(StrEnum):
     """How a person settles a request in doubt."""

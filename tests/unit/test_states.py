@@ -17,8 +17,7 @@ def test_only_rejected_and_stopped_launches_can_never_send_again() -> None:
     assert {state for state in LaunchState if state.is_final} == {"rejected", "stopped"}
 
 
-def test_requests_that_may_have_reached_somebody_are_doubtful() -> None:
-    assert {state for state in DispatchState if state.is_doubtful} == {"in_doubt", "written_off"}
+def test_only_planned_requests_and_those_in_flight_are_not_finished() -> None:
     assert {state for state in DispatchState if not state.is_final} == {"planned", "in_flight"}
 
 

@@ -267,10 +267,8 @@ def suppressing(at: Place) -> Callable[[], object]:
 
 def erasing(at: Place) -> Callable[[], object]:
     erased = people(at.size).values()[:: max(1, at.size // ERASED)].tolist()[:ERASED]
-    log = Path(tempfile.mkdtemp()) / "erasures.jsonl"
-    return lambda: forget(
-        at.ledger, erased, identified_by="device_id", who="growth", reason="growth", log=log
-    )
+    at.ledger.erasure_log = str(Path(tempfile.mkdtemp()) / "erasures.jsonl")
+    return lambda: forget(at.ledger, erased, identified_by="device_id", who="growth", reason="growth")
 
 
 def parsing(at: Place) -> Callable[[], object]:

@@ -36,12 +36,12 @@ _ON = frozenset({"1", "true", "on", "yes"})
 _COLUMNS = ("platform", "user_id", "language", "time_zone", "external_id", "email", "mobile_number")
 
 
-def check_conditions(conditions: Mapping[str, Any], at: str = "conditions") -> Iterator[FieldProblem]:
+def check_conditions(conditions: Mapping[str, Any]) -> Iterator[FieldProblem]:
     """Yield the problems with conditions: a wrong shape, or kinds and operators that the service does not know."""
     if len(orjson.dumps(conditions)) > LONGEST:
-        yield FieldProblem(at, f"must not be longer than {LONGEST:,} characters")
+        yield FieldProblem("conditions", f"must not be longer than {LONGEST:,} characters")
     else:
-        yield from _check_group(conditions, at, 1)
+        yield from _check_group(conditions, "conditions", 1)
 
 
 def wanted_segments(conditions: Mapping[str, Any]) -> Iterator[int]:
@@ -162,7 +162,7 @@ def _check_group(group: Mapping[str, Any], at: str, depth: int) -> Iterator[Fiel
         yield FieldProblem(f"{at}.operator", "must be AND or OR")
     members = {key: member for key, member in group.items() if key != "operator"}
     if depth > _DEEPEST:
-        yield FieldProblem(at, f"must not be nested deeper than {_DEEPEST} groups")
+        yield FieldProblem("conditions", f"must not be nested deeper than {_DEEPEST} groups")
     elif not members:
         yield FieldProblem(at, "must have a member 0: a group or a condition")
     elif set(members) != {str(number) for number in range(len(members))}:

@@ -1,6 +1,6 @@
 from .adjustment import SideOutcome, compared_adjusted
 from .balance import CONTROL_GROUP, mismatch_of_assigned, without_mismatch
-from .engagement import Leader, comparisons_of, leader_of, of_engagement, of_own_hours
+from .engagement import comparisons_of, leader_of, of_engagement, of_own_hours
 from .statistics import (
     LEVEL,
     NOTICEABLE,
@@ -22,7 +22,6 @@ __all__ = [
     "NOTICEABLE",
     "Comparison",
     "Difference",
-    "Leader",
     "Side",
     "SideOutcome",
     "Values",

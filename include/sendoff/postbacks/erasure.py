@@ -37,12 +37,11 @@ def forget(
     who: str,
     reason: str,
     now: datetime | None = None,
-    log: Path | None = None,
 ) -> Erased:
     """Erase people from a ledger, and return how many. The identifiers must be all that the ledger may know them by.
 
-    ``identified_by``: their column in audience queries, such as ``device_id``. ``log``: the erasure log; default: that
-    of the ledger, or the setting of this name. It gets the hashes before anything else happens. If this is interrupted,
+    ``identified_by``: their column in audience queries, such as ``device_id``. The erasure log, if the ledger or
+    the settings name one, gets the hashes before anything else happens. If this is interrupted,
     :func:`continue_erasures` finishes it.
 
     Raise SettingsError if the erasure secret is missing or is not the one of this ledger, or if the log cannot be
@@ -52,9 +51,7 @@ def forget(
     given = list(identifiers)
     if not given:
         return Erased(0, 0, 0)
-    request = request_erasure(
-        ledger, given, identified_by=identified_by, who=who, reason=reason, now=moment, log=log
-    )
+    request = request_erasure(ledger, given, identified_by=identified_by, who=who, reason=reason, now=moment)
     return _carry_out(ledger, [request], moment)
 
 
@@ -66,7 +63,6 @@ def request_erasure(
     who: str,
     reason: str,
     now: datetime | None = None,
-    log: Path | None = None,
 ) -> Erasure:
     """Store a request to erase people, which :func:`continue_erasures` carries out, and return it.
 
@@ -75,7 +71,7 @@ def request_erasure(
     """
     moment = now or datetime.now(UTC)
     people = ledger.erasures.named(identified_by, identifiers)
-    if (file := log or _log_of(ledger)) is not None:
+    if (file := _log_of(ledger)) is not None:
         append_to_log(file, people.remembered, moment)
     # Until the erasure is carried out, launches that are frozen already still have these people.
     new = NewSuppression(EVERYTHING, identified_by, "erasure", who, "erasure requested")

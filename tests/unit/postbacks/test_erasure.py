@@ -699,11 +699,12 @@ def test_with_another_secret_nothing_is_written_to_the_log(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "erasures.jsonl"
-    forget(ledger, [2], identified_by="device_id", log=log, **ROWS)
+    monkeypatch.setenv("SENDOFF_ERASURE_LOG", str(log))
+    forget(ledger, [2], identified_by="device_id", **ROWS)
     before = log.read_text()
     monkeypatch.setenv("SENDOFF_ERASURE_SECRET", f"another {SECRET}")
     with pytest.raises(SettingsError, match="is not the secret that this ledger"):
-        forget(ledger, [3], identified_by="device_id", log=log, **ROWS)
+        forget(ledger, [3], identified_by="device_id", **ROWS)
     assert log.read_text() == before
 
 
