@@ -20,7 +20,7 @@ from sendoff.dispatch.rate_watch import hold_launches_above_limits
 from sendoff.dispatch.request import ServiceConnection
 from sendoff.dispatch.worker import send_launch
 from sendoff.errors import GateError, NotYetError
-from sendoff.ledger import Ledger, NewSuppression
+from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.postbacks import PostBackSigner
@@ -238,8 +238,8 @@ def test_a_launch_that_waits_is_held_if_too_many_recipients_opt_out(
     freeze(ledger, {"opt_outs": 5}, people=100, waves=50)
     with pytest.raises(NotYetError):
         work_at(ledger, connection)
-    led_by_this = NewSuppression("account", "device_id", "opt-out", "a recipient", launch_key=KEY)
-    led_by_another = NewSuppression("account", "device_id", "opt-out", "a recipient", launch_key="another")
+    led_by_this = SuppressionChange("account", "device_id", "opt-out", "a recipient", launch_key=KEY)
+    led_by_another = SuppressionChange("account", "device_id", "opt-out", "a recipient", launch_key="another")
     ledger.suppressions.add(led_by_this, range(1, 4), NOW + HOUR)
     ledger.suppressions.add(led_by_another, range(50, 80), NOW + HOUR)
     assert hold_launches_above_limits(ledger, now=NOW + HOUR) == []
@@ -259,7 +259,7 @@ def test_a_worker_looks_at_opt_outs_while_it_sends(
     monkeypatch.setattr("sendoff.dispatch.rate_watch._BETWEEN", 0.0)
     monkeypatch.setattr("sendoff.dispatch.pace._SHARE", 1.0)
     freeze(ledger, {"opt_outs": 5}, people=200, waves=200)
-    led_by_this = NewSuppression("account", "device_id", "opt-out", "a recipient", launch_key=KEY)
+    led_by_this = SuppressionChange("account", "device_id", "opt-out", "a recipient", launch_key=KEY)
     ledger.suppressions.add(led_by_this, range(150, 200), NOW)
     with pytest.raises(GateError, match="opt outs: "):
         work_at(ledger, connection)
@@ -271,7 +271,7 @@ def test_a_decision_by_a_person_comes_first(ledger: Ledger, connection: ServiceC
     with pytest.raises(NotYetError):
         work_at(ledger, connection)
     ledger.suppressions.add(
-        NewSuppression("account", "device_id", "opt-out", "a recipient", launch_key=KEY), range(1, 50), NOW
+        SuppressionChange("account", "device_id", "opt-out", "a recipient", launch_key=KEY), range(1, 50), NOW
     )
     pause(ledger, KEY, "ann", "wrong picture")
     assert hold_launches_above_limits(ledger, now=NOW) == []

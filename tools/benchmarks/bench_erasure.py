@@ -53,7 +53,7 @@ from sendoff.audience.identifiers import Identifiers, from_bytes, integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Period, launch_key
 from sendoff.dispatch.worker import LEASE
-from sendoff.ledger import Ledger, NewLaunch, NewSuppression
+from sendoff.ledger import Ledger, NewLaunch, SuppressionChange
 from sendoff.ledger.erasure.person_columns import SETS, TABLES, People, naming, rows_of, streamed
 from sendoff.ledger.post_backs.post_backs import stored_runs
 from sendoff.ledger.storage.schema import erasure_queue, segments, suppressions
@@ -88,7 +88,7 @@ def fill(ledger: Ledger, gone: Sequence[int]) -> str:
     people = integers(DEVICES)
     groups = {"platform": {"android": people, "ios": integers(gone)}}
     holdout = integers(DEVICES[:: RECIPIENTS // 1_000])
-    ledger.suppressions.add(NewSuppression("account", "device_id", "bench", "bench"), gone[:10], NOW)
+    ledger.suppressions.add(SuppressionChange("account", "device_id", "bench", "bench"), gone[:10], NOW)
     for number in range(LAUNCHES):
         period = Period(NOW - timedelta(days=number + 1), NOW - timedelta(days=number))
         key = launch_key("service", "spring", period)
@@ -119,7 +119,7 @@ def fill(ledger: Ledger, gone: Sequence[int]) -> str:
         reconcile_launch(ledger, key, now=NOW)
     ledger.uploaded_lists.store("complained", "device_id", people, "bench", NOW)
     listed = [*gone, *DEVICES[:PEOPLE].tolist()]
-    ledger.suppressions.add(NewSuppression("topic:news", "device_id", "bench", "bench"), listed, NOW)
+    ledger.suppressions.add(SuppressionChange("topic:news", "device_id", "bench", "bench"), listed, NOW)
     return dispatch_key
 
 

@@ -52,7 +52,7 @@ from sendoff.campaign import (
 from sendoff.dispatch.worker import LEASE
 from sendoff.launch.suppression import Rule, apply_rules
 from sendoff.launch.verdict_audience import read_verdicts
-from sendoff.ledger import Ledger, NewLaunch, NewSuppression
+from sendoff.ledger import Ledger, NewLaunch, SuppressionChange
 from sendoff.ledger.storage.schema import dispatch_totals
 from sendoff.postbacks import forget, reconcile_launch
 from sendoff.postbacks.aggregation import aggregate
@@ -261,7 +261,7 @@ def suppressing(at: Place) -> Callable[[], object]:
     """Send as ``sending`` does, with every hundredth recipient of another launch on the suppression list."""
     key = freezing(at)("summer")
     on_list = people(at.size).values()[::100].tolist()
-    at.ledger.suppressions.add(NewSuppression(EVERYTHING, "device_id", "growth", "growth"), on_list, NOW)
+    at.ledger.suppressions.add(SuppressionChange(EVERYTHING, "device_id", "growth", "growth"), on_list, NOW)
     return sending(at, key)
 
 

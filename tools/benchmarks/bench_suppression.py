@@ -29,7 +29,7 @@ from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Period, launch_key
 from sendoff.dispatch.worker import LEASE, send_launch
-from sendoff.ledger import Ledger, NewLaunch, NewSuppression
+from sendoff.ledger import Ledger, NewLaunch, SuppressionChange
 from sendoff.service.postbacks import PostBackSigner
 from sendoff.service.wire import Targeting, request_body
 from sendoff.states import Accepted
@@ -117,7 +117,7 @@ def turns(place: Path, service: Service) -> Iterator[dict[str, dict[str, float]]
         ledger.migrate()
         keys[name] = freeze(ledger, 1, RECIPIENTS)
     on_list = np.random.default_rng(7).choice(RECIPIENTS, RECIPIENTS // ONE_IN, replace=False) + 1
-    new = NewSuppression("account", "device_id", "bench", "bench")
+    new = SuppressionChange("account", "device_id", "bench", "bench")
     added = ledgers["full"].suppressions.add(new, on_list.tolist(), NOW)
     print(f"{RECIPIENTS:,} recipients, {added:,} on the list, requests of {SEGMENT:,}")
     for name, ledger in ledgers.items():

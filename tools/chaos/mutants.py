@@ -22,7 +22,7 @@ from sendoff.dispatch.worker import LEASE, _WorkerPool
 from sendoff.errors import NotYetError
 from sendoff.launch import own_hours, own_request, plan
 from sendoff.launch.own_request import NewRequest
-from sendoff.ledger import DailyLimit, Decision, LaunchRecord, Ledger, NewSuppression
+from sendoff.ledger import DailyLimit, Decision, LaunchRecord, Ledger, SuppressionChange
 from sendoff.ledger.control import daily_limits
 from sendoff.ledger.erasure import erasure_steps
 from sendoff.ledger.erasure.erasures import Erasures
@@ -45,6 +45,7 @@ _prepare_request = own_request.prepare_request
 _claim = Dispatches.claim
 _record = Dispatches.record
 _record_and_claim = Dispatches.record_and_claim
+_own = suppressions._own
 _expire_leases = Doubts.expire_leases
 _store_run = Aggregates.store_run
 _advance = Erasures.advance
@@ -277,8 +278,8 @@ def replaced_whatever_the_source() -> None:
     suppressions._own = _of_every_source
 
 
-def _of_every_source(new: NewSuppression) -> tuple[sa.ColumnElement[bool], ...]:
-    return suppressions._of(new.scope, new.identified_by, None)
+def _of_every_source(change: SuppressionChange) -> tuple[sa.ColumnElement[bool], ...]:
+    return _own(replace(change, source=None))
 
 
 def queue_emptied_early() -> None:

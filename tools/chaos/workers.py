@@ -84,7 +84,7 @@ from sendoff.errors import GateError, PermanentError, RetryableError
 from sendoff.launch.own_request import NewRequest
 from sendoff.launch.plan import prepare_launch
 from sendoff.launch.suppression_list import replace_suppressions
-from sendoff.ledger import LaunchRecord, Ledger, NewSuppression
+from sendoff.ledger import LaunchRecord, Ledger, SuppressionChange
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.erasure import continue_erasures, forget
 from sendoff.service.client import Client
@@ -227,9 +227,9 @@ class Job:
         return f"chaos-{self.period.start:%Y-%m-%d}"
 
     @property
-    def complaints(self) -> NewSuppression:
+    def complaints(self) -> SuppressionChange:
         """The entries of a source that each worker of a launch in waves replaces by none."""
-        return NewSuppression(topic_scope(self.topic), "device_id", "complaints", "chaos")
+        return SuppressionChange(topic_scope(self.topic), "device_id", "complaints", "chaos")
 
     def own_request(self) -> NewRequest:
         """Return the request of your own. Its title ends with the launch key, so that the service's record shows it."""

@@ -242,13 +242,13 @@ class App:
         :param source: where the entries come from, such as the name of another system
         """
         from sendoff.launch import end_of, recipients_of, suppress, suppression_scope
-        from sendoff.ledger import NewSuppression
+        from sendoff.ledger import SuppressionChange
 
         now = datetime.now(UTC)
         scope = suppression_scope(topic, channel, everything=everything)
         end = end_of(until, now)
         named = recipients_of(recipients, identified_by)
-        new = NewSuppression(scope, named.identified_by, source, self._connections.who, reason, end)
+        new = SuppressionChange(scope, named.identified_by, source, self._connections.who, reason, end)
         return suppress(self._connections.ledger, new, named.identifiers, now=now)
 
     def unsuppress(
@@ -269,11 +269,12 @@ class App:
         :param source: only entries of this source; None: of every source, also the recipients' own opt-outs
         """
         from sendoff.launch import recipients_of, suppression_scope, unsuppress
+        from sendoff.ledger import SuppressionChange
 
         scope = suppression_scope(topic, channel, everything=everything)
         named = recipients_of(recipients, identified_by)
-        ledger, who = self._connections.ledger, self._connections.who
-        return unsuppress(ledger, scope, named.identified_by, named.identifiers, who, reason, source=source)
+        ended = SuppressionChange(scope, named.identified_by, source, self._connections.who, reason)
+        return unsuppress(self._connections.ledger, ended, named.identifiers)
 
     def suppressions(self) -> Suppressions:
         """Return how many recipients are suppressed now, by scope, identifying column and source."""

@@ -19,7 +19,7 @@ from sendoff.figures import counted, noun_of
 
 if TYPE_CHECKING:
     from sendoff.launch import NamedRecipients
-    from sendoff.ledger import NewSuppression, Replacement, Suppression
+    from sendoff.ledger import Replacement, Suppression, SuppressionChange
 
 suppressions = typer.Typer(
     help="The suppression list: recipients who must not get messages. No campaign needs to name it.",
@@ -109,6 +109,7 @@ def remove(
     A file ends only entries of the source that you name, so it cannot end people's own opt-outs by mistake.
     """
     from sendoff.launch import describe_scope, suppression_scope, unsuppress
+    from sendoff.ledger import SuppressionChange
 
     if file is not None and source is None:
         raise SettingsError(
@@ -117,10 +118,9 @@ def remove(
         )
     scope = suppression_scope(topic, channel, everything=everything)
     named = _named(identifiers, file, identified_by)
+    ended = SuppressionChange(scope, identified_by, source, user_name(), reason)
     with opened(ledger_url) as ledger:
-        removed = unsuppress(
-            ledger, scope, identified_by, named.identifiers, user_name(), reason, source=source
-        )
+        removed = unsuppress(ledger, ended, named.identifiers)
     typer.echo(f"not suppressed any more for {describe_scope(scope)}: {counted(removed, *named.noun)}")
     if others := len(named) - removed:
         typer.echo(f"were not suppressed: {counted(others, *named.noun)}")
@@ -236,15 +236,15 @@ def _named(identifiers: Sequence[str] | None, file: Path | None, identified_by: 
     return recipients_of(identifiers, identified_by)
 
 
-def _new(scope: str, identified_by: str, source: str, reason: str, until: str | None) -> NewSuppression:
+def _new(scope: str, identified_by: str, source: str, reason: str, until: str | None) -> SuppressionChange:
     from sendoff.launch import end_of
-    from sendoff.ledger import NewSuppression
+    from sendoff.ledger import SuppressionChange
 
     end = end_of(until, datetime.now(UTC))
-    return NewSuppression(scope, identified_by, source, user_name(), reason, end)
+    return SuppressionChange(scope, identified_by, source, user_name(), reason, end)
 
 
-def _sizes(planned: Replacement, new: NewSuppression, named: NamedRecipients) -> str:
+def _sizes(planned: Replacement, new: SuppressionChange, named: NamedRecipients) -> str:
     return (
         f"{new.source} has {counted(planned.before, 'entry', 'entries')}, and the file "
         f"{counted(len(named), *named.noun)}: {planned.added:,} would be added, {planned.removed:,} removed"

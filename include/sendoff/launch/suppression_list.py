@@ -25,7 +25,7 @@ from sendoff.campaign import (
 from sendoff.errors import AudienceError, GateError, SettingsError
 from sendoff.figures import noun_of
 from sendoff.launch.suppression import without_groups
-from sendoff.ledger import Ledger, NewSuppression, Replacement
+from sendoff.ledger import Ledger, Replacement, SuppressionChange
 
 MOST_REMOVED = 20
 """Percent of the entries of a source that a replacement may remove, unless the caller allows more."""
@@ -130,7 +130,7 @@ def recipients_of(
 
 def suppress(
     ledger: Ledger,
-    new: NewSuppression,
+    new: SuppressionChange,
     identifiers: Identifiers,
     *,
     now: datetime | None = None,
@@ -142,29 +142,17 @@ def suppress(
     return ledger.suppressions.add(new, identifiers, now or datetime.now(UTC), is_audited=True)
 
 
-def unsuppress(
-    ledger: Ledger,
-    scope: str,
-    identified_by: str,
-    identifiers: Identifiers,
-    who: str,
-    why: str,
-    *,
-    source: str | None = None,
-) -> int:
+def unsuppress(ledger: Ledger, ended: SuppressionChange, identifiers: Identifiers) -> int:
     """Remove recipients from one scope of the list, and return how many were suppressed there.
 
-    ``source``: remove only its entries. Default: those of every source, also of the recipients' own opt-outs.
+    Without a source, this removes the entries of every source, also of the recipients' own opt-outs.
     """
-    now = datetime.now(UTC)
-    return ledger.suppressions.remove(
-        scope, identified_by, identifiers, now, author=who, why=why, source=source
-    )
+    return ledger.suppressions.remove(ended, identifiers, datetime.now(UTC))
 
 
 def replace_suppressions(
     ledger: Ledger,
-    new: NewSuppression,
+    new: SuppressionChange,
     identifiers: Identifiers,
     *,
     most_removed: float = MOST_REMOVED,

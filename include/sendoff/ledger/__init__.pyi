@@ -21,7 +21,7 @@ from .storage.bulk import column_of, marks, values
 from .storage.grants import ROLES, grant_statements
 from .storage.private_files import make_private
 from .suppression.active_verdicts import LaunchSource
-from .suppression.suppressions import NewSuppression, Replacement, Suppression, SuppressionCount
+from .suppression.suppressions import Replacement, Suppression, SuppressionChange, SuppressionCount
 
 __all__ = [
     "ALL",
@@ -54,7 +54,6 @@ __all__ = [
     "LedgerStats",
     "ListedLaunch",
     "NewLaunch",
-    "NewSuppression",
     "NotLaunched",
     "Parked",
     "PendingResend",
@@ -66,6 +65,7 @@ __all__ = [
     "Request",
     "Selection",
     "Suppression",
+    "SuppressionChange",
     "SuppressionCount",
     "check_rate",
     "column_of",

@@ -18,7 +18,7 @@ from html import escape
 from granian.rsgi import HTTPProtocol, Scope
 
 from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedgerError
-from sendoff.ledger import Ledger, NewSuppression
+from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.postbacks.reading import BodyError, BodyReader
 from sendoff.service import OPT_OUT_PATH, OptOut, OptOutSigner
 from sendoff.telemetry import metrics
@@ -115,7 +115,7 @@ class OptOutEndpoint:
         self._waiting -= 1
 
     def _add(self, opt_out: OptOut) -> bool:
-        new = NewSuppression(
+        new = SuppressionChange(
             opt_out.scope,
             opt_out.identified_by,
             SOURCE,

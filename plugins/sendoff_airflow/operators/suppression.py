@@ -94,7 +94,7 @@ class SuppressOperator(BaseOperator):
             suppression_scope,
             unsuppress,
         )
-        from sendoff.ledger import NewSuppression
+        from sendoff.ledger import SuppressionChange
         from sendoff_airflow.hooks.ledger import open_ledger
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
@@ -103,23 +103,15 @@ class SuppressOperator(BaseOperator):
         given = in_dag_folder(self.recipients, self.dag.folder)
         named = recipients_of(given, source=lambda: warehouse_source(self.warehouse))
         who = context["dag_run"].triggering_user_name or f"DAG {self.dag_id}"
-        new = NewSuppression(scope, named.identified_by, self.source, who, self.reason, end)
+        change = SuppressionChange(scope, named.identified_by, self.source, who, self.reason, end)
         added = removed = 0
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
             if self.action == "add":
-                added = suppress(ledger, new, named.identifiers)
+                added = suppress(ledger, change, named.identifiers)
             elif self.action == "remove":
-                removed = unsuppress(
-                    ledger,
-                    scope,
-                    named.identified_by,
-                    named.identifiers,
-                    who,
-                    self.reason,
-                    source=self.source,
-                )
+                removed = unsuppress(ledger, change, named.identifiers)
             else:
-                done = replace_suppressions(ledger, new, named.identifiers, most_removed=self.most_removed)
+                done = replace_suppressions(ledger, change, named.identifiers, most_removed=self.most_removed)
                 added, removed = done.added, done.removed
         counts = {"named": len(named), "skipped": named.skipped, "added": added, "removed": removed}
         self.log.info("Suppression list, %s, source %s: %s", scope, self.source, counts)

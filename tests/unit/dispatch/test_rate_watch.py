@@ -13,7 +13,7 @@ from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.dispatch.pace import Pace
 from sendoff.dispatch.rate_watch import RateWatch
-from sendoff.ledger import Ledger, NewSuppression
+from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.states import Accepted, InDoubt, Refused
 
 from ...factories import KEY, NOW, make_campaign, make_launch, send
@@ -85,7 +85,7 @@ def test_nothing_is_held_if_nothing_is_left_to_send(ledger: Ledger) -> None:
 def test_several_limits_may_be_exceeded_together(ledger: Ledger) -> None:
     rates = watch(ledger, {"refused": 5, "opt_outs": 5}, *[1] * 30)
     send(ledger, KEY, *[REFUSED] * 8, *[ACCEPTED] * 8)
-    new = NewSuppression("account", "device_id", "opt-out", "a recipient", launch_key=KEY)
+    new = SuppressionChange("account", "device_id", "opt-out", "a recipient", launch_key=KEY)
     ledger.suppressions.add(new, range(9, 17), NOW)
     assert rates.look(NOW + timedelta(hours=1))
     why = reason(ledger)

@@ -19,7 +19,7 @@ from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.errors import AudienceError, PermanentError, QueryError
 from sendoff.launch.plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from sendoff.launch.suppression import apply_rules
-from sendoff.ledger import Ledger, NewSuppression
+from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.ledger.launches.launches import LaunchRecord
 from sendoff.states import Accepted, Refused
 
@@ -635,7 +635,7 @@ def test_the_suppression_list_comes_first_and_applies_to_every_campaign(
     plan: Callable[..., Plan], ledger: Ledger
 ) -> None:
     def suppress(scope: str, *people: int) -> None:
-        ledger.suppressions.add(NewSuppression(scope, "device_id", "csv", "ada"), people, NOW)
+        ledger.suppressions.add(SuppressionChange(scope, "device_id", "csv", "ada"), people, NOW)
 
     suppress("account", 2, 77)
     suppress("topic:news", 4)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sendoff.audience.identifiers import integers, strings
 from sendoff.comparison.balance import _CAUSES
 from sendoff.figures import LaunchStats, spoken_reason
-from sendoff.ledger import Claim, LaunchSource, Ledger, NewSuppression
+from sendoff.ledger import Claim, LaunchSource, Ledger, SuppressionChange
 from sendoff.ledger.storage.schema import dispatches
 from sendoff.ledger.suppression.active_verdicts import SOURCES_REVISION, ActiveVerdicts
 from sendoff.postbacks import aggregate, reconcile_launch
@@ -132,7 +132,7 @@ def test_an_open_between_reading_the_verdicts_and_the_claim_counts(ledger: Ledge
 def test_a_request_without_remaining_recipients_is_not_made(ledger: Ledger) -> None:
     reminder = Reminder(ledger)
     reminder.post("open", 1, 2, 3, 5)
-    ledger.suppressions.add(NewSuppression("account", "device_id", "csv", "ann"), [4], NOW)
+    ledger.suppressions.add(SuppressionChange("account", "device_id", "csv", "ann"), [4], NOW)
     assert reminder.claimed() == [6]
     assert reminder.claim() is None
     states = ledger.dispatch_queries.states(reminder.key)
@@ -169,7 +169,7 @@ def test_each_is_counted_once_who_was_left_out_for_several_reasons(ledger: Ledge
     reminder.post("delivery", 3)
     assert reminder.claimed() == [4]
     reminder.post("open", 3)
-    ledger.suppressions.add(NewSuppression("account", "device_id", "csv", "ann"), [1, 2, 3], NOW)
+    ledger.suppressions.add(SuppressionChange("account", "device_id", "csv", "ann"), [1, 2, 3], NOW)
     reminder.claimed()
     assert reminder.report().not_sent_because == {"opened since": 1, "delivered since": 2}
 

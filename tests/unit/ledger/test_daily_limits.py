@@ -9,7 +9,7 @@ import pytest
 
 from sendoff.audience.identifiers import integers
 from sendoff.errors import NotYetError
-from sendoff.ledger import DailyLimit, Ledger, NewSuppression
+from sendoff.ledger import DailyLimit, Ledger, SuppressionChange
 from sendoff.ledger.requests.claims import Claim
 from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
 
@@ -71,7 +71,7 @@ def test_only_a_request_that_was_certainly_not_processed_is_taken_back_and_only_
 
 def test_a_claim_that_its_worker_never_learned_of_is_taken_back(ledger: Ledger) -> None:
     make_launch(ledger, range(1, 7))
-    ledger.suppressions.add(NewSuppression("account", "device_id", "test", "ann"), [1, 2], NOW)
+    ledger.suppressions.add(SuppressionChange("account", "device_id", "test", "ann"), [1, 2], NOW)
     assert len(claim(ledger).content) == used(ledger) == 4
     ledger.dispatches.give_back(KEY, "w", NOW, is_limited=True)
     assert used(ledger) == 0

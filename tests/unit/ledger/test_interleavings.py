@@ -29,7 +29,7 @@ from sendoff.ledger.requests import claims, doubts
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.schema import attempts, decisions, metadata, outcomes, withheld
 from sendoff.ledger.storage.schema import dispatches as rows_of_dispatches
-from sendoff.ledger.suppression.suppressions import NewSuppression
+from sendoff.ledger.suppression.suppressions import SuppressionChange
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.erasure import continue_erasures, forget
 from sendoff.states import Accepted, DecisionKind, InDoubt, Resolution
@@ -219,7 +219,7 @@ def write_off(ledger: Ledger, held: Claim, name: str) -> bool:
 
 
 def opt_out(ledger: Ledger, _: Claim, name: str) -> int:
-    return ledger.suppressions.add(NewSuppression("account", "device_id", "opt-out", name), [GONE], LATER)
+    return ledger.suppressions.add(SuppressionChange("account", "device_id", "opt-out", name), [GONE], LATER)
 
 
 def hold_and_release(ledger: Ledger, _: Claim, name: str) -> tuple[bool, bool]:

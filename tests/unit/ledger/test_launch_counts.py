@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.ledger import Ledger, NewSuppression
+from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.ledger.launches.launch_counts import RequestCount
 from sendoff.ledger.storage.schema import withheld
 from sendoff.states import Accepted, InDoubt, NotProcessed, Refused
@@ -78,11 +78,11 @@ def test_opt_outs_belong_to_the_launch_that_led_to_them(ledger: Ledger) -> None:
     freeze(ledger)
     launch = ledger.launches.get(KEY)
     for scope in ("account", "channel:email"):  # one person counts once
-        new = NewSuppression(scope, "device_id", "opt-out", "a recipient", launch_key=KEY)
+        new = SuppressionChange(scope, "device_id", "opt-out", "a recipient", launch_key=KEY)
         ledger.suppressions.add(new, [1, 2], NOW)
-    by_user = NewSuppression("account", "user_id", "opt-out", "a recipient", launch_key=KEY)
+    by_user = SuppressionChange("account", "user_id", "opt-out", "a recipient", launch_key=KEY)
     ledger.suppressions.add(by_user, ["cust-1"], NOW)
-    others = NewSuppression("account", "device_id", "csv", "ann")
+    others = SuppressionChange("account", "device_id", "csv", "ann")
     ledger.suppressions.add(others, [3], NOW)
     assert sorted(ledger.launch_counts.opted_out(launch)) == [1, 2]
     assert sorted(ledger.launch_counts.opted_out(launch, NOW)) == []

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from sendoff.audience.segmentation import Segment
 from sendoff.audience.template_values import TemplateValues
 from sendoff.dispatch.worker import LEASE
 from sendoff.errors import GateError
-from sendoff.ledger import Claim, Ledger, NewSuppression, Replacement
+from sendoff.ledger import Claim, Ledger, Replacement, SuppressionChange
 from sendoff.ledger.storage.schema import outcomes
 from sendoff.ledger.suppression.active_suppressions import STATE, ActiveSuppressions
 from sendoff.postbacks import reconcile_launch
@@ -28,9 +28,9 @@ YES = Accepted(200, 17)
 HOUR = timedelta(hours=1)
 
 
-def entry(scope: str = "account", **fields: Any) -> NewSuppression:
+def entry(scope: str = "account", **fields: Any) -> SuppressionChange:
     usual = {"identified_by": "device_id", "source": "csv", "author": "ada"}
-    return NewSuppression(scope, **{**usual, **fields})
+    return SuppressionChange(scope, **{**usual, **fields})
 
 
 def suppress(
@@ -61,7 +61,12 @@ def test_entries_are_added_once_and_removed(ledger: Ledger) -> None:
     assert suppress(ledger, 1, 2) == 2
     assert suppress(ledger, 2, 3) == 1
     assert active(ledger) == [1, 2, 3]
-    assert ledger.suppressions.remove("account", "device_id", [2, 9], NOW, author="bob", why="asked") == 1
+    assert (
+        ledger.suppressions.remove(
+            SuppressionChange("account", "device_id", None, "bob", "asked"), [2, 9], NOW
+        )
+        == 1
+    )
     assert active(ledger) == [1, 3]
     removed = ledger.suppressions.of_person("device_id", 2)
     assert [(each.removed_by, each.is_in_force(NOW)) for each in removed] == [("bob", False)]
@@ -106,13 +111,12 @@ def test_an_opt_out_holds_whatever_happens_to_entries_of_other_sources(ledger: L
 def test_entries_of_one_source_are_removed_alone(ledger: Ledger) -> None:
     suppress(ledger, 1, 2)
     suppress(ledger, 2, source="opt-out")
-    remove = partial(
-        ledger.suppressions.remove, "account", "device_id", [1, 2], NOW, author="ada", why="oops"
-    )
-    assert remove(source="csv") == 2
+    of_csv = SuppressionChange("account", "device_id", "csv", "ada", "oops")
+    assert ledger.suppressions.remove(of_csv, [1, 2], NOW) == 2
     assert active(ledger) == [2]
     suppress(ledger, 1, 2)
-    assert remove() == 2  # recipients, not entries
+    of_all = replace(of_csv, source=None)
+    assert ledger.suppressions.remove(of_all, [1, 2], NOW) == 2  # recipients, not entries
     assert active(ledger) == []
 
 
@@ -195,7 +199,7 @@ def test_a_claim_leaves_out_whoever_was_suppressed_since_the_freeze(ledger: Ledg
     suppress(ledger, 3)
     following = ledger.dispatches.record_and_claim(first, YES, NOW, worker="w", lease=LEASE)
     assert members(following) == [4]
-    ledger.suppressions.remove("account", "device_id", [2], NOW, author="ada", why="asked")
+    ledger.suppressions.remove(SuppressionChange("account", "device_id", None, "ada", "asked"), [2], NOW)
     suppress(ledger, 5, 6)
     assert claim(ledger) is None
     assert states(ledger) == {"accepted": 1, "in_flight": 1, "suppressed": 1}
@@ -243,7 +247,9 @@ def test_a_long_list_is_found_and_follows_changes(ledger: Ledger) -> None:
     make_launch(ledger, range(1, 3001), size=1000)
     suppress(ledger, *range(1, 2501, 2))
     assert members(claim(ledger)) == list(range(2, 1001, 2))
-    ledger.suppressions.remove("account", "device_id", range(1001, 1501), NOW, author="ada", why="asked")
+    ledger.suppressions.remove(
+        SuppressionChange("account", "device_id", None, "ada", "asked"), range(1001, 1501), NOW
+    )
     assert members(claim(ledger)) == [*range(1001, 1501), *range(1502, 2001, 2)]
 
 
@@ -310,7 +316,7 @@ def test_a_request_that_was_not_processed_leaves_out_nobody(ledger: Ledger) -> N
     make_launch(ledger, [1, 2])
     suppress(ledger, 1)
     send(ledger, KEY, NotProcessed("too many requests"))
-    ledger.suppressions.remove("account", "device_id", [1], NOW, author="ada", why="asked")
+    ledger.suppressions.remove(SuppressionChange("account", "device_id", None, "ada", "asked"), [1], NOW)
     send(ledger, KEY, YES)
     _, why, _ = figures(ledger)
     assert why == {}
@@ -338,7 +344,7 @@ def test_a_worker_that_did_not_learn_of_its_claim_gets_it_without_those_suppress
         return ledger.dispatches.record_and_claim(first, YES, NOW, worker="w", lease=LEASE)
 
     assert members(again()) == [4]
-    ledger.suppressions.remove("account", "device_id", [3], NOW, author="ada", why="asked")
+    ledger.suppressions.remove(SuppressionChange("account", "device_id", None, "ada", "asked"), [3], NOW)
     assert members(again()) == [3, 4]
     suppress(ledger, 3, 4)
     assert again() is None

@@ -40,7 +40,7 @@ from sendoff.ledger.storage.schema import (
     withheld,
 )
 from sendoff.ledger.suppression.active_suppressions import ActiveSuppressions
-from sendoff.ledger.suppression.suppressions import NewSuppression
+from sendoff.ledger.suppression.suppressions import SuppressionChange
 from sendoff.postbacks import aggregate, continue_erasures, forget, reconcile_launch, replay_erasures
 from sendoff.postbacks.erasure import append_to_log
 from sendoff.report import as_text, describe_launch
@@ -139,7 +139,7 @@ def make_everything(ledger: Ledger, people: Identifiers) -> list[str]:
         suppressed={"holdout": _of(people, members[32:36]), "exclude": _of(people, members[36:])},
     )
     name = "device_id" if people.kind == "integer" else "user_id"
-    of_everyone = NewSuppression("account", name, source="csv", author="anna")
+    of_everyone = SuppressionChange("account", name, source="csv", author="anna")
     ledger.suppressions.add(of_everyone, [members[21]], NOW)
     keys = send(ledger, KEY, Accepted(200, 17), Accepted(200, 17), None)
     early = [post_back(keys[0], "delivery", each) for each in members[:8]]
@@ -151,7 +151,7 @@ def make_everything(ledger: Ledger, people: Identifiers) -> list[str]:
     store(ledger, *early)
     ledger.uploaded_lists.store("complained", name, people, "anna", NOW)
     ledger.suppressions.add(
-        NewSuppression("topic:news", name, source="csv", author="anna"), [members[2], members[5]], NOW
+        SuppressionChange("topic:news", name, source="csv", author="anna"), [members[2], members[5]], NOW
     )
     reconcile_launch(ledger, KEY, now=NOW)
     store(ledger, post_back(keys[0], "open", members[2]), post_back(keys[1], "delivery", members[10]))
@@ -383,7 +383,7 @@ def test_a_new_launch_leaves_the_erased_out(ledger: Ledger) -> None:
 
 def test_no_list_takes_an_erased_person_back(ledger: Ledger) -> None:
     forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
-    new = NewSuppression("account", "device_id", "csv", "ada")
+    new = SuppressionChange("account", "device_id", "csv", "ada")
     assert ledger.suppressions.add(new, [1, 1_000_002], NOW) == 1
     planned = ledger.suppressions.planned(new, [1_000_002, 3], NOW)
     assert ledger.suppressions.replace(new, [1_000_002, 3], NOW, planned).added == 1
@@ -969,7 +969,7 @@ def test_the_files_of_sqlite_have_no_byte_of_the_person_after_reclaiming(
     with closing(Ledger(f"sqlite:///{file}")) as ledger:
         make_everything(ledger, as_texts(PEOPLE))
         ledger.suppressions.add(
-            NewSuppression("account", "user_id", source="csv", author="anna"), list(gone), NOW
+            SuppressionChange("account", "user_id", source="csv", author="anna"), list(gone), NOW
         )
         assert any(_bytes_of(file, gone))
         forget(ledger, gone, identified_by="user_id", **ROWS)

@@ -35,16 +35,17 @@ _AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class NewSuppression:
-    """What the entries of one change share. ``source``: where they come from, such as ``opt-out`` or ``csv``.
+class SuppressionChange:
+    """What the entries of one change share.
 
+    ``source``: where they come from, such as ``opt-out`` or ``csv``. A removal may have None: those of every source.
     ``identified_by``: the column that identifies the recipients, as in audience queries. ``launch_key``: the launch
     whose message led to it. Raise ValueError for a scope that does not exist.
     """
 
     scope: str
     identified_by: str
-    source: str
+    source: str | None
     author: str
     reason: str | None = None
     until: datetime | None = None
@@ -119,7 +120,7 @@ class SuppressionList:
 
     def add(
         self,
-        new: NewSuppression,
+        new: SuppressionChange,
         identifiers: Iterable[int | str],
         now: datetime,
         *,
@@ -142,30 +143,18 @@ class SuppressionList:
                 append_decision(db, _decision(new, now, added=added))
             return added
 
-    def remove(
-        self,
-        scope: str,
-        identified_by: str,
-        identifiers: Iterable[int | str],
-        now: datetime,
-        *,
-        author: str,
-        why: str,
-        source: str | None = None,
-    ) -> int:
+    def remove(self, ended: SuppressionChange, identifiers: Iterable[int | str], now: datetime) -> int:
         """End the entries of some recipients in one scope, and return how many recipients had one in force.
 
-        ``source``: end only the entries of this source. The audit log keeps the change, with ``why``.
+        The audit log keeps the change, with its reason.
         """
         with self._database.write() as db:
-            own = _of(scope, identified_by, source)
-            removed = self._remove(db, own, _texts(identifiers), now, author)
+            removed = self._remove(db, ended, _texts(identifiers), now)
             if removed:
-                detail = _detail(scope, identified_by, source, removed=removed)
-                append_decision(db, Decision(None, DecisionKind.UNSUPPRESSED, author, why, now, detail))
+                append_decision(db, _decision(ended, now, removed=removed, kind=DecisionKind.UNSUPPRESSED))
             return removed
 
-    def planned(self, new: NewSuppression, identifiers: Iterable[int | str], now: datetime) -> Replacement:
+    def planned(self, new: SuppressionChange, identifiers: Iterable[int | str], now: datetime) -> Replacement:
         """Return what :meth:`replace` would change with these arguments. Change nothing."""
         wanted = set(self._kept(new, identifiers))
         with self._database.read() as db:
@@ -174,7 +163,7 @@ class SuppressionList:
 
     def replace(
         self,
-        new: NewSuppression,
+        new: SuppressionChange,
         identifiers: Iterable[int | str],
         now: datetime,
         planned: Replacement,
@@ -188,7 +177,7 @@ class SuppressionList:
         with self._database.write() as db:
             self._lock(db)
             current = self._current(db, new, now)
-            removed = self._remove(db, _own(new), sorted(current.difference(wanted)), now, new.author)
+            removed = self._remove(db, new, sorted(current.difference(wanted)), now)
             done = Replacement(self._add(db, new, wanted, now), removed, len(current))
             if planned != done:
                 raise GateError(
@@ -198,7 +187,7 @@ class SuppressionList:
                 append_decision(db, _decision(new, now, added=done.added, removed=done.removed))
         return done
 
-    def count_among(self, new: NewSuppression, identifiers: Iterable[int | str], now: datetime) -> int:
+    def count_among(self, new: SuppressionChange, identifiers: Iterable[int | str], now: datetime) -> int:
         """Count the recipients with an entry in force of one scope and source."""
         texts = _texts(identifiers)
         with self._database.read() as db:
@@ -234,13 +223,13 @@ class SuppressionList:
             members = [member for text in found if (member := as_member(kind, text)) is not None]
         return integers(members) if kind == "integer" else strings(members)  # type: ignore[arg-type]
 
-    def _kept(self, new: NewSuppression, identifiers: Iterable[int | str]) -> list[str]:
+    def _kept(self, new: SuppressionChange, identifiers: Iterable[int | str]) -> list[str]:
         """Return identifiers as texts, sorted, without those of erased people."""
         texts = _texts(identifiers)
         erased = self._erased_among(new.identified_by, texts)
         return [text for text in texts if text not in erased] if erased else texts
 
-    def _add(self, db: sa.Connection, new: NewSuppression, texts: Sequence[str], now: datetime) -> int:
+    def _add(self, db: sa.Connection, new: SuppressionChange, texts: Sequence[str], now: datetime) -> int:
         added, version = 0, None
         values = {**asdict(new), "added_at": now, "removed_at": None, "removed_by": None}
         for some in _batches(texts):
@@ -256,25 +245,20 @@ class SuppressionList:
             added += len(missing)
         return added
 
-    def _current(self, db: sa.Connection, new: NewSuppression, now: datetime) -> set[str]:
+    def _current(self, db: sa.Connection, new: SuppressionChange, now: datetime) -> set[str]:
         """Return the recipients with an entry in force of one scope and source."""
         query = sa.select(suppressions.c.identifier).where(*_own(new), _in_force(now))
         return set(db.scalars(query.execution_options(yield_per=10_000)))
 
     def _remove(
-        self,
-        db: sa.Connection,
-        own: Sequence[sa.ColumnElement[bool]],
-        texts: Sequence[str],
-        now: datetime,
-        author: str,
+        self, db: sa.Connection, ended: SuppressionChange, texts: Sequence[str], now: datetime
     ) -> int:
-        removed = 0
+        removed, own = 0, _own(ended)
         version = self._next_version(db) if texts else None
         for some in _batches(texts):
             removed += _count(db, (*own, _among(some)), now)
             end = sa.update(suppressions).where(*own, _among(some), _in_force(now))
-            db.execute(end.values(removed_at=now, removed_by=author, version=version))
+            db.execute(end.values(removed_at=now, removed_by=ended.author, version=version))
         return removed
 
     @staticmethod
@@ -309,13 +293,9 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
     return iter(lambda: list(islice(remaining, _AT_ONCE)), [])
 
 
-def _of(scope: str, identified_by: str, source: str | None) -> tuple[sa.ColumnElement[bool], ...]:
-    where = suppressions.c.scope == scope, suppressions.c.identified_by == identified_by
-    return where if source is None else (*where, suppressions.c.source == source)
-
-
-def _own(new: NewSuppression) -> tuple[sa.ColumnElement[bool], ...]:
-    return _of(new.scope, new.identified_by, new.source)
+def _own(change: SuppressionChange) -> tuple[sa.ColumnElement[bool], ...]:
+    where = suppressions.c.scope == change.scope, suppressions.c.identified_by == change.identified_by
+    return where if change.source is None else (*where, suppressions.c.source == change.source)
 
 
 def _among(texts: Sequence[str]) -> sa.ColumnElement[bool]:
@@ -328,21 +308,22 @@ def _count(db: sa.Connection, where: Sequence[sa.ColumnElement[bool]], now: date
     return db.scalar(sa.select(recipients).where(*where, _in_force(now))) or 0
 
 
-def _decision(new: NewSuppression, now: datetime, *, added: int = 0, removed: int = 0) -> Decision:
-    detail = _detail(new.scope, new.identified_by, new.source, added=added, removed=removed)
-    return Decision(None, DecisionKind.SUPPRESSED, new.author, new.reason, now, detail)
-
-
-def _detail(
-    scope: str, identified_by: str, source: str | None, *, added: int = 0, removed: int = 0
-) -> dict[str, Any]:
-    return {
-        "scope": scope,
-        "identified_by": identified_by,
-        "source": source,
+def _decision(
+    change: SuppressionChange,
+    now: datetime,
+    *,
+    added: int = 0,
+    removed: int = 0,
+    kind: DecisionKind = DecisionKind.SUPPRESSED,
+) -> Decision:
+    detail = {
+        "scope": change.scope,
+        "identified_by": change.identified_by,
+        "source": change.source,
         "added": added,
         "removed": removed,
     }
+    return Decision(None, kind, change.author, change.reason, now, detail)
 
 
 def _in_force(now: datetime) -> sa.ColumnElement[bool]:

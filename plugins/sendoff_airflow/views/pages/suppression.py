@@ -28,7 +28,7 @@ from sendoff.launch import (
     suppression_scope,
     unsuppress,
 )
-from sendoff.ledger import Ledger, NewSuppression, Replacement
+from sendoff.ledger import Ledger, Replacement, SuppressionChange
 from sendoff.postbacks import request_erasure
 from sendoff_airflow.views.web.dependencies import ExpensiveDep, LedgerDep
 from sendoff_airflow.views.web.permissions import Viewer, ViewerDep
@@ -142,7 +142,8 @@ def remove_one(
 ) -> HTMLResponse:
     """End the suppression of one recipient in one scope."""
     named, scope = _of_body(body.identified_by, body.identifier), _scope(body)
-    if not unsuppress(ledger, scope, body.identified_by, named.identifiers, viewer.name, body.reason):
+    ended = SuppressionChange(scope, body.identified_by, None, viewer.name, body.reason)
+    if not unsuppress(ledger, ended, named.identifiers):
         raise HTTPException(
             status.HTTP_409_CONFLICT,
             f"Nothing was changed: there is no such suppression for {describe_scope(scope)}. Look the recipient up to "
@@ -194,10 +195,7 @@ def apply_file(
     if body.how == "add":
         added, removed = suppress(ledger, new, people), 0
     elif body.how == "remove":
-        added = 0
-        removed = unsuppress(
-            ledger, new.scope, new.identified_by, people, viewer.name, body.reason, source=new.source
-        )
+        added, removed = 0, unsuppress(ledger, new, people)
     else:
         done = ledger.suppressions.replace(new, people, datetime.now(UTC), planned.sizes)
         added, removed = done.added, done.removed
@@ -245,7 +243,7 @@ def erase_person(
     )
 
 
-def _plan(ledger: Ledger, body: SuppressionFileIn, new: NewSuppression) -> _Planned:
+def _plan(ledger: Ledger, body: SuppressionFileIn, new: SuppressionChange) -> _Planned:
     if "\ufffd" in body.csv:  # the browser's mark of bytes that are not UTF-8
         raise _unreadable("the file has text that is not UTF-8. Save it as CSV in UTF-8")
     try:
@@ -284,12 +282,12 @@ def _of_body(identified_by: str, identifier: str) -> NamedRecipients:
         raise _unreadable(f"a {identified_by.replace('_', ' ')} must be a whole number above 0") from None
 
 
-def _new(body: SuppressionPart, source: str, viewer: Viewer) -> NewSuppression:
+def _new(body: SuppressionPart, source: str, viewer: Viewer) -> SuppressionChange:
     try:
         end = end_of(body.until, datetime.now(UTC))
     except SettingsError as error:
         raise _unreadable(str(error)) from None
-    return NewSuppression(_scope(body), body.identified_by, source, viewer.name, body.reason, end)
+    return SuppressionChange(_scope(body), body.identified_by, source, viewer.name, body.reason, end)
 
 
 def _scope(body: SuppressionPart) -> str:
