@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from sendoff.ledger import Decision, Ledger
 from sendoff.states import DecisionKind
@@ -25,23 +23,13 @@ def released_at(ledger: Ledger, launch_key: str) -> datetime | None:
     return released.decided_at if released else None
 
 
-def hold(
-    ledger: Ledger,
-    launch_key: str,
-    why: str,
-    detail: Mapping[str, Any] | None,
-    *,
-    since: int,
-    now: datetime,
-    wave: int | None = None,
-) -> bool:
-    """Hold a launch until a person decides, and return whether that was possible.
+def hold(ledger: Ledger, decision: Decision, *, since: int, wave: int | None = None) -> bool:
+    """Hold a launch until a person decides, and return whether that was possible. ``decision``: the one to hold it.
 
     It is impossible if someone decided about the launch after ``since``, the newest decision before it was judged.
     ``wave``: hold it only while this is the newest open wave.
     """
-    decision = Decision(launch_key, DecisionKind.HELD, "sendoff", why, now, detail)
     is_held = ledger.audit_log.decide(decision, since=since, wave=wave)
     if is_held:
-        _log.warning("launch %s is held: %s", launch_key, why)
+        _log.warning("launch %s is held: %s", decision.launch_key, decision.why)
     return is_held

@@ -171,7 +171,8 @@ class SendPolicy:
             f"{failed:,} of the last {counted(recent.requests, 'request')} {happened} the service; "
             f"fewer than {most:,} are allowed"
         )
-        hold(self._ledger, self._key, why, asdict(recent), since=seen, now=now)
+        held = Decision(self._key, DecisionKind.HELD, "sendoff", why, now, asdict(recent))
+        hold(self._ledger, held, since=seen)
 
     def _lateness(self, now: datetime) -> str | None:
         if self.campaign.gates.lateness is None:

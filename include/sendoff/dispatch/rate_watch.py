@@ -24,9 +24,9 @@ from sendoff.dispatch.decisions import hold, released_at
 from sendoff.dispatch.pace import Pace
 from sendoff.dispatch.rate_test import FALSE_ALARMS, Draws, is_above
 from sendoff.figures import counted
-from sendoff.ledger import LaunchRecord, Ledger
+from sendoff.ledger import Decision, LaunchRecord, Ledger
 from sendoff.postbacks import count_silence
-from sendoff.states import DispatchState, LaunchState
+from sendoff.states import DecisionKind, DispatchState, LaunchState
 
 _BETWEEN = 60.0  # seconds at least between two looks at post-backs and opt-outs while requests are made
 
@@ -90,7 +90,8 @@ class RateWatch:
             return False
         why = "; ".join(each.sentence(self._launch.noun) for each in exceeded)
         detail = {"hold_above": [asdict(each) for each in exceeded]}
-        return hold(self._ledger, key, why, detail, since=seen, now=now)
+        held = Decision(key, DecisionKind.HELD, "sendoff", why, now, detail)
+        return hold(self._ledger, held, since=seen)
 
     def _exceeded(self, gate: HoldAbove, now: datetime, *, only_refused: bool) -> Iterator[Exceeded]:
         since = released_at(self._ledger, self._launch.launch_key)

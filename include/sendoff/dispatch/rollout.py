@@ -67,7 +67,8 @@ def open_next_wave(ledger: Ledger, launch: LaunchRecord, rollout: Rollout, *, no
         why, detail = f"wave {wave} went well", asdict(result)
         if violations := "; ".join(result.violations(rollout)):
             why = f"after wave {wave}: {violations}"
-            hold(ledger, launch_key, why, detail, since=newest_decision, now=now, wave=wave)
+            held = Decision(launch_key, DecisionKind.HELD, "sendoff", why, now, detail)
+            hold(ledger, held, since=newest_decision, wave=wave)
             return
     decision = Decision(launch_key, DecisionKind.WAVE, "sendoff", why, now, detail)
     if ledger.audit_log.decide(decision, wave=wave, since=newest_decision):

@@ -54,7 +54,8 @@ def decide_winner(ledger: Ledger, launch: LaunchRecord, decide: Decide, *, now: 
     }
     if decide.by == "person":
         why = f"a person must choose the variant for the rest. Proposed: {winner}, because {leader.why}"
-        hold(ledger, key, why, {"wave": launch.wave, **detail}, since=since, now=now, wave=launch.wave)
+        held = Decision(key, DecisionKind.HELD, "sendoff", why, now, {"wave": launch.wave, **detail})
+        hold(ledger, held, since=since, wave=launch.wave)
         return
     default = "" if leader.variant else ", the default"
     why = f"the rest gets {winner}{default}: {leader.why}"
