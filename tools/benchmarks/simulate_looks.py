@@ -173,9 +173,7 @@ def adjusted(chance: np.random.Generator, launches: int, people: int = 1_000, li
             both = [
                 outcome(name, before, after[hour]) for name, (before, after) in zip("ab", sides, strict=True)
             ]
-            (found,) = compared_adjusted(
-                "orders", both, control="b", noun=NOUN, file="before.sql"
-            ).differences
+            (found,) = compared_adjusted("orders", both, control="b", noun=NOUN).differences
             if found.interval and not found.interval.low <= 0 <= found.interval.high:
                 hours.append(60 * (hour + 1))
                 ahead.append(found.interval.low > 0)

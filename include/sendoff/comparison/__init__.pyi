@@ -1,4 +1,4 @@
-from .adjustment import SideOutcome, compared_adjusted
+from .adjustment import BEFORE, SideOutcome, compared_adjusted
 from .balance import CONTROL_GROUP, mismatch_of_assigned, without_mismatch
 from .engagement import comparisons_of, leader_of, of_engagement, of_own_hours
 from .statistics import (
@@ -17,6 +17,7 @@ from .statistics import (
 )
 
 __all__ = [
+    "BEFORE",
     "CONTROL_GROUP",
     "LEVEL",
     "NOTICEABLE",

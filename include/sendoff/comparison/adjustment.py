@@ -15,7 +15,17 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 from sendoff.comparison.balance import FALSE_ALARMS
-from sendoff.comparison.statistics import NOTICEABLE, Comparison, Values, compared_means, percent
+from sendoff.comparison.statistics import (
+    NOTICEABLE,
+    Comparison,
+    SideValues,
+    Values,
+    compared_means,
+    percent,
+)
+
+BEFORE = "before.sql"
+"""The file of a campaign with the query of what the people did before the launch."""
 
 _NOTHING = 1e-9  # of the variance; with less left, both queries return the same numbers
 
@@ -40,23 +50,23 @@ def compared_adjusted(
     *,
     control: str,
     noun: tuple[str, str],
-    file: str,
     launch: int = 1,
     detect: float = NOTICEABLE,
 ) -> Comparison:
     """Compare means that are adjusted by what people did before. Remarks say by how much the intervals are narrower.
 
     If that explains nothing, or cannot be from before the launch, the means are not adjusted, and a remark says why.
-    ``file``: the name of its query. ``launch`` and ``detect``: as for :func:`compared_means`.
+    ``launch`` and ``detect``: as for :func:`compared_means`.
     """
     compared = partial(compared_means, control=control, noun=noun, launch=launch, detect=detect)
-    values = [(side.name, side.values, side.people) for side in sides]
+    values = [SideValues(side.name, side.values, side.people) for side in sides]
     plain = compared(what, values)
     if reason := _why_not(sides, noun[1]):
-        said, found = f"The means are not adjusted by {file}, because {reason}", plain
+        said, found = f"The means are not adjusted by {BEFORE}, because {reason}", plain
     else:
-        found = compared(what, values, adjusted=_adjusted(sides))
-        said = f"The means are adjusted by what the {noun[1]} did before the launch, according to {file}."
+        adjusted = _adjusted(sides)
+        found = compared(what, [each._replace(adjusted=adjusted[each.name]) for each in values])
+        said = f"The means are adjusted by what the {noun[1]} did before the launch, according to {BEFORE}."
         said += _widths(plain, found)
     return replace(found, remarks=(said, *found.remarks))
 

@@ -243,24 +243,40 @@ def _around_share(counts: Answers) -> tuple[float, float]:
     return max(0.0, share - half), min(1.0, share + half)
 
 
+class SideValues(NamedTuple):
+    """The values of one side, and all its people. Those without a value count with 0.
+
+    ``adjusted``: the summary to compare instead, with everyone in it.
+    """
+
+    name: str
+    values: Values
+    people: int
+    adjusted: Values | None = None
+
+    @property
+    def of_everyone(self) -> Values:
+        """The summary of all people of the side."""
+        return self.adjusted or self.values.with_zeros(self.people)
+
+
 def compared_means(
     what: str,
-    values: Sequence[tuple[str, Values, int]],
+    values: Sequence[SideValues | tuple[str, Values, int]],
     *,
     control: str = "",
     noun: tuple[str, str] = PEOPLE,
     launch: int = 1,
     detect: float = NOTICEABLE,
-    adjusted: Mapping[str, Values] | None = None,
 ) -> Comparison:
-    """Compare means. ``values`` holds for each side its name, the values of its people, and all its people.
+    """Compare means. ``values`` holds a :class:`SideValues` for each side, or its name, values and people.
 
-    People without a value count with 0. Each side is compared with ``control`` and with the first of the other sides.
-    ``launch`` and ``detect``: as for shares. ``adjusted``: the summary of each side to compare instead, with everyone
-    in it.
+    Each side is compared with ``control`` and with the first of the other sides. ``launch`` and ``detect``: as for
+    shares.
     """
-    everybody = adjusted or {name: held.with_zeros(people) for name, held, people in values}
-    sides = {name: _mean(name, held.count, everybody[name], noun) for name, held, _ in values}
+    of = [SideValues(*each) for each in values]
+    everybody = {each.name: each.of_everyone for each in of}
+    sides = {each.name: _mean(each.name, each.values.count, each.of_everyone, noun) for each in of}
     pairs = _pairs(list(sides), control)
     level = _level(len(pairs), launch)
     differences, needed = [], []

@@ -24,6 +24,7 @@ from sendoff import warehouse
 from sendoff.audience.identifiers import Identifiers, Kind, RowCounter, StringIdentifiers, builder, union
 from sendoff.campaign import Campaign
 from sendoff.comparison import (
+    BEFORE,
     CONTROL_GROUP,
     NOTICEABLE,
     Comparison,
@@ -44,7 +45,7 @@ SENT_TO = "sent to"
 """The name of the side that gets the message, for launches without variants."""
 
 VALUE = "value"
-FILE, BEFORE = "outcome.sql", "before.sql"
+FILE = "outcome.sql"
 _OUTCOME = "converted"  # its name in comparisons
 _MEAN = f"{VALUE} of {_OUTCOME}"
 
@@ -267,7 +268,7 @@ def _adjusted(outcome: _Rows, before: _Rows, asked: _Asked) -> Comparison:
         for name, people in outcome.sides.items()
     ]
     noun = outcome.launch.noun
-    return compared_adjusted(_MEAN, sides, control=_control(outcome), noun=noun, file=BEFORE, **asked)
+    return compared_adjusted(_MEAN, sides, control=_control(outcome), noun=noun, **asked)
 
 
 def _control(rows: _Rows) -> str:

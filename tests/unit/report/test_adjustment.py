@@ -145,7 +145,7 @@ def done(name: str, before: Any, after: Any) -> SideOutcome:
 
 
 def compare(*sides: SideOutcome) -> Comparison:
-    return compared_adjusted("orders", sides, control="b", noun=PEOPLE, file="before.sql")
+    return compared_adjusted("orders", sides, control="b", noun=PEOPLE)
 
 
 @pytest.mark.parametrize(
