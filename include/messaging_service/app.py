@@ -60,11 +60,9 @@ def _api(service: Service) -> APIRouter:
 
     async def external(request: Request, operation: Operation, place: str) -> Response:
         content = await request.body()
-        authorization = request.headers.get("authorization")
-        content_type = request.headers.get("content-type")
         received = Received("POST", request.url.path, service.clock.time())
-        work = partial(answer, service, operation, place, received, authorization, content_type, content)
-        token = (authorization or "").partition(" ")[2].strip()
+        work = partial(answer, service, operation, place, received, request.headers, content)
+        token = request.headers.get("authorization", "").partition(" ")[2].strip()
         return await run_in_threadpool(respond, service, place, received, token, work)
 
     @router.post(TOKEN_PATH)

@@ -84,15 +84,15 @@ def answer(
     operation: Operation,
     scope: str,
     received: Received,
-    authorization: str | None,
-    content_type: str | None,
+    sent_headers: Mapping[str, str],
     content: bytes,
 ) -> ApiResponse:
     """Answer a request. Record the request and the answer in the same transaction as its changes."""
     headers: Mapping[str, str] = {}
     try:
-        _require_json(content_type)
+        _require_json(sent_headers.get("content-type"))
         received.body = _parse(content)
+        authorization = sent_headers.get("authorization")
         principal = authenticate(service.store, authorization, received.body, machine_time())
         headers, received.client_id = principal.headers, principal.client_id
         principal.require(scope)

@@ -8,7 +8,7 @@ device leaves too early.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -30,15 +30,18 @@ _LEAVES_WITHIN = 1_800.0
 
 @dataclass(frozen=True, slots=True)
 class _Hit:
-    """A stored hit, and the devices that a campaign may reach because of it."""
+    """A hit, and the devices that a campaign may reach because of it. ``id``: its number after it was stored."""
 
-    id: int
     kind: str
     name: str
-    person: str
     reached: Sequence[DeviceRow]
     at: datetime
     values: dict[str, Any]
+    id: int = 0
+
+    @property
+    def person(self) -> str:
+        return person_of(self.reached[0])
 
     @property
     def location_id(self) -> int | None:
@@ -58,8 +61,8 @@ def hit_location(
     if action not in (ENTER, EXIT):
         raise RejectedError(400, "The hit is not valid.", [FieldProblem("action", "must be enter or exit")])
     started = list(_called_off(connection, device_id, location_id, now)) if action == EXIT else []
-    values = {"location": title}
-    hit = _store(connection, action, str(location_id), [device], device_id, None, now, values)
+    hit = _Hit(action, str(location_id), [device], now, {"location": title})
+    hit = _store(connection, hit, device_id, None)
     started += _fire_all(connection, hit, BY_LOCATION)
     return {"hit": hit.id, "at": now.isoformat(), "campaigns": started}
 
@@ -79,24 +82,14 @@ def hit_event(
     if not reached:
         raise _unknown("user_id" if device_id is None else "device_id")
     values = {"event": event, "value": value, **(value if isinstance(value, dict) else {})}
-    hit = _store(connection, EVENT, event, reached, device_id, value, now, values)
+    hit = _store(connection, _Hit(EVENT, event, reached, now, values), device_id, value)
     return {"hit": hit.id, "at": now.isoformat(), "campaigns": _fire_all(connection, hit, BY_EVENT)}
 
 
-def _store(
-    connection: Connection,
-    kind: str,
-    name: str,
-    reached: Sequence[DeviceRow],
-    device_id: int | None,
-    value: Any,
-    now: datetime,
-    values: dict[str, Any],
-) -> _Hit:
-    person = person_of(reached[0])
-    row = {"kind": kind, "name": name, "device_id": device_id, "person": person, "value": value}
-    statement = insert(hits).values(**row, at=now.timestamp()).returning(hits.c.id)
-    return _Hit(connection.execute(statement).scalar_one(), kind, name, person, reached, now, values)
+def _store(connection: Connection, hit: _Hit, device_id: int | None, value: Any) -> _Hit:
+    row = {"kind": hit.kind, "name": hit.name, "device_id": device_id, "person": hit.person, "value": value}
+    statement = insert(hits).values(**row, at=hit.at.timestamp()).returning(hits.c.id)
+    return replace(hit, id=connection.execute(statement).scalar_one())
 
 
 def _fire_all(connection: Connection, hit: _Hit, trigger: int) -> list[dict[str, Any]]:
