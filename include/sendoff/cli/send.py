@@ -6,7 +6,7 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -61,6 +61,18 @@ class _Result:
     until: datetime | None = None
     period: Period | None = None
     is_reported: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The options of the command. ``given``: the arguments of :meth:`~sendoff.App.prepare` among them."""
+
+    given: Mapping[str, Any]
+    warehouse: list[str] | None
+    ledger_url: str | None
+    yes: bool
+    wait: bool
+    steps: Steps = field(default_factory=Steps)
 
 
 @app.command()
@@ -132,11 +144,11 @@ def send(
         "reason": reason,
         "send_late": send_late,
     }
+    options = _Options(given, warehouse, ledger_url, yes, wait)
     path = Path(what)
-    steps = Steps()
     if is_journey_folder(path) or (is_journey_folder(path.parent) and not path.is_dir()):
         results = []
-        for result in _steps_sent(path, given, steps, warehouse, ledger_url, yes=yes, wait=wait):
+        for result in _steps_sent(path, options):
             _print(result, as_json=as_json)
             results.append(result)
         if not as_json:
@@ -147,23 +159,14 @@ def send(
         ledger_url, warehouse=_urls([load_campaign(path)], warehouse) if is_folder else None
     ) as sender:
         if is_folder:
-            result = _tried(lambda: _prepared(sender, what, given, steps), yes, wait, steps)
+            result = _tried(lambda: _prepared(sender, what, given, options.steps), options)
         else:
-            result = _tried(lambda: _found(sender, what, given, ledger_url), yes, wait, steps)
+            result = _tried(lambda: _found(sender, what, options), options)
         _print(result, as_json=as_json)
     raise typer.Exit(_EXIT_CODES.get(result.status, NOT_NOW))
 
 
-def _steps_sent(
-    path: Path,
-    given: Mapping[str, Any],
-    steps: Steps,
-    warehouse: list[str] | None,
-    ledger_url: str | None,
-    *,
-    yes: bool,
-    wait: bool,
-) -> Iterator[_Result]:
+def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
     """Send each step of a journey that is due, or the one that ``path`` names, and yield its result.
 
     Steps after an unfinished one are left out. All steps have the same period, however long they wait.
@@ -173,35 +176,32 @@ def _steps_sent(
 
     only = None if is_journey_folder(path) else load_campaign(path).name
     journey = load_journey(path.parent if only else path)
-    if given["resend"] and not only:
+    if options.given["resend"] and not only:
         example = path / journey.journey.steps[0].name
         raise SettingsError(
             f"--resend: a journey is not sent again. Name the step to send again, such as {example}."
         )
     campaigns = [each for each in journey.campaigns if only in (None, each.name)]
     unfinished: set[str] = set()
-    with connect(ledger_url, warehouse=_urls(campaigns, warehouse)) as sender, opened(ledger_url) as ledger:
-        period = _FixedPeriod(journey.campaigns[0].campaign, given["period"])
+    url = options.ledger_url
+    with connect(url, warehouse=_urls(campaigns, options.warehouse)) as sender, opened(url) as ledger:
+        period = _FixedPeriod(journey.campaigns[0].campaign, options.given["period"])
         for number, (step, campaign) in enumerate(zip(journey.journey.steps, journey.campaigns, strict=True)):
             if campaign not in campaigns:
                 continue
             if step.when and step.when.of in unfinished:
                 unfinished.add(step.name)
                 continue
-            turn = _Turn(sender, ledger, journey, number, given, steps, period)
-            check = turn.wait_until_due if wait else turn.check_due
-            result = _tried(turn.prepared, yes, wait, steps, check)
+            turn = _Turn(sender, ledger, journey, number, period, options)
+            check = turn.wait_until_due if options.wait else turn.check_due
+            result = _tried(turn.prepared, options, check)
             yield replace(result, period=period.found)
             if result.status not in (Status.SENT, Status.SKIPPED):
                 unfinished.add(step.name)
 
 
 def _tried(
-    prepare: Callable[[], Launch],
-    yes: bool,
-    wait: bool,
-    steps: Steps,
-    check: Callable[[], None] = lambda: None,
+    prepare: Callable[[], Launch], options: _Options, check: Callable[[], None] = lambda: None
 ) -> _Result:
     """Prepare and send a launch, and return the result of what stops it."""
     from sendoff.demo.processes import interruptible
@@ -211,7 +211,7 @@ def _tried(
         with interruptible():
             check()
             launch = prepare()
-            return _sent(launch, yes, wait, steps)
+            return _sent(launch, options)
     except NotYetError as early:
         return _Result(
             Status.NOT_YET, launch, f"{early} (until {early.until:%Y-%m-%d %H:%M} UTC)", early.until
@@ -252,9 +252,8 @@ class _Turn:
     ledger: Ledger
     journey: JourneyFolder
     number: int
-    given: Mapping[str, Any]
-    steps: Steps
     period: _FixedPeriod
+    options: _Options
 
     def check_due(self) -> None:
         """Raise NotYetError if the step is not due, and NoStepError if no one can take it."""
@@ -275,16 +274,14 @@ class _Turn:
                 self.check_due()
                 return
             except NotYetError as early:
-                with self.steps.step(f"waiting until {early.until:%Y-%m-%d %H:%M} UTC: {early}"):
-                    left = (early.until - datetime.now(UTC)).total_seconds()
-                    time.sleep(min(max(left, 1.0), _MOST_ASLEEP))
+                _wait(early, self.options.steps)
 
     def prepared(self) -> Launch:
         """Freeze the launch of the step."""
         step = self.journey.journey.steps[self.number].name
-        given = {**self.given, "period": self.period.get().key}
+        given = {**self.options.given, "period": self.period.get().key}
         try:
-            return _prepared(self.sender, str(self.journey.path / step), given, self.steps)
+            return _prepared(self.sender, str(self.journey.path / step), given, self.options.steps)
         except NobodyLeftError as nobody:
             raise NoStepError(str(nobody)) from None
 
@@ -335,13 +332,13 @@ def _period(campaign: Campaign, given: str | None) -> Period | None:
     return period
 
 
-def _found(sender: App, key: str, given: Mapping[str, Any], ledger_url: str | None) -> Launch:
-    if unused := [f"--{name.replace('_', '-')}" for name, value in given.items() if value]:
+def _found(sender: App, key: str, options: _Options) -> Launch:
+    if unused := [f"--{name.replace('_', '-')}" for name, value in options.given.items() if value]:
         raise SettingsError(
             f"{', '.join(unused)}: a launch that exists is sent as it was frozen. Leave it out."
         )
     try:
-        with opened(ledger_url) as ledger:
+        with opened(options.ledger_url) as ledger:
             return sender.launch(only_launch(ledger, key))
     except NotFoundError:
         raise NotFoundError(
@@ -349,10 +346,11 @@ def _found(sender: App, key: str, given: Mapping[str, Any], ledger_url: str | No
         ) from None
 
 
-def _sent(launch: Launch, yes: bool, wait: bool, steps: Steps) -> _Result:
+def _sent(launch: Launch, options: _Options) -> _Result:
     """Send a launch, and wait if that is asked for."""
+    steps = options.steps
     if launch.awaits_approval:
-        if not yes:
+        if not options.yes:
             raise GateError(
                 f"it waits for approval. To approve it, run: sendoff send {launch.key[:12]} --yes"
             )
@@ -363,17 +361,22 @@ def _sent(launch: Launch, yes: bool, wait: bool, steps: Steps) -> _Result:
                 launch.send()
             break
         except NotYetError as early:
-            if not wait:
+            if not options.wait:
                 raise
-            with steps.step(f"waiting until {early.until:%Y-%m-%d %H:%M} UTC: {early}"):
-                left = (early.until - datetime.now(UTC)).total_seconds()
-                time.sleep(min(max(left, 1.0), _MOST_ASLEEP))
-    if not wait:
+            _wait(early, steps)
+    if not options.wait:
         return _Result(Status.SENT, launch)
     with steps.step("waiting for post-backs"):
         is_quiet = launch.wait_for_post_backs()
     late = "" if is_quiet else "post-backs still come, so the report is not final"
     return _Result(Status.SENT, launch, late, is_reported=True)
+
+
+def _wait(early: NotYetError, steps: Steps) -> None:
+    """Show until when the command waits, and sleep for a part of that time."""
+    with steps.step(f"waiting until {early.until:%Y-%m-%d %H:%M} UTC: {early}"):
+        left = (early.until - datetime.now(UTC)).total_seconds()
+        time.sleep(min(max(left, 1.0), _MOST_ASLEEP))
 
 
 def _made(launch: Launch) -> int:
