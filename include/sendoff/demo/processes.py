@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
@@ -37,43 +37,37 @@ class ProcessError(SendoffError):
     """A process failed, or a condition was not met in time. The message says which, and names the log."""
 
 
+@dataclass(eq=False, slots=True)
 class Process:
     """A command in its own session that can be ended and started again. A :class:`Supervisor` creates it.
 
     It writes to ``log``. A process that ``stays`` runs as long as its supervisor. Any other must end by itself.
     """
 
-    def __init__(
-        self,
-        supervisor: Supervisor,
-        name: str,
-        command: Sequence[str],
-        environment: Mapping[str, str] | None,
-        *,
-        stays: bool,
-        ready: Callable[[], object] | None,
-        user: str | None,
-        stop: signal.Signals,
-    ) -> None:
-        self.name = name
-        self.log = supervisor.logs / f"{name}.log"
-        self._supervisor = supervisor
-        self._command = command
-        self._environment = environment
-        self._stays = stays
-        self._ready = ready
-        self._user = user
-        self._stop = stop
+    supervisor: Supervisor
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str] | None
+    stays: bool
+    ready: Callable[[], object] | None
+    user: str | None
+    stop: signal.Signals
+    _process: subprocess.Popen[bytes] = field(init=False)
+
+    @property
+    def log(self) -> Path:
+        """The file with its output."""
+        return self.supervisor.logs / f"{self.name}.log"
 
     def start(self) -> None:
         """Start or restart the process, and wait until it is ready."""
         with self.log.open("ab") as output:
-            self._process = self._supervisor.spawn(
-                self._command, self._environment, user=self._user, stdout=output, stderr=output
+            self._process = self.supervisor.spawn(
+                self.command, self.environment, user=self.user, stdout=output, stderr=output
             )
-        self._supervisor.running.append(self)
-        if self._ready is not None:
-            self._supervisor.wait_until(self._ready, f"{self.name} answers", every=0.05)
+        self.supervisor.running.append(self)
+        if self.ready is not None:
+            self.supervisor.wait_until(self.ready, f"{self.name} answers", every=0.05)
 
     @property
     def pid(self) -> int:
@@ -97,9 +91,9 @@ class Process:
             raise ProcessError(
                 f"{self.name} did not end within {seconds:.0f} seconds; see {self.log}"
             ) from None
-        if self in self._supervisor.running:
-            self._supervisor.running.remove(self)
-            self._supervisor.forget(self.pid)
+        if self in self.supervisor.running:
+            self.supervisor.running.remove(self)
+            self.supervisor.forget(self.pid)
         return code
 
     def wait_for_end(self) -> None:
@@ -109,7 +103,7 @@ class Process:
 
     def end(self, how: signal.Signals | None = None, seconds: float = TIMEOUT) -> int:
         """Signal its process group, wait until it ends, and return its exit code. Kill it if it takes too long."""
-        self.send_signal(how or self._stop)
+        self.send_signal(how or self.stop)
         try:
             return self.wait(seconds)
         except ProcessError:
@@ -124,7 +118,7 @@ class Process:
     def check(self) -> None:
         """Raise ProcessError, with the end of its log, if it failed, or if it ended but should stay."""
         code = self.poll()
-        if code or (code == 0 and self._stays):
+        if code or (code == 0 and self.stays):
             raise ProcessError(f"{self.name} {_ending(code)}; the end of {self.log}:\n{tail(self.log)}")
 
 
@@ -189,7 +183,7 @@ class Supervisor:
 
         ``environment``: default is that of this process. ``user``: the user it runs as. ``stop``: the signal to end it.
         """
-        process = Process(self, name, command, environment, stays=stays, ready=ready, user=user, stop=stop)
+        process = Process(self, name, command, environment, stays, ready, user, stop)
         process.start()
         return process
 
