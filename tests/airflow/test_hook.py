@@ -481,7 +481,7 @@ def test_an_unreachable_service_is_said_to_be_so(connect: Callable[..., SendoffH
 
 def test_numbers_may_come_as_text(connect: Callable[..., SendoffHook]) -> None:
     hook = connect(extra={"timeout": "2.5", "token_lifetime": "600"})
-    assert hook.fields.timeout == (5.0, 2.5)
+    assert hook.fields.timeout == (5.0, 2.5, 90.0)
     assert hook.fields.credentials.lifetime == 600
 
 

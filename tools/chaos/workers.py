@@ -91,6 +91,7 @@ from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.postbacks import PostBackSigner
 from sendoff.service.tokens import TokenSource
+from sendoff.service.transport import Timeout
 from tools.chaos import mutants
 from tools.chaos.processes import SECRET
 
@@ -318,7 +319,7 @@ def _send(job: Job) -> None:
     mutants.apply(job.mutant)
     session = requests.Session()
     tokens = TokenSource(ClientSecret(job.client_id, job.client_secret), job.service, session)
-    client = Client(job.service, session, tokens, timeout=(60.0, job.answer_within))
+    client = Client(job.service, session, tokens, timeout=Timeout(60.0, job.answer_within))
     connection = ServiceConnection(
         client,
         PostBackSigner(job.receiver, [SECRET]),

@@ -8,12 +8,12 @@ from sendoff.dispatch import ServiceConnection
 from sendoff.errors import SettingsError
 from sendoff.ledger import check_rate
 from sendoff.service import (
-    CONNECT_TIMEOUT,
     Client,
     ClientSecret,
     Credentials,
     JwtBearer,
     PostBackSigner,
+    Timeout,
     checked_base_url,
     service_session,
     token_source_for,
@@ -38,7 +38,7 @@ def service_connection(settings: Settings) -> ServiceConnection:
             base_url,
             session,
             tokens,
-            timeout=(CONNECT_TIMEOUT, settings.timeout),
+            timeout=Timeout(answer=settings.timeout),
             allow_http=settings.allow_http,
         ),
         signer,

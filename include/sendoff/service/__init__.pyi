@@ -4,7 +4,6 @@ from .opt_out import OPT_OUT_PATH, OptOut, OptOutSigner, check_identifiers
 from .postbacks import MATCHED_BY, PostBack, PostBackSigner
 from .tokens import TokenSource, token_source_for
 from .transport import (
-    CONNECT_TIMEOUT,
     MAX_RETRY_AFTER,
     Answer,
     Bearer,
@@ -17,7 +16,6 @@ from .wire.redaction import redacted_own_request, redacted_request
 from .wire.requests import mask_template_values
 
 __all__ = [
-    "CONNECT_TIMEOUT",
     "MATCHED_BY",
     "MAX_RETRY_AFTER",
     "OPT_OUT_PATH",

@@ -48,11 +48,8 @@ from sendoff.service.wire import (
 from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.telemetry import metrics
 
-REQUEST_DEADLINE = 90.0
-"""Seconds after which a request is in doubt, whatever was received.
-
-Two requests and two tokens together take less than a lease.
-"""
+REQUEST_TIMEOUT = Timeout()
+"""After its deadline, a request is in doubt. Two requests and two tokens together take less than a lease."""
 
 _REFUSALS = frozenset({400, 403, 404, 405, 410, 413, 422, 301, 307, 308})
 _JSON = {"Content-Type": "application/json"}
@@ -61,7 +58,6 @@ _JSON = {"Content-Type": "application/json"}
 class Client:
     """Sends requests to the External API with the tokens of one connection. Threads may share it.
 
-    ``timeout``: seconds for connecting, and for each part of an answer. ``deadline``: seconds for the whole exchange.
     The client makes the session ignore cookies, so that no request depends on the one before. ``allow_http`` allows an
     ``http://`` base URL on another machine. Raise SettingsError without it, and if the session retries requests by
     itself.
@@ -73,13 +69,12 @@ class Client:
         session: requests.Session,
         tokens: TokenSource,
         *,
-        timeout: Timeout = (5.0, 60.0),
-        deadline: float = REQUEST_DEADLINE,
+        timeout: Timeout = REQUEST_TIMEOUT,
         clock: Clock = utc_now,
         allow_http: bool = False,
     ) -> None:
         self._tokens = tokens
-        self._transport = Transport(base_url, session, timeout, deadline, clock, allow_http)
+        self._transport = Transport(base_url, session, timeout, clock, allow_http)
         # Reading a cookie jar while another thread writes to it can fail, and such a request would be in doubt.
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
         retries = getattr(session.get_adapter(self._transport.base_url), "max_retries", None)

@@ -24,8 +24,8 @@ from sendoff.telemetry import metrics
 
 _log = logging.getLogger(__name__)
 
-TOKEN_DEADLINE = 40.0
-"""Seconds until a token request fails. All other threads wait for it."""
+TOKEN_TIMEOUT = Timeout(answer=30.0, deadline=40.0)
+"""For a token request. All other threads wait for it."""
 
 _EARLY = timedelta(minutes=5)
 _EXPIRY_NOTICE = timedelta(days=14)
@@ -58,12 +58,11 @@ class TokenSource:
         session: requests.Session,
         *,
         clock: Clock = utc_now,
-        timeout: Timeout = (5.0, 30.0),
-        deadline: float = TOKEN_DEADLINE,
+        timeout: Timeout = TOKEN_TIMEOUT,
         allow_http: bool = False,
     ) -> None:
         self._credentials = credentials
-        self._transport = Transport(base_url, session, timeout, deadline, clock, allow_http)
+        self._transport = Transport(base_url, session, timeout, clock, allow_http)
         self._lock = threading.Lock()
         self._attempts = 0
         self._failure: SendoffError | None = None

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import requests
@@ -31,12 +31,6 @@ from sendoff import __version__
 from sendoff.errors import SettingsError
 from sendoff.service.deadline import Deadline, enforce_deadline
 
-Timeout = tuple[float, float]
-"""Seconds for connecting, and for each part of an answer."""
-
-CONNECT_TIMEOUT = 5.0
-"""Seconds to wait for a connection to the service."""
-
 Clock = Callable[[], datetime]
 
 MAX_RETRY_AFTER = 86_400.0
@@ -54,6 +48,19 @@ _HIDDEN = re.compile(
 def utc_now() -> datetime:
     """Return the current time in UTC."""
     return datetime.now(UTC)
+
+
+class Timeout(NamedTuple):
+    """Seconds for connecting, for each part of an answer, and until the connection is cut, whatever was received."""
+
+    connect: float = 5.0
+    answer: float = 60.0
+    deadline: float = 90.0
+
+    @property
+    def of_requests(self) -> tuple[float, float]:
+        """The first two, as the library requests takes them."""
+        return self.connect, self.answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +128,13 @@ def service_session(
 class Transport:
     """Sends POST requests to one base URL, each once.
 
-    ``timeout``: seconds for connecting, and for each part of an answer. ``deadline``: seconds after which the
-    connection is cut, however much was received. The session's proxies and certificates, and those of the environment,
-    are read once, not for each request. Raise SettingsError if the base URL must not be used.
+    The session's proxies and certificates, and those of the environment, are read once, not for each request. Raise
+    SettingsError if the base URL must not be used.
     """
 
     base_url: str
     session: requests.Session
     timeout: Timeout
-    deadline: float
     clock: Clock = utc_now
     allow_http: bool = False
     _network: Mapping[str, Any] = field(init=False, repr=False, compare=False)
@@ -156,11 +161,11 @@ class Transport:
         url = self.base_url + path
         own = {"Accept": "application/json", "User-Agent": f"sendoff/{__version__}", **(headers or {})}
         request = requests.Request("POST", url, own, data=body, auth=auth)
-        with Deadline(self.deadline) as end:
+        with Deadline(self.timeout.deadline) as end:
             try:
                 with self.session.send(
                     self.session.prepare_request(request),
-                    timeout=self.timeout,
+                    timeout=self.timeout.of_requests,
                     allow_redirects=False,
                     **self._network,
                 ) as response:
@@ -168,7 +173,9 @@ class Transport:
             except Exception as error:  # also if the libraries fail on an answer: the request was sent
                 failure = _failure(error, host := urlsplit(url).netloc, self.timeout)
                 if end.is_over and isinstance(failure, NoAnswer):
-                    return NoAnswer(f"no complete answer from {host} within {self.deadline:g} seconds")
+                    return NoAnswer(
+                        f"no complete answer from {host} within {self.timeout.deadline:g} seconds"
+                    )
                 return failure
 
 
@@ -209,11 +216,11 @@ def _failure(error: Exception, host: str, timeout: Timeout) -> NotSent | NoAnswe
     if isinstance(cause, NewConnectionError):
         return NotSent(f"no connection to {host} was accepted")
     if isinstance(cause, ConnectTimeoutError):
-        return NotSent(f"no connection to {host} was accepted within {timeout[0]:g} seconds")
+        return NotSent(f"no connection to {host} was accepted within {timeout.connect:g} seconds")
     if isinstance(cause, ssl.SSLCertVerificationError):
         return NotSent(f"the certificate of {host} is not trusted: {cause.verify_message}")
     if isinstance(error, ReadTimeout):
-        return NoAnswer(f"no answer from {host} within {timeout[1]:g} seconds")
+        return NoAnswer(f"no answer from {host} within {timeout.answer:g} seconds")
     if not isinstance(error, (OSError, HTTPError, HTTPException)):  # errors of requests are OSErrors
         return NoAnswer(f"the answer of {host} cannot be read ({type(cause).__name__})")
     return NoAnswer(f"the connection to {host} broke before an answer ({type(cause).__name__})")

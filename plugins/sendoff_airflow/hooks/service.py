@@ -144,7 +144,11 @@ class SendoffHook(HttpHook):
         return response
 
     def _send(self, url: str, token: str, request: dict[str, Any]) -> requests.Response:
-        transport = {"auth": Bearer(token), "timeout": self.fields.timeout, "allow_redirects": False}
+        transport = {
+            "auth": Bearer(token),
+            "timeout": self.fields.timeout.of_requests,
+            "allow_redirects": False,
+        }
         try:
             return self.session.request(self.method, url, **{**request, **transport})
         except (

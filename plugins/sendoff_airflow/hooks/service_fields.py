@@ -13,7 +13,6 @@ from sendoff.dispatch import DEFAULT_REQUESTS_AT_ONCE, MAX_REQUESTS_AT_ONCE
 from sendoff.errors import CredentialsError, SettingsError
 from sendoff.ledger import check_rate
 from sendoff.service import (
-    CONNECT_TIMEOUT,
     ClientSecret,
     Credentials,
     JwtBearer,
@@ -26,7 +25,6 @@ from sendoff_airflow.hooks.connections import extras
 T = TypeVar("T")
 
 GRANTS = ("client_credentials", "jwt_bearer")
-ANSWER_TIMEOUT = 60.0  # seconds
 
 _KINDS: Mapping[type, str] = {
     str: "a text",
@@ -121,11 +119,11 @@ class ServiceFields:
 
     @property
     def timeout(self) -> Timeout:
-        """Seconds to wait for a connection, and for each part of an answer."""
+        """How long to wait for the service."""
         value = self._extra("timeout", float)
         if value is not None and value <= 0:
             raise self._wrong("timeout must be a number of seconds above 0")
-        return (CONNECT_TIMEOUT, value or ANSWER_TIMEOUT)
+        return Timeout() if value is None else Timeout(answer=value)
 
     @property
     def ca_bundle(self) -> str | None:

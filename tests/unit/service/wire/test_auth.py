@@ -32,6 +32,7 @@ from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret, Credentials, JwtBearer
 from sendoff.service.private_key import SigningKey
 from sendoff.service.tokens import TokenSource, token_source_for
+from sendoff.service.transport import Timeout
 
 Keys = dict[str, SigningKey]
 SECRET = "open_sesame"
@@ -66,7 +67,7 @@ def source(script: Any, session: requests.Session, clock: Clock) -> TokenSource:
 def source_of(script: Any, session: requests.Session, clock: Clock, *, silence: float = 60.0) -> TokenSource:
     """Return a token source with a read timeout in seconds."""
     credentials = ClientSecret("client-1", SECRET)
-    return TokenSource(credentials, script.url, session, clock=clock, timeout=(60.0, silence))
+    return TokenSource(credentials, script.url, session, clock=clock, timeout=Timeout(60.0, silence))
 
 
 def private_pem(key: SigningKey) -> str:
@@ -590,8 +591,8 @@ def test_no_secret_is_in_a_failure_or_a_log(
     caplog.set_level(logging.DEBUG)
     pem = private_pem(keys["ES256"])
     credentials = ClientSecret("client-1", SECRET) if grant == "secret" else JwtBearer("client-1", pem)
-    source = TokenSource(credentials, script.url, session, timeout=(60, 60))
-    impatient = TokenSource(credentials, script.url, session, timeout=(60, 0.3))
+    source = TokenSource(credentials, script.url, session, timeout=Timeout(60, 60))
+    impatient = TokenSource(credentials, script.url, session, timeout=Timeout(60, 0.3))
     sent: list[str] = []
 
     def repeat(status: int, **headers: str) -> Any:

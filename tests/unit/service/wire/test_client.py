@@ -24,9 +24,10 @@ from urllib3.util.retry import Retry
 from sendoff.dispatch.worker import _MAX_CLAIM_AGE, LEASE
 from sendoff.errors import SettingsError
 from sendoff.service import deadline
-from sendoff.service.client import REQUEST_DEADLINE, Client
+from sendoff.service.client import REQUEST_TIMEOUT, Client
 from sendoff.service.credentials import ClientSecret
-from sendoff.service.tokens import TOKEN_DEADLINE, TokenSource
+from sendoff.service.tokens import TOKEN_TIMEOUT, TokenSource
+from sendoff.service.transport import Timeout
 from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -35,7 +36,7 @@ YES = {"success": True, "code": 200, "model": {"id": 701}}
 CREDENTIALS = ClientSecret("client-1", "a-client-secret")
 PATIENCE = NotProcessed("the service limits the rate of requests (429)", is_rate_limited=True)
 SILENCE = 0.3  # the read timeout of an impatient client, in seconds
-PATIENT = (60.0, 60.0)
+PATIENT = Timeout(60.0, 60.0)
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def client_at(
     session: requests.Session,
     tokens_at: str | None = None,
     *,
-    timeout: tuple[float, float] = PATIENT,
+    timeout: Timeout = PATIENT,
 ) -> Client:
     tokens = TokenSource(CREDENTIALS, tokens_at or url, session, clock=lambda: NOON)
     return Client(url, session, tokens, timeout=timeout, clock=lambda: NOON)
@@ -308,7 +309,7 @@ def full_listener() -> Iterator[int]:
 def test_a_connection_that_is_never_opened_is_not_processed(script: Any, session: requests.Session) -> None:
     with full_listener() as port:
         url = f"http://127.0.0.1:{port}"
-        client = client_at(url, session, tokens_at=script.url, timeout=(SILENCE, 60.0))
+        client = client_at(url, session, tokens_at=script.url, timeout=Timeout(SILENCE, 60.0))
         told = outcome(script, client)
     assert told == NotProcessed(f"no connection to 127.0.0.1:{port} was accepted within 0.3 seconds")
 
@@ -365,7 +366,7 @@ def test_a_proxy_that_breaks_off_is_in_doubt(script: Any, session: requests.Sess
 
 
 def test_silence_is_in_doubt(script: Any, session: requests.Session) -> None:
-    client = client_at(script.url, session, timeout=(60.0, SILENCE))
+    client = client_at(script.url, session, timeout=Timeout(60.0, SILENCE))
     told = outcome(script, client, script.silence)
     assert isinstance(told, InDoubt)
     assert told.reason.endswith("within 0.3 seconds")
@@ -478,7 +479,7 @@ def test_an_answer_that_never_ends_is_in_doubt_after_the_deadline(
 ) -> None:
     endless = dribbling(*ENDLESS[answer], time_is_up)
     tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
-    client = Client(script.url, session, tokens, timeout=PATIENT, deadline=DEADLINE, clock=lambda: NOON)
+    client = Client(script.url, session, tokens, timeout=Timeout(60.0, 60.0, DEADLINE), clock=lambda: NOON)
 
     def twice(connection: socket.socket, read: Callable[[], None]) -> None:
         """Answer one request, and dribble the answer to the next one on the same connection."""
@@ -509,14 +510,16 @@ def test_tls_that_is_never_done_is_in_doubt_after_the_deadline(
 
     tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
     url = script.url.replace("http:", "https:")
-    client = Client(url, session, tokens, timeout=PATIENT, deadline=DEADLINE)
+    client = Client(url, session, tokens, timeout=Timeout(60.0, 60.0, DEADLINE))
     assert isinstance(outcome(script, client, handshake), InDoubt)
 
 
 def test_an_endpoint_of_tokens_that_is_never_done_holds_nobody(
     script: Any, session: requests.Session
 ) -> None:
-    tokens = TokenSource(CREDENTIALS, script.url, session, timeout=PATIENT, deadline=1.0, clock=lambda: NOON)
+    tokens = TokenSource(
+        CREDENTIALS, script.url, session, timeout=Timeout(60.0, 60.0, 1.0), clock=lambda: NOON
+    )
     client = Client(script.url, session, tokens)
     script.tell(*[dribbling(*ENDLESS["a line of the head"])] * 4)
     with ThreadPoolExecutor(4) as pool:
@@ -577,7 +580,7 @@ def test_the_next_request_after_a_deadline_is_as_good_as_any(
     script: Any, session: requests.Session, time_is_up: Callable[[], None]
 ) -> None:
     tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
-    client = Client(script.url, session, tokens, timeout=PATIENT, deadline=DEADLINE)
+    client = Client(script.url, session, tokens, timeout=Timeout(60.0, 60.0, DEADLINE))
     endless = dribbling(*ENDLESS["100 Continue"], time_is_up)
     assert isinstance(outcome(script, client, endless), InDoubt)
     script.tell(script.answer(200, YES))
@@ -586,7 +589,7 @@ def test_the_next_request_after_a_deadline_is_as_good_as_any(
 
 def test_whatever_the_service_does_a_claim_outlives_its_request() -> None:
     """The worst case is the oldest claim, with an expired token and a 401 that needs another."""
-    longest = timedelta(seconds=2 * (TOKEN_DEADLINE + REQUEST_DEADLINE))
+    longest = timedelta(seconds=2 * (TOKEN_TIMEOUT.deadline + REQUEST_TIMEOUT.deadline))
     assert _MAX_CLAIM_AGE + longest < LEASE
 
 
