@@ -146,7 +146,8 @@ def prepare_launch(
         groups = _groups_to_keep(folder.campaign)
         with traces.span("prepare", key):
             with traces.span("query", key) as count:
-                inputs = _read(ledger, folder, period, warehouses, options, moment, groups)
+                inputs = _Inputs(folder, folder.campaign, period, options, moment)
+                inputs = _read(ledger, inputs, warehouses, groups)
                 count(recipients=len(inputs.audience.identifiers) if inputs.audience else 0)
             with traces.span("freeze", key) as count:
                 launch = _planned(ledger, key, inputs, decisions)
@@ -192,7 +193,8 @@ def plan_launch(
     CampaignError if a request cannot be written or a date in the file has passed. Raise LateError if a date that
     follows from the period has passed.
     """
-    return _plan(ledger, _read(ledger, folder, period, warehouses, options, now))
+    inputs = _Inputs(folder, folder.campaign, period, options, now)
+    return _plan(ledger, _read(ledger, inputs, warehouses))
 
 
 def _resend_decisions(campaign: str, key: str, options: LaunchOptions, now: datetime) -> list[Decision]:
@@ -210,16 +212,16 @@ def _resend_decisions(campaign: str, key: str, options: LaunchOptions, now: date
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """The inputs of a plan: the resolved campaign, its audience, and the identifiers of queries and files to exclude.
+    """The inputs of a plan. :func:`_read` resolves the campaign, and adds the audience and the identifiers to exclude.
 
     ``audience`` is None if the service chooses the recipients.
     """
 
     folder: CampaignFolder
+    campaign: Campaign
     period: Period
     options: LaunchOptions
     now: datetime
-    campaign: Campaign
     audience: Audience | None = None
     excluded: Mapping[Rule, Identifiers] = field(default_factory=dict)
     sources: tuple[LaunchSource, ...] = ()
@@ -227,22 +229,21 @@ class _Inputs:
 
 def _read(
     ledger: Ledger | None,
-    folder: CampaignFolder,
-    period: Period,
+    inputs: _Inputs,
     warehouses: Warehouses,
-    options: LaunchOptions,
-    now: datetime,
     groups: Collection[str] = GROUP_COLUMNS,
 ) -> _Inputs:
-    check_campaign(folder.campaign)  # it may not come from a file
-    campaign = folder.campaign.resolved(period.end)
-    folder.campaign.check_not_over(period.end, now)
-    folder = with_dbt_tables(folder, options.read_artifact, now)
+    campaign, period, now = inputs.campaign, inputs.period, inputs.now
+    check_campaign(campaign)  # it may not come from a file
+    resolved = campaign.resolved(period.end)
+    campaign.check_not_over(period.end, now)
+    folder = with_dbt_tables(inputs.folder, inputs.options.read_artifact, now)
+    inputs = replace(inputs, folder=folder, campaign=resolved)
     if (origin := _origin(folder)) is None:
-        return _Inputs(folder, period, options, now, campaign)
+        return inputs
     parameters = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
     try:
-        from_verdicts = read_verdicts(ledger, folder, period, now=now, reported=options.reported)
+        from_verdicts = read_verdicts(ledger, folder, period, now=now, reported=inputs.options.reported)
         audience = (
             from_verdicts.audience if from_verdicts else _read_rows(folder, parameters, warehouses, groups)
         )
@@ -256,7 +257,7 @@ def _read(
         **by_verdict,
     }
     asked = joined_sources([*([from_verdicts.source] if from_verdicts else []), *sources])
-    return _Inputs(folder, period, options, now, campaign, audience, excluded, asked)
+    return replace(inputs, audience=audience, excluded=excluded, sources=asked)
 
 
 def _named(error: PermanentError, text: str) -> PermanentError:
