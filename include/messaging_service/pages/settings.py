@@ -49,7 +49,7 @@ def add(router: APIRouter, service: Service) -> None:
         return _form(request, {"type": ClientType.PUBLIC_KEY, "scopes": ALL_SCOPES})
 
     @router.post(f"{_ADDRESS}/add-client-id", dependencies=_OWN_FORM)
-    def add_client_id(
+    def add_client_id(  # noqa: PLR0913 - the fields of a form
         request: Request,
         form: _Text,
         name: _Text = "",

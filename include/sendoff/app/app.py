@@ -48,7 +48,7 @@ class MoreSettings(TypedDict, total=False):
     erasure_log: str
 
 
-def connect(
+def connect(  # noqa: PLR0913 - an interface for users
     ledger: str | None = None,
     *,
     service: str | None = None,
@@ -118,7 +118,7 @@ class App:
         """Close the connections to the ledger."""
         self._connections.close()
 
-    def prepare(
+    def prepare(  # noqa: PLR0913 - an interface for users
         self,
         campaign: Campaign | Mapping[str, Any] | str | Path,
         *,
@@ -211,7 +211,7 @@ class App:
             key = launch_key(self._connections.settings.connection, name, Period.of(period), resend)
         return Launch(self._connections, key)
 
-    def suppress(
+    def suppress(  # noqa: PLR0913 - an interface for users
         self,
         recipients: Any,
         *,
@@ -251,7 +251,7 @@ class App:
         new = SuppressionChange(scope, named.identified_by, source, self._connections.who, reason, end)
         return suppress(self._connections.ledger, new, named.identifiers, now=now)
 
-    def unsuppress(
+    def unsuppress(  # noqa: PLR0913 - an interface for users
         self,
         recipients: Any,
         *,

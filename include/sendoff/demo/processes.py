@@ -168,7 +168,7 @@ class Supervisor:
             for process in list(self.running):
                 process.wait_for_end()
 
-    def start(
+    def start(  # noqa: PLR0913 - all but two have defaults
         self,
         name: str,
         command: Sequence[str],

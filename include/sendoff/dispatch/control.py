@@ -41,7 +41,7 @@ def awaited_role(launch: LaunchRecord, decisions: Sequence[Decision]) -> str | N
     return Campaign.frozen(launch.definition).approval.role if awaits_approval(launch, decisions) else None
 
 
-def release(
+def release(  # noqa: PLR0913 - options beside those of every decision
     ledger: Ledger,
     launch_key: str,
     who: str,

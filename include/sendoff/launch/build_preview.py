@@ -38,7 +38,7 @@ _OWN_REQUEST = (
 )
 
 
-def preview_campaign(
+def preview_campaign(  # noqa: PLR0913 - all named, most with defaults
     folder: CampaignFolder,
     *,
     period: Period,

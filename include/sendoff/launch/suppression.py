@@ -109,7 +109,7 @@ def read_excluded(
     return excluded
 
 
-def apply_rules(
+def apply_rules(  # noqa: PLR0913 - all named, with one caller
     folder: CampaignFolder,
     audience: Audience,
     *,

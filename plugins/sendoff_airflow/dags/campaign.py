@@ -27,7 +27,7 @@ from sendoff_airflow.operators import BuildAudienceOperator
 from sendoff_airflow.operators.assets import audience_asset, consume_events_together
 
 
-def campaign_dag(
+def campaign_dag(  # noqa: PLR0913 - an interface for users
     folder: CampaignFolder,
     *,
     approvers: Approvers | None = None,

@@ -60,7 +60,7 @@ class TaskOptions:
     default_args: Mapping[str, Any] | None = None
 
 
-def campaign_group(
+def campaign_group(  # noqa: PLR0913 - an interface for users
     campaign: str | Path | Campaign | Mapping[str, Any],
     audience: Any = None,
     *,

@@ -125,7 +125,7 @@ def maintenance_dag(
     return dag
 
 
-def suppression_dag(
+def suppression_dag(  # noqa: PLR0913 - an interface for users
     schedule: str,
     *,
     recipients: Any,

@@ -15,7 +15,7 @@ from sendoff_airflow.operators.assets import consume_events_together
 from sendoff_airflow.operators.journey import WaitForStepOperator
 
 
-def journey_dag(
+def journey_dag(  # noqa: PLR0913 - an interface for users
     journey: JourneyFolder,
     *,
     approvers: Approvers | None = None,

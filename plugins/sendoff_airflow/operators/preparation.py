@@ -83,7 +83,7 @@ class PreparingOperator(LaunchEventOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {"audience": "sql"}
     _source: CampaignFolder | None = None  # for the lineage
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - an interface for users
         self,
         *,
         campaign: str | Path | Campaign | Mapping[str, Any] | None = None,

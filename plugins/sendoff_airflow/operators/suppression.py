@@ -44,7 +44,7 @@ class SuppressOperator(BaseOperator):
     template_ext: Sequence[str] = (".sql",)
     template_fields_renderers: ClassVar[dict[str, str]] = {"recipients": "sql"}
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - an interface for users
         self,
         *,
         recipients: Any,

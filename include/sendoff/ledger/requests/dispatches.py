@@ -44,7 +44,7 @@ class Dispatches:
         self._suppressions = ActiveSuppressions()
         self._verdicts = ActiveVerdicts()
 
-    def claim(
+    def claim(  # noqa: PLR0913 - all named, most with defaults
         self,
         launch_key: str,
         *,
@@ -128,7 +128,7 @@ class Dispatches:
             if claim.is_limited and is_its_attempt and isinstance(outcome, NotProcessed):
                 take_back(db, claim.dispatch_key, claim.attempt)
 
-    def record_and_claim(
+    def record_and_claim(  # noqa: PLR0913 - all named, most with defaults
         self,
         claim: Claim,
         outcome: Accepted,

@@ -58,7 +58,7 @@ _FILTERS = {"all": list(DispatchState), **{state.value: [state] for state in Dis
 
 
 @router.get("/launches/{launch_key}")
-def show_launch(
+def show_launch(  # noqa: PLR0913 - the parts of a request
     request: Request,
     viewer: ViewerDep,
     ledger: LedgerDep,
