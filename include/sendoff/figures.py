@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from sendoff.states import LaunchState, Verdict
+
+
+class TimelinePoint(NamedTuple):
+    """The post-backs of a launch that were received in one minute, or in another step of time."""
+
+    at: datetime
+    deliveries: int
+    opens: int
+
 
 RELIABLE_PLATFORMS = frozenset({"chrome", "firefox", "opera", "email", "sms", "inbox", "webhook"})
 """Platforms with reliable delivery reports, unlike Android push, iOS push and Safari (service.md, section 6)."""
@@ -77,7 +86,7 @@ class LaunchStats:
     by_platform: Mapping[str, Mapping[str, int]]  # platform, then verdict
     anomalies: Mapping[str, int]  # post-backs by anomaly
     post_backs: Mapping[str, int]  # post-backs by kind
-    timeline: Sequence[tuple[datetime, int, int]]  # minute, deliveries, opens
+    timeline: Sequence[TimelinePoint]  # by minute
     # Fields that older reports lack have a default.
     state: str = LaunchState.RELEASED  # of the launch: held, released, paused, rejected or stopped
     is_chosen_by_service: bool = False  # whether the service chose the recipients
@@ -99,7 +108,7 @@ class LaunchStats:
     identified_by: str | None = None  # the query's identifier column
 
     def __post_init__(self) -> None:
-        for moment in (self.as_of, *(minute for minute, _, _ in self.timeline)):
+        for moment in (self.as_of, *(at for at, _, _ in self.timeline)):
             if moment.tzinfo is None:
                 raise ValueError("a report's times need a time zone")
 
@@ -164,7 +173,7 @@ class LaunchStats:
                 "as_of": datetime.fromisoformat(known["as_of"]),
                 "unmeasured": tuple(known.get("unmeasured", ())),
                 "timeline": tuple(
-                    (datetime.fromisoformat(minute), deliveries, opens)
+                    TimelinePoint(datetime.fromisoformat(minute), deliveries, opens)
                     for minute, deliveries, opens in known["timeline"]
                 ),
             }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sendoff.campaign.field_types import Flag, FrozenModel, Text, optional
 from sendoff.campaign.gates import Duration
@@ -50,8 +50,16 @@ class Reference:
         return f"{self.kind}({', '.join([*names, f'v={self.version}'] if self.version else names)})"
 
 
-def references_in(sql: str) -> list[tuple[Reference, int, int]]:
-    """Return the dbt references of a query, each with its start and its end. Texts and comments have none."""
+class FoundReference(NamedTuple):
+    """A reference in a query, with its start and its end."""
+
+    reference: Reference
+    start: int
+    end: int
+
+
+def references_in(sql: str) -> list[FoundReference]:
+    """Return the dbt references of a query. Texts and comments have none."""
     if "{{" not in sql:
         return []
     found = []
@@ -63,7 +71,7 @@ def references_in(sql: str) -> list[tuple[Reference, int, int]]:
         kind: Literal["ref", "source"] = "ref" if match["kind"] == "ref" else "source"
         version = match["version"]
         reference = Reference(kind, names, version.strip("'\"") if version else None)
-        found.append((reference, match.start(), match.end()))
+        found.append(FoundReference(reference, *match.span()))
     return found
 
 

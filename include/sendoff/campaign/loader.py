@@ -141,7 +141,7 @@ class CampaignFolder:
         source = self.campaign.audience.source
         found = [Reference("ref", (source.name,))] if isinstance(source, DbtModelSource) else []
         for sql in (self.audience_sql or "", *self.exclusion_sql.values()):
-            found += [reference for reference, _, _ in references_in(sql)]
+            found += [each.reference for each in references_in(sql)]
         return list(dict.fromkeys(found))
 
     def needed_outcome_sql(self) -> str:

@@ -27,10 +27,10 @@ from sendoff.launch.rendering import Rendering, renderings
 from sendoff.launch.sample import sample_request
 from sendoff.launch.send_times import SendTimes, send_times_of
 from sendoff.launch.suppression import Warehouses
-from sendoff.ledger import LaunchRecord, LaunchSource, Ledger
+from sendoff.ledger import HourSize, LaunchRecord, LaunchSource, Ledger, SegmentSize
 from sendoff.service import redacted_own_request, redacted_request
 from sendoff.service.wire import FieldNames
-from sendoff.states import Arm, DecisionKind, DispatchState
+from sendoff.states import DecisionKind, DispatchState
 
 _OWN_REQUEST = (
     "A request of your own: its JSON is sent as it was written. Sendoff adds only the app token and the addresses of "
@@ -103,14 +103,14 @@ class _Subject:
     campaign: Campaign
     audience: Audience | None  # None if the service chooses the recipients
     suppressed: Mapping[str, int]
-    parts: Sequence[tuple[Variation, int, int]]  # variation, wave and size of each segment
+    parts: Sequence[SegmentSize]
     first: Segment | None
     previous: LaunchRecord | None
     gates: Sequence[GateResult]
     sources: Sequence[LaunchSource] = ()
     not_compared: Sequence[str] = ()
     frozen: LaunchRecord | None = None
-    hours: Sequence[tuple[Arm | None, int | None, int]] = ()  # arm, hour and size of segments
+    hours: Sequence[HourSize] = ()
 
     @property
     def is_own_request(self) -> bool:
@@ -118,7 +118,7 @@ class _Subject:
 
     @property
     def people(self) -> int | None:
-        return sum(size for _, _, size in self.parts) if self.audience else None
+        return sum(part.people for part in self.parts) if self.audience else None
 
 
 def _planned(name: str, period: Period, plan: Plan) -> _Subject:
@@ -128,13 +128,13 @@ def _planned(name: str, period: Period, plan: Plan) -> _Subject:
         campaign=plan.campaign,
         audience=plan.audience,
         suppressed={reason: len(members) for reason, members in plan.suppressed.items() if len(members)},
-        parts=[(segment.variation, segment.wave, len(segment)) for segment in plan.segments],
+        parts=[SegmentSize(segment.variation, segment.wave, len(segment)) for segment in plan.segments],
         first=plan.segments[0] if plan.segments else None,
         previous=plan.previous,
         gates=plan.gates,
         sources=plan.sources,
         not_compared=plan.not_compared,
-        hours=[(segment.arm, segment.hour, len(segment)) for segment in plan.segments],
+        hours=[HourSize(segment.arm, segment.hour, len(segment)) for segment in plan.segments],
     )
 
 
@@ -196,8 +196,8 @@ def _preview(
         people=subject.people,
         change=change,
         groups=_group_sizes(audience),
-        variants=_summed((variation.variant, size) for variation, _, size in parts),
-        languages=_summed((variation.language, size) for variation, _, size in parts),
+        variants=_summed((part.variation.variant, part.people) for part in parts),
+        languages=_summed((part.variation.language, part.people) for part in parts),
         time_zones=_zones(subject),
         own_hours=hours_by_words(subject.hours) if campaign.own_hours else {},
         waves=_waves(subject),
@@ -238,15 +238,13 @@ def _send_times(subject: _Subject) -> SendTimes:
             return SendTimes("own", "repeatedly or on an event, as the request says", None, None)
         if launch.sends_at > launch.created_at:
             return SendTimes("own", "once, at the latest at the time below", launch.sends_at, launch.sends_at)
-    return send_times_of(
-        subject.campaign, [variation for variation, _, _ in subject.parts], subject.period.end
-    )
+    return send_times_of(subject.campaign, [part.variation for part in subject.parts], subject.period.end)
 
 
 def _renderings(subject: _Subject) -> list[Rendering]:
     if subject.is_own_request:
         return []
-    sizes = _summed((variation, size) for variation, _, size in subject.parts)
+    sizes = _summed((part.variation, part.people) for part in subject.parts)
     return renderings(subject.campaign, sizes, period_end=subject.period.end)
 
 
@@ -310,7 +308,7 @@ def _group_sizes(audience: Audience | None) -> dict[str, dict[str, int]]:
 
 def _zones(subject: _Subject) -> list[Zone]:
     """Return the time zones in the order of their sending times."""
-    sizes = _summed((variation.time_zone, size) for variation, _, size in subject.parts)
+    sizes = _summed((part.variation.time_zone, part.people) for part in subject.parts)
     zones = []
     for name in sorted(sizes):
         send = subject.campaign.variation(Variation(time_zone=name), subject.period.end).send
@@ -320,7 +318,7 @@ def _zones(subject: _Subject) -> list[Zone]:
 
 
 def _waves(subject: _Subject) -> list[int]:
-    waves = _summed((wave, size) for _, wave, size in subject.parts)
+    waves = _summed((part.wave, part.people) for part in subject.parts)
     return [waves[wave] for wave in sorted(waves)] if len(waves) > 1 else []
 
 

@@ -85,7 +85,7 @@ def with_dbt_tables(folder: CampaignFolder, read: ReadArtifact, now: datetime) -
         tables = {reference: _table(reference, node) for reference, node in found.items()}
     except CampaignError as error:
         raise CampaignError(f"{place}: {error}") from None
-    of_audience = [model] if model else [reference for reference, _, _ in references_in(audience_sql)]
+    of_audience = [model] if model else [each.reference for each in references_in(audience_sql)]
     problems = [
         *_columns_problems(folder, [found[reference] for reference in dict.fromkeys(of_audience)]),
         *project.problems(list({node["unique_id"]: node for node in found.values()}.values()), now),

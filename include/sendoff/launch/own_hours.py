@@ -25,7 +25,7 @@ from zoneinfo import ZoneInfo
 from sendoff.audience import Timed, split, those_among
 from sendoff.audience.identifiers import Identifiers, empty, union
 from sendoff.campaign import Campaign, moment, next_open
-from sendoff.ledger import Ledger
+from sendoff.ledger import HourSize, Ledger
 from sendoff.states import Arm
 
 LEARN_FROM = timedelta(days=90)
@@ -148,12 +148,12 @@ def _nearest(hour: int, allowed: Sequence[int]) -> int:
     return min(allowed, key=lambda each: min((each - hour) % 24, (hour - each) % 24))
 
 
-def hours_by_words(sizes: Iterable[tuple[Arm | None, int | None, int]]) -> dict[str, int]:
+def hours_by_words(sizes: Iterable[HourSize]) -> dict[str, int]:
     """Return the numbers of recipients by when they get the message, in words."""
     words = {None: "at once, no hour known", Arm.CONTROL: "at once, control group"}
     found: dict[str, int] = {}
     for arm, hour, people in sorted(
-        sizes, key=lambda each: (each[1] is not None, each[1] or 0, each[0] or "")
+        sizes, key=lambda size: (size.hour is not None, size.hour or 0, size.arm or "")
     ):
         name = (
             words[arm] if hour is None else f"{hour:02}:00, {'own' if arm == Arm.OWN_HOUR else 'random'} hour"

@@ -12,7 +12,7 @@ from .post_backs.blocks import OPEN, READABLE, SCRUBBED
 from .post_backs.post_backs import Parked, PendingRun
 from .post_backs.retention import Deleted
 from .requests.claims import Claim
-from .requests.dispatch_queries import AttemptRecord, Progress, Request
+from .requests.dispatch_queries import AttemptRecord, HourSize, Progress, Request, SegmentSize
 from .requests.doubts import Doubt, PendingResend
 from .results.feed_states import Feed, FeedState
 from .results.overview import LaunchFacts, ListedLaunch, Selection
@@ -46,6 +46,7 @@ __all__ = [
     "Feed",
     "FeedState",
     "GlobalPause",
+    "HourSize",
     "LaunchDoubts",
     "LaunchFacts",
     "LaunchRecord",
@@ -63,6 +64,7 @@ __all__ = [
     "Remembered",
     "Replacement",
     "Request",
+    "SegmentSize",
     "Selection",
     "Suppression",
     "SuppressionChange",

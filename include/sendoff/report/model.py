@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sendoff.figures import LaunchStats, share
+from sendoff.figures import LaunchStats, TimelinePoint, share
 from sendoff.states import PostBackKind, Verdict
 
 
@@ -225,19 +225,19 @@ class Timeline:
     """Deliveries and opens by the time the receiver got them."""
 
     span: str  # of one point
-    points: Sequence[tuple[datetime, int, int]]
+    points: Sequence[TimelinePoint]
     noun: str = "person"  # for one recipient
 
     @property
     def zone(self) -> str:
         """The name of the time zone of the points."""
-        return str(self.points[0][0].tzinfo)
+        return str(self.points[0].at.tzinfo)
 
     @property
     def counts(self) -> Iterator[tuple[str, str, list[int]]]:
         """Yield the name, the kind, and the counts of deliveries, then of opens."""
-        yield "deliveries", PostBackKind.DELIVERY, [deliveries for _, deliveries, _ in self.points]
-        yield "opens and clicks", PostBackKind.OPEN, [opens for _, _, opens in self.points]
+        yield "deliveries", PostBackKind.DELIVERY, [point.deliveries for point in self.points]
+        yield "opens and clicks", PostBackKind.OPEN, [point.opens for point in self.points]
 
     @property
     def table(self) -> Table:

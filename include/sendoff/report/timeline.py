@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 
+from sendoff.figures import TimelinePoint
+
 _STEPS = (1, 2, 5, 10, 30, 60, 180, 360, 1_440, 10_080)  # minutes that one point may span
 _MOST_POINTS = 180
 FEWEST_POINTS = 3
 """With fewer points, a chart shows nothing that a sentence does not."""
 
 
-def points_of(
-    timeline: Sequence[tuple[datetime, int, int]], zone: tzinfo = UTC
-) -> tuple[int, list[tuple[datetime, int, int]]]:
+def points_of(timeline: Sequence[TimelinePoint], zone: tzinfo = UTC) -> tuple[int, list[TimelinePoint]]:
     """Return how many minutes one point spans, and the points. A point without post-backs has zeros.
 
     ``zone``: the time zone of the points. Points of hours and days begin with an hour or a day there.
@@ -32,7 +32,7 @@ def points_of(
         before = sums[number // step]
         sums[number // step] = before[0] + deliveries, before[1] + opens
     return step, [
-        (datetime.fromtimestamp((at * step - ahead) * 60, UTC).astimezone(zone), *counts)
+        TimelinePoint(datetime.fromtimestamp((at * step - ahead) * 60, UTC).astimezone(zone), *counts)
         for at, counts in sums.items()
     ]
 

@@ -6,7 +6,6 @@ They are the same in every form of the report.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 
 from sendoff.figures import (
     NO_PLATFORM,
@@ -14,6 +13,7 @@ from sendoff.figures import (
     RELIABLE_PLATFORMS,
     WHY_UNKNOWABLE,
     LaunchStats,
+    TimelinePoint,
     counted,
     share,
 )
@@ -227,15 +227,15 @@ def _difference(
     return [f"The {what} sum to {total:,}, not to {figures.audience:,}: {why}."]
 
 
-def few_points(step: int, points: Sequence[tuple[datetime, int, int]]) -> str:
+def few_points(step: int, points: Sequence[TimelinePoint]) -> str:
     """Return a sentence in place of a timeline that has too few points for a chart."""
     if not points:
         return "No post-backs yet."
-    deliveries = sum(count for _, count, _ in points)
-    came = " and ".join(_came(deliveries, sum(count for _, _, count in points)))
+    deliveries = sum(point.deliveries for point in points)
+    came = " and ".join(_came(deliveries, sum(point.opens for point in points)))
     length = span(step * len(points))
     within = length if length[0].isdigit() else f"one {length}"
-    begin = points[0][0]
+    begin = points[0].at
     when = f"{begin:%Y-%m-%d %H:%M} {begin.tzinfo}"
     return f"{came}, all within {within} from {when}. That is too short for a chart."
 

@@ -7,7 +7,7 @@ task. They return only counts and Sendoff's own words: no identifiers and no mes
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from sendoff_airflow import LEDGER
@@ -22,8 +22,8 @@ def report_text(launch_key: str, ledger_conn_id: str = LEDGER) -> str:
     """Return the newest report of a launch as plain text of 80 columns. Raise NotFoundError if there is none yet."""
     from sendoff.report import as_text, describe_launch
 
-    figures, _, stage = _reported(launch_key, ledger_conn_id)
-    return as_text(describe_launch(figures, (), stage))
+    found = _reported(launch_key, ledger_conn_id)
+    return as_text(describe_launch(found.figures, (), found.stage))
 
 
 def report_line(launch_key: str, ledger_conn_id: str = LEDGER) -> str:
@@ -38,8 +38,8 @@ def report_json(launch_key: str, ledger_conn_id: str = LEDGER) -> dict[str, Any]
     """Return the newest report of a launch as JSON values, as in ``sendoff report --json``."""
     from sendoff.report import as_json
 
-    figures, _, stage = _reported(launch_key, ledger_conn_id)
-    return as_json(figures, (), stage)
+    found = _reported(launch_key, ledger_conn_id)
+    return as_json(found.figures, (), found.stage)
 
 
 def launch_url(launch_key: str) -> str:
@@ -55,11 +55,19 @@ def launch_url(launch_key: str) -> str:
 MACROS = [report_text, report_line, report_json, launch_url]
 
 
-def _reported(launch_key: str, ledger_conn_id: str) -> tuple[LaunchStats, LaunchRecord, Stage]:
-    """Return the newest report of a launch, the launch, and its state."""
+class _Reported(NamedTuple):
+    """The newest report of a launch, the launch, and its state."""
+
+    figures: LaunchStats
+    launch: LaunchRecord
+    stage: Stage
+
+
+def _reported(launch_key: str, ledger_conn_id: str) -> _Reported:
+    """Read the newest report of a launch."""
     from sendoff.launch import standing_of
     from sendoff_airflow.hooks.ledger import open_ledger
 
     with closing(open_ledger(ledger_conn_id)) as ledger:
         figures, launch = ledger.verdicts.figures(launch_key), ledger.launches.get(launch_key)
-        return figures, launch, standing_of(ledger, launch).stage
+        return _Reported(figures, launch, standing_of(ledger, launch).stage)

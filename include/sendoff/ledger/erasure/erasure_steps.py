@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -138,11 +138,19 @@ def erase_lists(work: Work, _position: str) -> str | None:
     return None
 
 
-def _next_launch(work: Work, position: str) -> tuple[str, Kind, bool] | None:
-    """Return the next launch that may name the people, its kind, and whether it identifies recipients by their column.
+class _Naming(NamedTuple):
+    """A launch that may name the people. ``is_own``: whether it identifies recipients by their column.
 
     A request of your own may name people by any column.
     """
+
+    launch_key: str
+    kind: Kind
+    is_own: bool
+
+
+def _next_launch(work: Work, position: str) -> _Naming | None:
+    """Return the next launch that may name the people."""
     is_own = audiences.c.identified_by == work.identified_by
     has_body = sa.exists().where(
         segments.c.launch_key == audiences.c.launch_key, segments.c.body.is_not(None)
@@ -155,7 +163,7 @@ def _next_launch(work: Work, position: str) -> tuple[str, Kind, bool] | None:
     )
     with work.database.read() as db:
         row = db.execute(query).first()
-    return None if row is None else (row[0], row[1], bool(row[2]))
+    return None if row is None else _Naming(row[0], row[1], bool(row[2]))
 
 
 def _erase_segments(work: Work, launch_key: str, kind: Kind, gone: Identifiers) -> None:

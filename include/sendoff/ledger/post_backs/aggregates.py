@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
+from sendoff.figures import TimelinePoint
 from sendoff.ledger.post_backs.post_backs import Parked, PendingRun
 from sendoff.ledger.post_backs.scrub import scrub
 from sendoff.ledger.requests.evidence import accept_by_evidence
@@ -117,14 +118,6 @@ class Newest(NamedTuple):
     """When the newest post-back of a launch was received, and how many of its post-backs are of each kind."""
 
     received_at: datetime | None
-    deliveries: int
-    opens: int
-
-
-class MinuteTotals(NamedTuple):
-    """The post-backs of a launch that were received in one minute."""
-
-    minute: datetime
     deliveries: int
     opens: int
 
@@ -365,12 +358,12 @@ class Aggregates:
                 if opened:
                     yield opened
 
-    def timeline(self, launch_key: str) -> list[MinuteTotals]:
+    def timeline(self, launch_key: str) -> list[TimelinePoint]:
         """Return the post-backs of a launch by minute of reception, in order of time."""
         query = sa.select(timeline.c.minute, timeline.c.deliveries, timeline.c.opens)
         with self._database.read() as db:
             rows = db.execute(query.where(timeline.c.launch_key == launch_key).order_by(timeline.c.minute))
-            return [MinuteTotals(*row) for row in rows]
+            return [TimelinePoint(*row) for row in rows]
 
 
 _EARLIER_DOUBT = sa.exists().where(

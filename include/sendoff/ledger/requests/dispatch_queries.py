@@ -111,6 +111,14 @@ class SegmentSize(NamedTuple):
     people: int
 
 
+class HourSize(NamedTuple):
+    """The number of recipients of one arm of an experiment with hours, and of one hour of the day."""
+
+    arm: Arm | None
+    hour: int | None
+    people: int
+
+
 class DispatchQueries:
     """Queries about the dispatches of a ledger. :class:`~.dispatches.Dispatches` changes them."""
 
@@ -304,13 +312,13 @@ class DispatchQueries:
             rows = db.execute(query.where(segments.c.launch_key == launch_key, segments.c.hour.is_not(None)))
             return {row.number: row.hour for row in rows}
 
-    def hours(self, launch_key: str) -> list[tuple[Arm | None, int | None, int]]:
+    def hours(self, launch_key: str) -> list[HourSize]:
         """Return the arms and hours of a launch with their numbers of recipients."""
         columns = segments.c.arm, segments.c.hour
         query = sa.select(*columns, sa.func.sum(segments.c.size)).group_by(*columns)
         with self._database.read() as db:
             rows = db.execute(query.where(segments.c.launch_key == launch_key))
-            return [(Arm(arm) if arm else None, hour, int(people)) for arm, hour, people in rows]
+            return [HourSize(Arm(arm) if arm else None, hour, int(people)) for arm, hour, people in rows]
 
     def sending_span(self, launch_key: str) -> timedelta:
         """Return the time between the first and the last accepted request of a launch."""

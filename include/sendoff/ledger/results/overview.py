@@ -34,6 +34,14 @@ from sendoff.ledger.storage.schema import (
 from sendoff.states import DecisionKind, DispatchState, LaunchState, Verdict
 
 
+class CampaignPeriod(NamedTuple):
+    """A period of a campaign."""
+
+    campaign: str
+    start: datetime
+    end: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Which launches to list. An empty member selects all of them."""
@@ -202,8 +210,8 @@ class Overview:
             rows = db.execute(_LISTED.where(launches.c.launch_key.in_(first)))
             return {row.campaign: _listed(row) for row in rows}
 
-    def periods(self, campaigns: Collection[str]) -> list[tuple[str, datetime, datetime]]:
-        """Return the campaign, start and end of each period with a launch, or with a launch that was not made."""
+    def periods(self, campaigns: Collection[str]) -> list[CampaignPeriod]:
+        """Return each period with a launch, or with a launch that was not made."""
         tables = (launches, not_launched)
         queries = (
             sa.select(table.c.campaign, table.c.period_start, table.c.period_end).where(
@@ -212,7 +220,7 @@ class Overview:
             for table in tables
         )
         with self._database.read() as db:
-            return [tuple(row) for row in db.execute(sa.union(*queries))]
+            return [CampaignPeriod(*row) for row in db.execute(sa.union(*queries))]
 
     def facts(self, selection: Selection) -> dict[str, LaunchFacts]:
         """Return the facts about each selected launch by its key, newest first."""

@@ -9,6 +9,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from fastapi import APIRouter, HTTPException, Response, status
 from markupsafe import Markup
@@ -102,10 +103,18 @@ def results_of(ledger: Ledger, launch: LaunchRecord, zone: tzinfo = UTC) -> Resu
     return Results(figures, describe_launch(figures, comparisons_of(ledger, figures), zone=zone))
 
 
-def outcomes_of(ledger: Ledger, launch: LaunchRecord) -> Sequence[tuple[datetime, Markup, str]]:
-    """Return the comparisons of what recipients did after a launch: when each was made, as HTML, and its outcome."""
+class Outcome(NamedTuple):
+    """A comparison of what recipients did after a launch: its outcome, as HTML, and when it was made."""
+
+    what: str
+    html: Markup
+    at: datetime
+
+
+def outcomes_of(ledger: Ledger, launch: LaunchRecord) -> Sequence[Outcome]:
+    """Return the comparisons of what recipients did after a launch."""
     return [
-        (at, blocks_as_html(describe_comparison(compared).blocks, f"outcome-{number}"), compared.what)
+        Outcome(compared.what, blocks_as_html(describe_comparison(compared).blocks, f"outcome-{number}"), at)
         for number, (at, compared) in enumerate(stored_outcomes(ledger, launch.launch_key), start=1)
     ]
 

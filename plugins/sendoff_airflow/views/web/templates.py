@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from fastapi import Request
@@ -115,15 +115,22 @@ _BY_PROGRESS = (
 )
 
 
-def _parts(
-    counts: Mapping[str, int], order: tuple[str, ...] = _BY_PROGRESS
-) -> list[tuple[str, int, str, str]]:
-    """Return the parts of a bar as (name, count, start, width), with start and width in percent."""
+class _Part(NamedTuple):
+    """A part of a bar. Its start and its width are in percent."""
+
+    name: str
+    size: int
+    start: str
+    width: str
+
+
+def _parts(counts: Mapping[str, int], order: tuple[str, ...] = _BY_PROGRESS) -> list[_Part]:
+    """Return the parts of a bar."""
     whole = sum(counts.values())
     found, start = [], 0
     for name in order:
         if count := counts.get(name, 0):
-            found.append((name, count, f"{100 * start / whole:.3f}%", f"{100 * count / whole:.3f}%"))
+            found.append(_Part(name, count, f"{100 * start / whole:.3f}%", f"{100 * count / whole:.3f}%"))
             start += count
     return found
 
