@@ -26,7 +26,7 @@ PACKAGES = {
     "messaging_service": ROOT / "include/messaging_service",
 }
 USABLE = re.compile(r"^class ([A-Z]\w*(?:Operator|Sensor|Trigger|Hook|Notifier|Link))\b", re.MULTILINE)
-FOR_OTHERS = {"LaunchEventOperator", "PreparingOperator"}  # they have no execute method
+FOR_OTHERS = {"LaunchEventOperator", "LedgerOperator", "PreparingOperator"}  # they have no execute method
 VARIABLE = re.compile(r"\b(?:SENDOFF|MESSAGING_SERVICE)(?:_[A-Z]+)+\b")
 
 

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, Asset, BaseOperator, Context
+from airflow.sdk import DAG, Asset, Context
 
 from sendoff_airflow.lineage import openlineage
+from sendoff_airflow.operators.ledger_operator import LedgerOperator
 
 if TYPE_CHECKING:
     from sendoff.ledger import LaunchRecord
@@ -61,7 +62,7 @@ def launch_facts(launch: LaunchRecord) -> dict[str, Any]:
     }
 
 
-class LaunchEventOperator(BaseOperator):
+class LaunchEventOperator(LedgerOperator):
     """An operator that adds its results, as ids and counts, to the events of its outlets and to its lineage."""
 
     _lineage: Any = None

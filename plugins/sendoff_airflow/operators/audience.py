@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from sendoff.errors import CampaignError, NobodyLeftError
-from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import launch_facts
+from sendoff_airflow.operators.ledger_operator import LedgerOperator
 from sendoff_airflow.operators.preparation import PreparingOperator, as_boolean, of_run, period_of_launch
 from sendoff_airflow.period import displaced_run
 
@@ -84,14 +83,12 @@ class BuildAudienceOperator(PreparingOperator):
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:
         """Find or create the launch of this run's period."""
-        from sendoff_airflow.hooks.ledger import open_ledger
-
         is_dry = as_boolean("preview_only", self.preview_only)
         options = self._options()
         if warning := displaced_run(context):
             self.log.warning("%s", warning)
         folder = self._campaign_folder(context)
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             if is_dry:
                 self._preview_only(context, ledger, folder, of_run(context, folder.campaign, options))
             elif self.continued:
@@ -151,7 +148,7 @@ class BuildAudienceOperator(PreparingOperator):
         raise AirflowSkipException("a dry run: nothing was frozen, and nothing is sent")
 
 
-class PreviewOperator(BaseOperator):
+class PreviewOperator(LedgerOperator):
     """Count what a frozen launch will send. The log and the XCom hold only counts, without any message text.
 
     The full preview, with a sample request, is in the question that the approvers see. ``sendoff preview`` prints it
@@ -162,19 +159,17 @@ class PreviewOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("launch_key",)
 
-    def __init__(self, *, launch_key: str, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
+    def __init__(self, *, launch_key: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.launch_key = launch_key
-        self.ledger_conn_id = ledger_conn_id
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
         """Read the launch from the ledger. The query does not run again."""
         from sendoff.launch import preview_launch
-        from sendoff_airflow.hooks.ledger import open_ledger
         from sendoff_airflow.hooks.service import rate_of
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             rate = rate_of(ledger.launches.get(self.launch_key).connection)
             preview = preview_launch(ledger, self.launch_key, rate=rate)
         for warning in preview.warnings:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -11,7 +10,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import TaskDeferred
 
 from sendoff.errors import CampaignError, GateError, NotYetError, RetryableError
-from sendoff_airflow import LEDGER, RECEIVER, SERVICE
+from sendoff_airflow import RECEIVER, SERVICE
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
@@ -131,10 +130,9 @@ class DispatchOperator(PreparingOperator):
 
     def _find_and_work(self, context: Context) -> dict[str, int]:
         from sendoff.campaign import Campaign
-        from sendoff_airflow.hooks.ledger import open_ledger
 
         options = self._options()
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             if self.body is not None:
                 launch = self._own_request(context, ledger)
                 self._work(context, ledger, launch)
@@ -277,10 +275,9 @@ class CheckDispatchedOperator(LaunchEventOperator):
 
     template_fields: Sequence[str] = ("launch_key",)
 
-    def __init__(self, *, launch_key: str, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
+    def __init__(self, *, launch_key: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.launch_key = launch_key
-        self.ledger_conn_id = ledger_conn_id
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:
@@ -296,9 +293,8 @@ class CheckDispatchedOperator(LaunchEventOperator):
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
         from sendoff.dispatch import check_all_sent
-        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             try:
                 check_all_sent(ledger, self.launch_key)
             except NotYetError as early:

@@ -9,13 +9,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.operators.hitl import HITLOperator
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import Context
 
 from sendoff.errors import GateError, RefusedError
 from sendoff.figures import counted
 from sendoff.states import LaunchState, Resolution
 from sendoff_airflow import LEDGER, RECEIVER
 from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.operators.ledger_operator import LedgerOperator
 
 if TYPE_CHECKING:
     from sendoff.ledger import Doubt, LaunchRecord, Ledger
@@ -23,23 +24,18 @@ if TYPE_CHECKING:
 MAX_LAUNCHES = 20  # in one run
 
 
-class LaunchesInDoubtOperator(BaseOperator):
+class LaunchesInDoubtOperator(LedgerOperator):
     """Return the keys of the launches with requests in doubt, at most twenty, the oldest doubts first.
 
     The XCom ``names`` has the campaign and the end of the period of each key, to name mapped tasks.
     """
 
-    def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.ledger_conn_id = ledger_conn_id
-
     @translate_errors
     def execute(self, context: Context) -> list[str]:
         """Settle the requests that post-backs prove, and find the launches with doubts left."""
         from sendoff.dispatch import doubts
-        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             keys = list(dict.fromkeys(doubt.launch_key for doubt in doubts(ledger)))
             launches = [ledger.launches.get(key) for key in keys[:MAX_LAUNCHES]]
         names = {

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
-from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.operators.ledger_operator import LedgerOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class ForgetOperator(BaseOperator):
+class ForgetOperator(LedgerOperator):
     """Erase the people whose identifiers a query of the warehouse returns, such as a table of requests to be forgotten.
 
     People who were erased before are skipped, so that the query may return them again. A task that was interrupted
@@ -30,14 +27,11 @@ class ForgetOperator(BaseOperator):
     template_fields: Sequence[str] = ("sql", "reason")
     template_ext: Sequence[str] = (".sql",)
 
-    def __init__(
-        self, *, sql: str, reason: str, warehouse: str, ledger_conn_id: str = LEDGER, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, sql: str, reason: str, warehouse: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.sql = sql
         self.reason = reason
         self.warehouse = warehouse
-        self.ledger_conn_id = ledger_conn_id
 
     def on_kill(self) -> None:
         """End the query."""
@@ -51,12 +45,11 @@ class ForgetOperator(BaseOperator):
         from sendoff import warehouse
         from sendoff.audience import build_audience
         from sendoff.postbacks import continue_erasures, forget
-        from sendoff_airflow.hooks.ledger import open_ledger
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
         with warehouse.read(warehouse_source(self.warehouse), self.sql, parameters={}) as batches:
             found = build_audience(batches)
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             continued = continue_erasures(ledger)
             known = ledger.erasures.people().among(found.identified_by, found.identifiers)
             done = forget(

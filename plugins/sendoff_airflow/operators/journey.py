@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import Context
 
-from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.operators.ledger_operator import LedgerOperator
 
 
-class WaitForStepOperator(BaseOperator):
+class WaitForStepOperator(LedgerOperator):
     """Wait until some time has passed since a launch was sent, in the triggerer, which takes no worker slot.
 
     Return the end of the wait.
@@ -25,21 +24,17 @@ class WaitForStepOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("launch_key",)
 
-    def __init__(
-        self, *, launch_key: str, wait: timedelta, ledger_conn_id: str = LEDGER, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, launch_key: str, wait: timedelta, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.launch_key = launch_key
         self.wait = wait
-        self.ledger_conn_id = ledger_conn_id
 
     @translate_errors
     def execute(self, context: Context) -> str:  # noqa: ARG002
         """Read from the ledger when the launch was sent, and wait."""
         from sendoff.launch import sent_at
-        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             due = sent_at(ledger, self.launch_key) + self.wait
         if due > datetime.now(UTC):
             self.log.info("This step is due at %s", due)

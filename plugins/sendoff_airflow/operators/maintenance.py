@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
-from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.operators.ledger_operator import LedgerOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class MaintainOperator(BaseOperator):
+class MaintainOperator(LedgerOperator):
     """Delete post-backs that every report has counted and that are older than ``keep``. No report changes.
 
     On PostgreSQL, also create the partitions for the next days. Erasures of people that were interrupted are finished
@@ -29,18 +26,16 @@ class MaintainOperator(BaseOperator):
 
     template_fields: Sequence[str] = ()
 
-    def __init__(self, *, keep: timedelta, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
+    def __init__(self, *, keep: timedelta, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.keep = keep
-        self.ledger_conn_id = ledger_conn_id
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
         """Delete old post-backs."""
         from sendoff.postbacks import continue_erasures, maintain
-        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             erased = continue_erasures(ledger)
             deleted = maintain(ledger, self.keep)
         return {

@@ -14,7 +14,6 @@ from airflow.sdk.definitions._internal.mixins import ResolveMixin
 from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.errors import PermanentError
-from sendoff_airflow import LEDGER
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, report_asset
 from sendoff_airflow.period import period_of
@@ -94,7 +93,6 @@ class PreparingOperator(LaunchEventOperator):
         reason: str | None = None,
         size_limit: int | str | None = None,
         send_late: bool | str = False,
-        ledger_conn_id: str = LEDGER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -106,7 +104,6 @@ class PreparingOperator(LaunchEventOperator):
         self.reason = reason
         self.size_limit = size_limit
         self.send_late = send_late
-        self.ledger_conn_id = ledger_conn_id
 
     @property
     def audience(self) -> Any:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.states import LaunchState
-from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
+from sendoff_airflow.operators.ledger_operator import LedgerOperator
 from sendoff_airflow.period import displaced_run
 from sendoff_airflow.run_notes import KEY as NOTE
 from sendoff_airflow.run_notes import note_of
@@ -39,13 +38,11 @@ class ReconcileOperator(LaunchEventOperator):
         *,
         launch_key: str,
         pictures: str | None = None,
-        ledger_conn_id: str = LEDGER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.launch_key = launch_key
         self.pictures = pictures
-        self.ledger_conn_id = ledger_conn_id
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:
@@ -53,9 +50,8 @@ class ReconcileOperator(LaunchEventOperator):
         from sendoff.launch import standing_of
         from sendoff.postbacks import reconcile_launch
         from sendoff.report import as_picture, as_text, describe_launch
-        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             figures = reconcile_launch(ledger, self.launch_key)
             launch = ledger.launches.get(self.launch_key)
             stage = standing_of(ledger, launch).stage
@@ -85,25 +81,20 @@ class ReconcileOperator(LaunchEventOperator):
         return openlineage.of_launch("launch", "report", self.ledger_conn_id, facts)
 
 
-class ReconcileChangedOperator(BaseOperator):
+class ReconcileChangedOperator(LedgerOperator):
     """Reconcile every launch that changed since its newest report.
 
     Also hold each launch in progress that exceeds a limit of its gate ``hold_above``, even while it waits. Return the
     number of launches ``reconciled`` and ``held``. The ledger holds their reports: ``sendoff report LAUNCH`` shows one.
     """
 
-    def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.ledger_conn_id = ledger_conn_id
-
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
         """Aggregate new post-backs, hold launches above their limits, and reconcile the launches that changed."""
         from sendoff.dispatch import hold_launches_above_limits
         from sendoff.postbacks import aggregate, reconcile_launch
-        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             ledger.stats.collect_gauges()  # first, because the lag of the aggregation is a metric
             aggregate(ledger)
             held = hold_launches_above_limits(ledger, now=datetime.now(UTC))
@@ -114,24 +105,19 @@ class ReconcileChangedOperator(BaseOperator):
         return {"reconciled": len(changed), "held": len(held)}
 
 
-class CheckFeedsOperator(BaseOperator):
+class CheckFeedsOperator(LedgerOperator):
     """Check feed health: fail once when expected post-backs stop arriving. Succeed while nothing changes.
 
     Airflow does not retry a failure, because the ledger has already recorded the change. Return the number of feeds
     that recovered as ``restored``. ``sendoff feeds`` shows the state of every feed.
     """
 
-    def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.ledger_conn_id = ledger_conn_id
-
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
         """Compare the expected post-backs with the received ones."""
         from sendoff.postbacks import check_feeds
-        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             changes = check_feeds(ledger)
         for change in changes:
             self.log.log(logging.ERROR if change.is_alarm else logging.INFO, "%s", change)

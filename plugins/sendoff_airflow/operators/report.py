@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import Context
 
 from sendoff.errors import SendoffError
-from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.operators.ledger_operator import LedgerOperator
 
 if TYPE_CHECKING:
     from sendoff.comparison import Comparison
@@ -23,7 +22,7 @@ _LEAST_AGE = timedelta(
 )  # of the rows in a warehouse, before they are replaced by those of a newer report
 
 
-class WriteVerdictsOperator(BaseOperator):
+class WriteVerdictsOperator(LedgerOperator):
     """Write a row for each person of a launch to a table of a warehouse: the verdict, the variant, the segment.
 
     One transaction replaces the rows of this launch and leaves all others. The operator can be retried, and can run
@@ -45,7 +44,6 @@ class WriteVerdictsOperator(BaseOperator):
         table: str,
         warehouse_conn_id: str,
         verdict: str | None = None,
-        ledger_conn_id: str = LEDGER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -53,16 +51,14 @@ class WriteVerdictsOperator(BaseOperator):
         self.table = table
         self.warehouse_conn_id = warehouse_conn_id
         self.verdict = verdict
-        self.ledger_conn_id = ledger_conn_id
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
         """Replace the rows of the launch."""
         from sendoff.report import VerdictRows, write_table
-        from sendoff_airflow.hooks.ledger import open_ledger
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             result = VerdictRows.of(ledger, self.launch_key)
             rows = write_table(
                 result, warehouse_source(self.warehouse_conn_id), self.table, only=self.verdict or None
@@ -71,7 +67,7 @@ class WriteVerdictsOperator(BaseOperator):
         return {"launch_key": self.launch_key, "table": self.table, "rows": rows}
 
 
-class WriteTablesOperator(BaseOperator):
+class WriteTablesOperator(LedgerOperator):
     """Write the results of a launch into tables of a warehouse that all campaigns share, from the newest report.
 
     The tables are ``sendoff_launches``, ``sendoff_verdicts`` and ``sendoff_comparisons``. One transaction replaces the
@@ -94,7 +90,6 @@ class WriteTablesOperator(BaseOperator):
         warehouse_conn_id: str,
         schema: str | None = None,
         dbt: str | None = None,
-        ledger_conn_id: str = LEDGER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -102,15 +97,13 @@ class WriteTablesOperator(BaseOperator):
         self.warehouse_conn_id = warehouse_conn_id
         self.schema = schema
         self.dbt = dbt
-        self.ledger_conn_id = ledger_conn_id
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
         """Replace the rows of the launch."""
         from sendoff.report import write_dbt_sources
-        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             rows = _write_tables(ledger, self.launch_key, self.warehouse_conn_id, self.schema or None)
         self.log.info("launch %s: rows in the tables: %s", self.launch_key, rows)
         if self.dbt and self.schema and write_dbt_sources(self.schema, Path(self.dbt)):
@@ -118,7 +111,7 @@ class WriteTablesOperator(BaseOperator):
         return {"launch_key": self.launch_key, "schema": self.schema, "rows": rows}
 
 
-class RenewTablesOperator(BaseOperator):
+class RenewTablesOperator(LedgerOperator):
     """Write the results of each launch again whose report changed since its campaign's DAG wrote its tables.
 
     If its campaign still has ``outcome.sql``, the outcomes are measured again before. A launch is written at most once
@@ -128,21 +121,17 @@ class RenewTablesOperator(BaseOperator):
     :param campaigns: the folder of the campaigns' folders; default: measure no outcomes
     """
 
-    def __init__(
-        self, *, campaigns: str | Path | None = None, ledger_conn_id: str = LEDGER, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, campaigns: str | Path | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.campaigns = None if campaigns is None else str(campaigns)
-        self.ledger_conn_id = ledger_conn_id
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
         """Write the tables whose rows are older than the report."""
         from sendoff.campaign import Campaign
-        from sendoff_airflow.hooks.ledger import open_ledger
 
         written, failures = 0, []
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             for launch_key in ledger.verdicts.with_old_tables(datetime.now(UTC) - _LEAST_AGE):
                 try:
                     launch = ledger.launches.get(launch_key)
@@ -166,7 +155,7 @@ class RenewTablesOperator(BaseOperator):
             _measured(ledger, launch.launch_key, str(folder), None)
 
 
-class MeasureOutcomeOperator(BaseOperator):
+class MeasureOutcomeOperator(LedgerOperator):
     """Compare what the people of each variant and of the holdout did after a launch, according to the warehouse.
 
     The query is ``outcome.sql`` in the campaign's folder. If the folder has ``before.sql`` too, it adjusts means by
@@ -186,28 +175,25 @@ class MeasureOutcomeOperator(BaseOperator):
         launch_key: str,
         folder: str | Path,
         warehouse_conn_id: str | None = None,
-        ledger_conn_id: str = LEDGER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.launch_key = launch_key
         self.folder = str(folder)
         self.warehouse_conn_id = warehouse_conn_id
-        self.ledger_conn_id = ledger_conn_id
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
         """Run the query and compare the sides."""
         from sendoff.report import as_text, describe_comparison
-        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             result = _measured(ledger, self.launch_key, self.folder, self.warehouse_conn_id)
         self.log.info("\n%s", as_text(describe_comparison(result)))
         return result.to_json()
 
 
-class ReportFileOperator(BaseOperator):
+class ReportFileOperator(LedgerOperator):
     """Write the newest report of a launch as one HTML page, for people without access to Airflow.
 
     The page compares the variants, and also the outcomes if ``folder`` is given. The campaign and the launch name the
@@ -229,7 +215,6 @@ class ReportFileOperator(BaseOperator):
         reports: str,
         folder: str | Path | None = None,
         warehouse_conn_id: str | None = None,
-        ledger_conn_id: str = LEDGER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -237,16 +222,14 @@ class ReportFileOperator(BaseOperator):
         self.reports = reports
         self.folder = None if folder is None else str(folder)
         self.warehouse_conn_id = warehouse_conn_id
-        self.ledger_conn_id = ledger_conn_id
 
     @translate_errors
     def execute(self, context: Context) -> str:  # noqa: ARG002
         """Write the page."""
         from sendoff.comparison import comparisons_of
         from sendoff.report import describe_launch, write_html
-        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             figures = ledger.verdicts.figures(self.launch_key)
             comparisons = comparisons_of(ledger, figures)
             if self.folder:

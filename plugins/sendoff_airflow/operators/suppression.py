@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
-from airflow.sdk import BaseOperator
-
-from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.operators.ledger_operator import LedgerOperator
 from sendoff_airflow.operators.preparation import in_dag_folder
 
 if TYPE_CHECKING:
@@ -18,7 +15,7 @@ if TYPE_CHECKING:
 Action = Literal["add", "remove", "replace"]
 
 
-class SuppressOperator(BaseOperator):
+class SuppressOperator(LedgerOperator):
     """Feed the suppression list from a query or a file. Campaigns stop sending to its recipients at once.
 
     The rows are streamed, so a large result needs little memory. They have exactly one identifier column, as in an
@@ -57,7 +54,6 @@ class SuppressOperator(BaseOperator):
         until: str | None = None,
         most_removed: float = 20,
         warehouse: str = "sendoff_warehouse",
-        ledger_conn_id: str = LEDGER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -73,7 +69,6 @@ class SuppressOperator(BaseOperator):
         self.until = until
         self.most_removed = most_removed
         self.warehouse = warehouse
-        self.ledger_conn_id = ledger_conn_id
 
     def on_kill(self) -> None:
         """End the query."""
@@ -95,7 +90,6 @@ class SuppressOperator(BaseOperator):
             unsuppress,
         )
         from sendoff.ledger import SuppressionChange
-        from sendoff_airflow.hooks.ledger import open_ledger
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
         scope = suppression_scope(self.topic or None, self.channel, everything=self.everything)
@@ -105,7 +99,7 @@ class SuppressOperator(BaseOperator):
         who = context["dag_run"].triggering_user_name or f"DAG {self.dag_id}"
         change = SuppressionChange(scope, named.identified_by, self.source, who, self.reason, end)
         added = removed = 0
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             if self.action == "add":
                 added = suppress(ledger, change, named.identifiers)
             elif self.action == "remove":
