@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from sendoff.cli.progress import Steps
-from sendoff.cli.shared import AsJson, LedgerUrl, WarehouseUrls, app, opened, warehouse_urls
+from sendoff.cli.shared import AsJson, Folders, LedgerUrl, WarehouseUrls, app, opened, warehouse_urls
 from sendoff.errors import CampaignError
 from sendoff.settings import load_settings
 
@@ -169,16 +169,7 @@ def schema(
 
 @app.command(name="dbt-exposures")
 def dbt_exposures(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FOLDER",
-            help="Campaign folders, or folders that contain some at any depth",
-            exists=True,
-            file_okay=False,
-            show_default=False,
-        ),
-    ],
+    folders: Folders,
 ) -> None:
     """Print the exposures of a dbt project: the campaigns whose queries name its models and sources.
 

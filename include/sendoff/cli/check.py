@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from sendoff.cli.shared import AsJson, app
+from sendoff.cli.shared import AsJson, Folders, app
 from sendoff.errors import Finding, SettingsError
 from sendoff.figures import counted
 
@@ -28,16 +28,7 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 @app.command()
 def check(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FOLDER",
-            help="Campaign folders, or folders that contain some at any depth",
-            exists=True,
-            file_okay=False,
-            show_default=False,
-        ),
-    ],
+    folders: Folders,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the result to this file as JUnit XML")
     ] = None,

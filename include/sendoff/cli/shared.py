@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -55,6 +56,16 @@ WarehouseUrls = Annotated[
         metavar="URL",
         help="SQLAlchemy URL of the warehouse; default: SENDOFF_WAREHOUSE_URL. If the campaign reads more than one "
         "warehouse, repeat the option as CONNECTION=URL",
+        show_default=False,
+    ),
+]
+Folders = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FOLDER",
+        help="Campaign folders, or folders that contain some at any depth",
+        exists=True,
+        file_okay=False,
         show_default=False,
     ),
 ]
