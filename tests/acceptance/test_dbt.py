@@ -18,7 +18,7 @@ import pytest
 
 from sendoff.campaign import CampaignFolder, Period, check_folders, load_campaign
 from sendoff.errors import GateError
-from sendoff.launch import plan_launch
+from sendoff.launch.plan import plan_launch
 from sendoff.report import dbt_exposures, dbt_sources
 
 VERSIONS = ("dbt-core==1.10.23", "dbt-duckdb==1.10.1", f"duckdb=={duckdb.__version__}")

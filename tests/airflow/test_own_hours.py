@@ -14,7 +14,7 @@ from airflow.models.dagrun import DagRun
 from airflow.providers.standard.triggers import temporal
 
 from sendoff.audience.identifiers import integers
-from sendoff.comparison import of_own_hours
+from sendoff.comparison.engagement import of_own_hours
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.states import Arm
 

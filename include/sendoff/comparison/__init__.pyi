@@ -1,6 +1,6 @@
 from .adjustment import BEFORE, SideOutcome, compared_adjusted
 from .balance import CONTROL_GROUP, mismatch_of_assigned, without_mismatch
-from .engagement import comparisons_of, leader_of, of_engagement, of_own_hours
+from .engagement import comparisons_of, leader_of
 from .statistics import (
     LEVEL,
     NOTICEABLE,
@@ -34,8 +34,6 @@ __all__ = [
     "conclusion",
     "leader_of",
     "mismatch_of_assigned",
-    "of_engagement",
-    "of_own_hours",
     "percent",
     "spoken",
     "without_mismatch",

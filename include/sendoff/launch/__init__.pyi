@@ -3,13 +3,13 @@ from .gates import due_time, lateness
 from .journey_steps import sent_at, step_due_at
 from .later import HeldByService, held_by_service
 from .own_request import NewRequest, prepare_request
-from .plan import LaunchOptions, Plan, plan_launch, prepare_launch
+from .plan import LaunchOptions, Plan, prepare_launch
 from .preview import ExistingLaunch, Preview, Zone
 from .reachability import reached_recipients
 from .recipient_change import RecipientChange, compare_recipients
 from .rendering import Rendering, renderings
 from .send_times import SendTimes, closed_until, describe_schedule, send_times_of
-from .stages import ANSWERED_AFTER, Outlook, Standing, has_begun, outlook_of, standing_of, standings
+from .stages import ANSWERED_AFTER, Standing, has_begun, outlook_of, standing_of, standings
 from .suppression_list import (
     MOST_REMOVED,
     NamedRecipients,
@@ -31,7 +31,6 @@ __all__ = [
     "LaunchOptions",
     "NamedRecipients",
     "NewRequest",
-    "Outlook",
     "Plan",
     "Preview",
     "RecipientChange",
@@ -49,7 +48,6 @@ __all__ = [
     "held_by_service",
     "lateness",
     "outlook_of",
-    "plan_launch",
     "prepare_launch",
     "prepare_request",
     "preview_campaign",

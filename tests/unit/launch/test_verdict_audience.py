@@ -15,8 +15,8 @@ from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import CampaignFolder, Period, VerdictsOf, campaign_from, launch_key, load_campaign
 from sendoff.errors import AudienceError, CampaignError, NotFoundError
-from sendoff.launch import LaunchOptions, plan_launch, prepare_launch, preview_campaign, preview_launch
-from sendoff.launch.plan import Plan
+from sendoff.launch import LaunchOptions, prepare_launch, preview_campaign, preview_launch
+from sendoff.launch.plan import Plan, plan_launch
 from sendoff.launch.verdict_audience import read_verdicts
 from sendoff.ledger import LaunchSource, Ledger
 from sendoff.ledger.storage.schema import launches

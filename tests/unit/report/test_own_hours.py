@@ -9,7 +9,8 @@ import pytest
 
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.comparison import Comparison, comparisons_of, of_own_hours
+from sendoff.comparison import Comparison, comparisons_of
+from sendoff.comparison.engagement import of_own_hours
 from sendoff.figures import LaunchStats
 from sendoff.ledger import Ledger
 from sendoff.postbacks.reconcile import reconcile_launch

@@ -10,8 +10,9 @@ import pytest
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Variation
-from sendoff.comparison import leader_of, of_engagement
+from sendoff.comparison import leader_of
 from sendoff.comparison.balance import mismatch_of_assigned
+from sendoff.comparison.engagement import of_engagement
 from sendoff.ledger import Decision, Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import VerdictRows, as_csv, as_text, describe_launch
