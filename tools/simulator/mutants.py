@@ -31,8 +31,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "intent missing": Mutant("sendoff.ledger.requests.claims", "db.execute(_INTENT, {", "dict({"),
     "lease by the worker's clock": Mutant(
         "sendoff.ledger.requests.doubts",
-        "                    dispatches.c.lease_until < LedgerTime(),",
-        "                    dispatches.c.lease_until < now,",
+        "db.execute(_EXPIRE_OF_LAUNCH,",
+        "db.execute(_expire(now, *_OF_LAUNCH),",
     ),
     "dead worker's request sent again": Mutant(
         "sendoff.ledger.requests.doubts",

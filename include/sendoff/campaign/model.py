@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
@@ -164,6 +165,7 @@ class Campaign(FrozenModel):
     )
 
     @classmethod
+    @lru_cache(maxsize=16)  # a worker reads the same one again and again
     def frozen(cls, definition: str) -> Campaign:
         """Return the campaign that a launch froze. Raise CampaignError if this version of Sendoff cannot read it.
 

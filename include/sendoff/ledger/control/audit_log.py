@@ -85,7 +85,7 @@ class AuditLog:
         launch_key = decision.launch_key
         assert launch_key is not None
         before, after = _TRANSITIONS[decision.kind]
-        change = sa.update(launches).where(launches.c.launch_key == launch_key, launches.c.state.in_(before))
+        change = _CHANGE.where(launches.c.state.in_(before))
         if wave is not None:
             change = change.where(launches.c.wave == wave)
         values: dict[str, Any] = {"state": after, "revision": REVISION_AFTER_CHANGE}
@@ -97,8 +97,8 @@ class AuditLog:
         with self._database.write() as db:
             if since is not None:
                 _lock(db, launch_key)
-                change = change.where(_newest(launch_key) == since)
-            if not db.execute(change.values(values)).rowcount:
+                change = change.where(_newest == since)
+            if not db.execute(change.values(values), {"launch": launch_key}).rowcount:
                 _check_there(db, launch_key)
                 return False
             append_decision(db, decision)
@@ -107,13 +107,12 @@ class AuditLog:
     def newest(self, launch_key: str) -> int:
         """Return the number of the newest decision about a launch; 0 if there is none."""
         with self._database.read() as db:
-            return db.scalar(sa.select(_newest(launch_key))) or 0
+            return db.scalar(_NEWEST, {"launch": launch_key}) or 0
 
     def of_launch(self, launch_key: str) -> list[Decision]:
         """Return the decisions about a launch, oldest first."""
-        query = _DECISIONS.where(decisions.c.launch_key == launch_key).order_by(decisions.c.id)
         with self._database.read() as db:
-            return [_decision(row) for row in db.execute(query)]
+            return [_decision(row) for row in db.execute(_DECISIONS_OF, {"launch": launch_key})]
 
     def of_suppression(self, *, limit: int) -> list[Decision]:
         """Return the latest changes of the suppression list, newest first."""
@@ -126,17 +125,22 @@ class AuditLog:
 
 _KINDS = frozenset(DecisionKind)
 _DECISIONS = sa.select(*(decisions.c[name] for name in Decision.__slots__))
+_DECISIONS_OF = _DECISIONS.where(decisions.c.launch_key == sa.bindparam("launch")).order_by(decisions.c.id)
+_newest = (
+    sa.select(sa.func.coalesce(sa.func.max(decisions.c.id), 0))
+    .where(decisions.c.launch_key == sa.bindparam("launch"))
+    .scalar_subquery()
+)
+_NEWEST = sa.select(_newest)
+_CHANGE = sa.update(launches).where(launches.c.launch_key == sa.bindparam("launch"))
+_KNOWN = sa.select(launches.c.launch_key).where(launches.c.launch_key == sa.bindparam("launch"))
+_APPEND = sa.insert(decisions)
 
 
 def _decision(row: sa.Row[Any]) -> Decision:
     """Return a decision. A kind that a newer version wrote stays a text."""
     kind = DecisionKind(row.kind) if row.kind in _KINDS else cast("DecisionKind", row.kind)
     return Decision(**{**row._mapping, "kind": kind})
-
-
-def _newest(launch_key: str) -> sa.ScalarSelect[int]:
-    newest = sa.func.coalesce(sa.func.max(decisions.c.id), 0)
-    return sa.select(newest).where(decisions.c.launch_key == launch_key).scalar_subquery()
 
 
 def _lock(db: sa.Connection, launch_key: str) -> None:
@@ -146,12 +150,11 @@ def _lock(db: sa.Connection, launch_key: str) -> None:
 
 def append_decision(db: sa.Connection, decision: Decision) -> None:
     """Append a decision within the current transaction."""
-    db.execute(sa.insert(decisions), {name: getattr(decision, name) for name in Decision.__slots__})
+    db.execute(_APPEND, {name: getattr(decision, name) for name in Decision.__slots__})
 
 
 def _check_there(db: sa.Connection, launch_key: str) -> None:
-    known = sa.select(launches.c.launch_key).where(launches.c.launch_key == launch_key)
-    if db.scalar(known) is None:
+    if db.scalar(_KNOWN, {"launch": launch_key}) is None:
         raise NotFoundError(f"the ledger holds no launch {launch_key}")
 
 

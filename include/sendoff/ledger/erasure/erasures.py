@@ -194,9 +194,8 @@ class Erasures:
 
     def pending(self) -> list[Erasure]:
         """Return the requests that are not finished, oldest first."""
-        query = _ERASURES.where(erasures.c.finished_at.is_(None)).order_by(erasures.c.request)
         with self._database.read() as db:
-            return [Erasure(*row) for row in db.execute(query)]
+            return [Erasure(*row) for row in db.execute(_UNFINISHED)]
 
     def advance(self, request: int, now: datetime) -> bool:
         """Do the next part of a request: one launch, or some post-backs. Return False once it is finished.
@@ -250,9 +249,7 @@ class Erasures:
         """Return the people who were erased so far. Raise SettingsError if there are some and the secret is missing."""
         with self._database.read() as db:
             version = version_of(db)
-            rows = db.execute(
-                sa.select(erased.c.identified_by, erased.c.kind, erased.c.digest, erased.c.bucket)
-            ).all()
+            rows = db.execute(_ERASED).all()
             if not rows:
                 return ErasedPeople(version)
             secret = self._secret_of(db)
@@ -395,6 +392,8 @@ _STEPS = (
 )
 
 _ERASURES = sa.select(*(erasures.c[name] for name in Erasure.__slots__))
+_UNFINISHED = _ERASURES.where(erasures.c.finished_at.is_(None)).order_by(erasures.c.request)
+_ERASED = sa.select(erased.c.identified_by, erased.c.kind, erased.c.digest, erased.c.bucket)
 
 
 def _check_of(secret: str) -> str:

@@ -81,7 +81,7 @@ class Launches:
     def find(self, launch_key: str) -> LaunchRecord | None:
         """Return a launch, or None if the ledger does not have it."""
         with self._database.read() as db:
-            row = db.execute(LAUNCH.where(launches.c.launch_key == launch_key)).first()
+            row = db.execute(_LAUNCH_OF_KEY, {"key": launch_key}).first()
         return launch_of(row) if row else None
 
     def get(self, launch_key: str) -> LaunchRecord:
@@ -326,6 +326,7 @@ LAUNCH = sa.select(
     audiences.c.erased,
     _SEGMENTS.label("segments"),
 ).join(audiences, audiences.c.launch_key == launches.c.launch_key)
+_LAUNCH_OF_KEY = LAUNCH.where(launches.c.launch_key == sa.bindparam("key"))
 
 
 def _count(db: sa.Connection, connection: str) -> int:

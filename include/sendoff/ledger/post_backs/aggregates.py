@@ -155,7 +155,7 @@ class Aggregates:
     def identified_by(self) -> list[str]:
         """Return the distinct identifier columns that the launches' queries used."""
         with self._database.read() as db:
-            return list(db.scalars(sa.select(audiences.c.identified_by).distinct()))
+            return list(db.scalars(_IDENTIFIED_BY))
 
     def contexts(self, dispatch_keys: Iterable[str]) -> dict[str, DispatchContext]:
         """Return the context of each dispatch key that the ledger knows."""
@@ -182,11 +182,8 @@ class Aggregates:
 
     def parked(self) -> list[Parked]:
         """Return the parked post-backs whose dispatches the ledger now has."""
-        query = sa.select(parked_post_backs).join(
-            dispatches, dispatches.c.dispatch_key == parked_post_backs.c.dispatch_key
-        )
         with self._database.read() as db:
-            return [Parked(**row._mapping) for row in db.execute(query)]
+            return [Parked(**row._mapping) for row in db.execute(_PARKED)]
 
     def orphans(self) -> Orphans:
         """Count the parked post-backs whose dispatches the ledger does not have."""
@@ -274,13 +271,8 @@ class Aggregates:
 
         Evidence also overrides a person who wrote the dispatch off, or planned it again if it has not been sent since.
         """
-        evident = (
-            sa.select(dispatches.c.dispatch_key)
-            .join(dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key)
-            .where(DOUBTFUL, dispatch_totals.c.is_evidence)
-        )
         with self._database.read() as db:
-            keys = db.scalars(evident).all()
+            keys = db.scalars(_EVIDENT).all()
         # Usually there are none. Then nothing is written, so receivers do not wait.
         return sum(self._resolve(some, now) for some in chunked(keys))
 
@@ -366,6 +358,15 @@ class Aggregates:
             return [TimelinePoint(*row) for row in rows]
 
 
+_IDENTIFIED_BY = sa.select(audiences.c.identified_by).distinct()
+_PARKED = sa.select(parked_post_backs).join(
+    dispatches, dispatches.c.dispatch_key == parked_post_backs.c.dispatch_key
+)
+_EVIDENT = (
+    sa.select(dispatches.c.dispatch_key)
+    .join(dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key)
+    .where(DOUBTFUL, dispatch_totals.c.is_evidence)
+)
 _EARLIER_DOUBT = sa.exists().where(
     outcomes.c.dispatch_key == dispatches.c.dispatch_key,
     outcomes.c.kind == OutcomeKind.IN_DOUBT,

@@ -98,16 +98,8 @@ class StoredPostBacks:
 
     def pending(self) -> list[PendingRun]:
         """Return the pending run of each receiver that has one."""
-        newest = (
-            sa.select(sa.func.max(post_backs.c.last))
-            .where(post_backs.c.receiver == receivers.c.receiver)
-            .scalar_subquery()
-        )
-        query = sa.select(receivers.c.receiver, receivers.c.aggregated_to, newest).where(
-            newest > receivers.c.aggregated_to
-        )
         with self._database.read() as db:
-            return [PendingRun(*row) for row in db.execute(query)]
+            return [PendingRun(*row) for row in db.execute(_PENDING)]
 
     @contextmanager
     def read(
@@ -152,6 +144,14 @@ class StoredPostBacks:
         return Reception(count, newest_at)
 
 
+_newest = (
+    sa.select(sa.func.max(post_backs.c.last))
+    .where(post_backs.c.receiver == receivers.c.receiver)
+    .scalar_subquery()
+)
+_PENDING = sa.select(receivers.c.receiver, receivers.c.aggregated_to, _newest).where(
+    _newest > receivers.c.aggregated_to
+)
 _LARGE = 5_000  # post-backs that justify a separate connection
 _GROUP_BYTES = 1 << 20  # of blocks that are read together; about 60,000 post-backs
 _GROUP_BLOCKS = 2_000

@@ -160,13 +160,8 @@ class DispatchQueries:
 
     def states(self, launch_key: str) -> dict[str, int]:
         """Count the dispatches of a launch by state; states without dispatches are left out."""
-        query = (
-            sa.select(dispatches.c.state, sa.func.count().label("size"))
-            .where(dispatches.c.launch_key == launch_key)
-            .group_by(dispatches.c.state)
-        )
         with self._database.read() as db:
-            return {row.state: row.size for row in db.execute(query)}
+            return {row.state: row.size for row in db.execute(_STATES, {"launch": launch_key})}
 
     def recipients(self, launch_key: str) -> dict[str, int]:
         """Count the recipients of the dispatches of a launch by state: 0 if the service chooses them."""
@@ -181,16 +176,9 @@ class DispatchQueries:
 
     def progress(self, launch_key: str) -> list[Progress]:
         """Count the dispatches of a launch by wave, time zone, and state; empty combinations are left out."""
-        columns = (dispatches.c.wave, dispatches.c.time_zone, dispatches.c.state)
-        query = (
-            sa.select(*columns, sa.func.count())
-            .where(dispatches.c.launch_key == launch_key)
-            .group_by(*columns)
-        )
         with self._database.read() as db:
-            return [
-                Progress(wave, zone or None, state, count) for wave, zone, state, count in db.execute(query)
-            ]
+            rows = db.execute(_PROGRESS, {"launch": launch_key})
+            return [Progress(wave, zone or None, state, count) for wave, zone, state, count in rows]
 
     def accepted(self, launch_key: str, waves: Collection[int]) -> Iterator[Identifiers]:
         """Yield the identifiers of each accepted dispatch in some waves of a launch, reading them lazily."""
@@ -395,6 +383,17 @@ def _attempt_records(db: sa.Connection, dispatch_keys: Collection[str]) -> dict[
 _MOST_RECORDS = 5_000  # read for one page
 _DISPATCH = tuple(
     dispatches.c[name] for name in ("dispatch_key", "segment", "state", "attempt", "campaign_id")
+)
+_STATES = (
+    sa.select(dispatches.c.state, sa.func.count().label("size"))
+    .where(dispatches.c.launch_key == sa.bindparam("launch"))
+    .group_by(dispatches.c.state)
+)
+_PARTS = (dispatches.c.wave, dispatches.c.time_zone, dispatches.c.state)
+_PROGRESS = (
+    sa.select(*_PARTS, sa.func.count())
+    .where(dispatches.c.launch_key == sa.bindparam("launch"))
+    .group_by(*_PARTS)
 )
 _REQUESTS = (
     sa.select(

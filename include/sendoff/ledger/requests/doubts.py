@@ -147,33 +147,9 @@ class Doubts:
 
     def open(self, launch_key: str | None = None) -> list[Doubt]:
         """Return the dispatches in doubt, of one launch or of all, oldest first."""
-        doubtful = sa.and_(
-            outcomes.c.dispatch_key == dispatches.c.dispatch_key, outcomes.c.kind == OutcomeKind.IN_DOUBT
-        )
-        newest = sa.select(sa.func.max(outcomes.c.id)).where(doubtful).correlate(dispatches).scalar_subquery()
-        query = (
-            sa.select(
-                dispatches.c.dispatch_key,
-                dispatches.c.launch_key,
-                launches.c.campaign,
-                dispatches.c.segment,
-                segments.c.size,
-                dispatches.c.attempt,
-                outcomes.c.recorded_at,
-                outcomes.c.reason,
-                sa.func.coalesce(dispatch_totals.c.deliveries + dispatch_totals.c.opens, 0),
-            )
-            .join(launches, launches.c.launch_key == dispatches.c.launch_key)
-            .join(segments, OF_SEGMENT)
-            .join(outcomes, sa.and_(doubtful, outcomes.c.id == newest))
-            .outerjoin(dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key)
-            .where(IS_IN_DOUBT)
-            .order_by(outcomes.c.recorded_at, dispatches.c.launch_key, dispatches.c.segment)
-        )
-        if launch_key is not None:
-            query = query.where(dispatches.c.launch_key == launch_key)
+        query = _OPEN if launch_key is None else _OPEN_OF_LAUNCH
         with self._database.read() as db:
-            return [Doubt(*row) for row in db.execute(query)]
+            return [Doubt(*row) for row in db.execute(query, {"launch": launch_key})]
 
     def pending_resends(self, launch_key: str | None = None) -> list[PendingResend]:
         """Return the dispatches in doubt that were planned again and have not been sent since, ordered by segment.
@@ -237,18 +213,11 @@ class Doubts:
         A dispatch with an earlier accepted attempt is accepted instead. Leases are compared with the ledger's clock;
         ``now`` is the time to record, by the caller's clock.
         """
-        is_of_launch = sa.true() if launch_key is None else dispatches.c.launch_key == launch_key
         with self._database.write() as db:
-            expired = db.execute(
-                sa.update(dispatches)
-                .where(
-                    is_of_launch,
-                    IN_FLIGHT if launch_key is None else dispatches.c.state == DispatchState.IN_FLIGHT,
-                    dispatches.c.lease_until < LedgerTime(),
-                )
-                .values(state=DispatchState.IN_DOUBT, lease_until=None)
-                .returning(dispatches.c.dispatch_key, dispatches.c.attempt, dispatches.c.launch_key)
-            ).all()
+            if launch_key is None:
+                expired = db.execute(_EXPIRE).all()
+            else:
+                expired = db.execute(_EXPIRE_OF_LAUNCH, {"launch": launch_key}).all()
             if expired:
                 dead = InDoubt(_WORKER_DEAD)
                 rows = [outcome_row(row.dispatch_key, row.attempt, dead, now) for row in expired]
@@ -265,6 +234,23 @@ class Doubts:
         with self._database.read() as db:
             expiry, now = db.execute(query).one()
         return None if expiry is None else max(timedelta(0), expiry - now)
+
+
+def _expire(clock: Any, *conditions: Any) -> Any:
+    return (
+        sa.update(dispatches)
+        .where(*conditions, dispatches.c.lease_until < clock)
+        .values(state=DispatchState.IN_DOUBT, lease_until=None)
+        .returning(dispatches.c.dispatch_key, dispatches.c.attempt, dispatches.c.launch_key)
+    )
+
+
+_EXPIRE = _expire(LedgerTime(), IN_FLIGHT)
+_OF_LAUNCH = (
+    dispatches.c.launch_key == sa.bindparam("launch"),
+    dispatches.c.state == DispatchState.IN_FLIGHT,
+)
+_EXPIRE_OF_LAUNCH = _expire(LedgerTime(), *_OF_LAUNCH)
 
 
 def recorded_later(*kinds: str) -> sa.Exists:
@@ -291,6 +277,30 @@ def is_still_doubted(dispatch_key: Any) -> sa.Exists:
     )
 
 
+_DOUBTFUL = sa.and_(
+    outcomes.c.dispatch_key == dispatches.c.dispatch_key, outcomes.c.kind == OutcomeKind.IN_DOUBT
+)
+_newest_doubt = sa.select(sa.func.max(outcomes.c.id)).where(_DOUBTFUL).correlate(dispatches).scalar_subquery()
+_OPEN: sa.Select[Any] = (
+    sa.select(
+        dispatches.c.dispatch_key,
+        dispatches.c.launch_key,
+        launches.c.campaign,
+        dispatches.c.segment,
+        segments.c.size,
+        dispatches.c.attempt,
+        outcomes.c.recorded_at,
+        outcomes.c.reason,
+        sa.func.coalesce(dispatch_totals.c.deliveries + dispatch_totals.c.opens, 0),
+    )
+    .join(launches, launches.c.launch_key == dispatches.c.launch_key)
+    .join(segments, OF_SEGMENT)
+    .join(outcomes, sa.and_(_DOUBTFUL, outcomes.c.id == _newest_doubt))
+    .outerjoin(dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key)
+    .where(IS_IN_DOUBT)
+    .order_by(outcomes.c.recorded_at, dispatches.c.launch_key, dispatches.c.segment)
+)
+_OPEN_OF_LAUNCH = _OPEN.where(dispatches.c.launch_key == sa.bindparam("launch"))
 _OF_UNFINISHED = dispatches.c.launch_key.in_(
     sa.select(launches.c.launch_key).where(
         launches.c.state.in_([state for state in LaunchState if not state.is_final])

@@ -18,7 +18,7 @@ def is_current(db: sa.Connection, version: int | None) -> bool:
 
     Until the transaction ends, no erasure can raise the version.
     """
-    return version is None or version == (db.scalar(_VERSION.with_for_update(read=True)) or 0)
+    return version is None or version == (db.scalar(_VERSION_LOCKED) or 0)
 
 
 def check_version(db: sa.Connection, version: int | None) -> None:
@@ -34,3 +34,4 @@ def raise_version(db: sa.Connection) -> None:
 
 
 _VERSION = sa.select(erasure_state.c.version).where(erasure_state.c.id == 1)
+_VERSION_LOCKED = _VERSION.with_for_update(read=True)

@@ -6,9 +6,10 @@ stored as blobs in the format of :mod:`sendoff.audience.identifiers`, never as o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Any
 
 from sqlalchemy import (
     JSON,
@@ -28,6 +29,7 @@ from sqlalchemy import (
     Table,
     Text,
     false,
+    literal_column,
     text,
 )
 from sqlalchemy.types import TypeDecorator
@@ -74,11 +76,32 @@ class UtcDateTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+class _Literals(TypeDecorator.Comparator[Any], String.Comparator[Any]):
+    """Compares a column with members of an enumeration as literals.
+
+    The partial indexes of a table depend on them. If they were parameters, SQLite would plan a statement anew each time
+    it is executed, which takes many times as long as executing it.
+    """
+
+    def operate(self, op: Any, *other: Any, **how: Any) -> Any:
+        """Operate on an argument."""
+        return super().operate(op, *(_as_literals(each) for each in other), **how)
+
+
+def _as_literals(value: Any) -> Any:
+    if isinstance(value, StrEnum):
+        return literal_column(f"'{value.value}'")
+    if isinstance(value, Collection) and value and all(isinstance(each, StrEnum) for each in value):
+        return [literal_column(f"'{each.value}'") for each in value]
+    return value
+
+
 class OneOf(TypeDecorator[StrEnum]):
     """A member of an enumeration, stored as its string."""
 
     impl = String
     cache_ok = True
+    comparator_factory = _Literals
 
     def __init__(self, states: type[StrEnum]) -> None:
         super().__init__(16)
