@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from sendoff.audience.identifiers import Identifiers, Kind, empty, union
@@ -119,12 +119,16 @@ def _reconcile(ledger: Ledger, launch_key: str, now: datetime | None) -> LaunchS
     aggregate(ledger, now=moment)
     erasures, revision = ledger.erasures.version(), ledger.verdicts.revision(launch_key)
     launch = ledger.launches.get(launch_key)
+    leaving = ledger.erasures.unfinished(launch.identified_by, launch.kind)  # before anything else is read
     received = _received(ledger, launch)
     held_out = ledger.launches.suppressed(launch_key, "holdout").get("holdout", empty(launch.kind))
     sent = _sent(ledger, launch, received.unattributed)
     measurable = _Measurable.of(ledger, launch, moment)
     reliable = measurable.among(sent.accepted)
     sets = _judge(sent, held_out, received, reliable)
+    if gone := _without_recipients(ledger, launch, leaving) - held_out:
+        sets = {verdict: people - gone for verdict, people in sets.items()}
+        received = replace(received, suspects=received.suspects - gone)
     verdicts = {verdict.value: len(sets[verdict]) for verdict in Verdict}
     figures = LaunchStats(
         launch_key=launch_key,
@@ -169,6 +173,17 @@ def _reconcile(ledger: Ledger, launch_key: str, now: datetime | None) -> LaunchS
         return _reconcile(ledger, launch_key, now)
     _log.info("launch %s reconciled: %s", launch_key, dict(figures.verdicts))
     return figures
+
+
+def _without_recipients(ledger: Ledger, launch: LaunchRecord, leaving: Identifiers) -> Identifiers:
+    """Return the people of unfinished erasures who are no recipients of a launch, or not any more.
+
+    An erasure removes people from the recipients first, and counts them as erased. They may still be in requests and
+    post-backs, where they would get a verdict.
+    """
+    if not leaving or launch.is_chosen_by_service:  # the latter knows its recipients from its post-backs
+        return empty(launch.kind)
+    return leaving - ledger.launches.recipients_among(launch.launch_key, leaving)
 
 
 def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: datetime | None = None) -> bool:
@@ -239,6 +254,7 @@ def _sent(ledger: Ledger, launch: LaunchRecord, unattributed: Collection[str]) -
     sent, by_variant, by_arm = (_UnionBuilder(launch.kind) for _ in range(3))
     arms = ledger.dispatch_queries.arms(launch.launch_key)
     doubted = ledger.doubts.with_earlier_doubt(launch.launch_key)
+    cleared = ledger.doubts.cleared_write_offs(launch.launch_key)
     states: Counter[str] = Counter()
     certain = (
         DispatchState.ACCEPTED,
@@ -259,12 +275,16 @@ def _sent(ledger: Ledger, launch: LaunchRecord, unattributed: Collection[str]) -
         # The doubt may have been cleared since ``doubted`` was read.
         is_doubted = dispatch.dispatch_key in doubted and dispatch.state != DispatchState.ACCEPTED
         is_certain = dispatch.state in certain and not is_doubted
+        is_cleared = dispatch.state == DispatchState.WRITTEN_OFF and dispatch.dispatch_key in cleared
         if left_out:
             sent.add("suppressed", left_out.always)
             # The newest request left them out, but an earlier one in doubt did not.
             sent.add("in_doubt", left_out.newest - left_out.always)
             segment -= left_out.newest  # noqa: PLW2901
-        sent.add(dispatch.state if is_certain else DispatchState.IN_DOUBT, segment)
+        if is_cleared:
+            sent.add(DispatchState.PLANNED, segment)
+        else:
+            sent.add(dispatch.state if is_certain else DispatchState.IN_DOUBT, segment)
         if dispatch.dispatch_key in unattributed:
             sent.add("unattributed", segment)
     return _Sent(

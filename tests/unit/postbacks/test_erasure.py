@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from sendoff.audience import KeyedHash, KnownPeople, Segment, read_template_values
 from sendoff.audience.identifiers import Identifiers, Kind, as_integer, from_bytes, integers, strings
+from sendoff.campaign import EVERYTHING
 from sendoff.errors import AudienceError, ConflictError, SettingsError
 from sendoff.launch import NewRequest, prepare_request, suppression
 from sendoff.ledger import Ledger
@@ -478,6 +479,72 @@ def requested(ledger: Ledger, people: list[Any], column: str = "device_id") -> i
 def finish(ledger: Ledger, request: int) -> None:
     while ledger.erasures.advance(request, NOW):
         pass
+
+
+def make_reached(ledger: Ledger, kind: Kind) -> tuple[list[Any], int]:
+    """Make a launch whose request left one recipient out and reached others, and request the erasure of some.
+
+    Return these people, and the request: one was left out, one opened the message, and one is in the holdout.
+    """
+    people: list[Any] = list(PEOPLE[:5])
+    if kind == "string":
+        people = [f"person-{number}" for number in people]
+    everyone = of_kind(kind, people)
+    column = "device_id" if kind == "integer" else "user_id"
+    left_out, opened, held_out = people[0], people[1], people[4]
+    make_launch(
+        ledger,
+        segments=[Segment(everyone - of_kind(kind, [held_out]))],
+        audience=make_audience(everyone),
+        suppressed={"holdout": of_kind(kind, [held_out])},
+    )
+    new = SuppressionChange(EVERYTHING, column, "anna", "anna", "asked")
+    ledger.suppressions.add(new, [str(left_out)], NOW)
+    (key,) = send(ledger, KEY, Accepted(200, 17))
+    store(ledger, post_back(key, "open", opened), post_back(key, "open", people[2]))
+    gone = [left_out, opened, held_out]
+    return gone, requested(ledger, gone, column)
+
+
+def of_kind(kind: Kind, people: list[Any]) -> Identifiers:
+    return integers(people) if kind == "integer" else strings(people)
+
+
+@pytest.mark.parametrize("kind", ["integer", "string"])
+def test_reports_during_an_erasure_add_up(ledger: Ledger, kind: Kind) -> None:
+    _, request = make_reached(ledger, kind)
+    erased_so_far = []
+    while ledger.erasures.advance(request, NOW):
+        figures = reconcile_launch(ledger, KEY, now=NOW)
+        assert figures.unaccounted_identifiers == 0
+        assert sum(figures.not_sent_because.values()) == figures.verdicts["not_sent"]
+        erased_so_far.append(figures.erased)
+    assert set(erased_so_far) == {3}
+    assert reconcile_launch(ledger, KEY, now=NOW).verdicts["engaged"] == 1
+
+
+@pytest.mark.promise("erased/gone")
+@pytest.mark.parametrize("kind", ["integer", "string"])
+@pytest.mark.parametrize("steps", range(6))
+def test_verdicts_that_were_computed_during_an_erasure_name_no_one_whom_it_erases(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, kind: Kind, steps: int
+) -> None:
+    gone, request = make_reached(ledger, kind)
+    for _ in range(steps):
+        assert ledger.erasures.advance(request, NOW)
+    store_verdicts, calls = ledger.verdicts.store, []
+
+    def late(*given: Any, **how: Any) -> None:
+        calls.append(given)
+        if len(calls) == 1:
+            finish(ledger, request)
+        store_verdicts(*given, **how)
+
+    monkeypatch.setattr(ledger.verdicts, "store", late)
+    figures = reconcile_launch(ledger, KEY, now=NOW)
+    assert (figures.erased, figures.unaccounted_identifiers) == (3, 0)
+    sets = ledger.verdicts.sets(KEY)
+    assert not any(who in people for who in gone for people in sets.values())
 
 
 @pytest.mark.promise("erased/gone")

@@ -21,7 +21,7 @@ from sendoff.audience.identifiers import Identifiers, integers, strings
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Variation
 from sendoff.figures import ANOMALIES, WHY_UNKNOWABLE, LaunchStats
-from sendoff.ledger import Claim, Decision, Ledger
+from sendoff.ledger import Claim, Decision, Ledger, SuppressionChange
 from sendoff.ledger.post_backs.aggregates import AggregatedRun
 from sendoff.ledger.storage.schema import dispatch_totals
 from sendoff.postbacks.aggregation import aggregate
@@ -273,6 +273,44 @@ def test_a_doubt_that_a_late_refusal_of_its_attempt_clears_is_not_sent(
     ledger.dispatches.record(claim, Refused(400, "no"), NOW + 2 * LEASE)
     figures = reconcile_launch(ledger, KEY, now=NOW + 2 * LEASE)
     assert (figures.verdicts["not_sent"], figures.verdicts["in_doubt"]) == (10, 0)
+
+
+@pytest.mark.parametrize(
+    "outcome", [Refused(400, "no"), NotProcessed("down")], ids=["refused", "not processed"]
+)
+def test_a_write_off_whose_request_was_certainly_not_processed_is_not_sent(
+    ledger: Ledger, outcome: Outcome
+) -> None:
+    (key,) = launch(ledger, outcomes=[])
+    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
+    assert ledger.doubts.resolve(key, Resolution.WRITE_OFF, "ann", "enough", NOW + 2 * LEASE)
+    assert reconcile_launch(ledger, KEY, now=NOW + 2 * LEASE).verdicts["in_doubt"] == 10
+    ledger.dispatches.record(claim, outcome, NOW + 2 * LEASE)
+    figures = reconcile_launch(ledger, KEY, now=NOW + 2 * LEASE)
+    assert (figures.verdicts["not_sent"], figures.verdicts["in_doubt"]) == (10, 0)
+    assert ledger.dispatch_queries.states(KEY) == {"written_off": 1}
+
+
+@pytest.mark.parametrize(
+    "outcome", [Refused(400, "no"), NotProcessed("down")], ids=["refused", "not processed"]
+)
+def test_who_was_left_out_after_a_request_that_was_not_processed_is_not_sent(
+    ledger: Ledger, outcome: Outcome
+) -> None:
+    (key,) = launch(ledger, outcomes=[])
+    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert claim is not None
+    later = NOW + 2 * LEASE
+    assert expire(ledger, KEY, later) == 1
+    assert ledger.doubts.resolve(key, Resolution.RESEND, "ann", "again", later)
+    ledger.suppressions.add(SuppressionChange("everything", "device_id", "ann", "ann", "asked"), ["1"], later)
+    send(ledger, KEY, Accepted(200, 17), at=later, worker="other")
+    assert reconcile_launch(ledger, KEY, now=later).verdicts["in_doubt"] == 1
+    ledger.dispatches.record(claim, outcome, later)
+    figures = reconcile_launch(ledger, KEY, now=later)
+    assert (figures.verdicts["not_sent"], figures.verdicts["in_doubt"]) == (1, 0)
 
 
 def test_an_answer_that_comes_after_the_evidence_still_tells_the_campaign(ledger: Ledger) -> None:

@@ -197,6 +197,12 @@ class Erasures:
         with self._database.read() as db:
             return [Erasure(*row) for row in db.execute(_UNFINISHED)]
 
+    def unfinished(self, identified_by: str, kind: Kind) -> Identifiers:
+        """Return the people of the requests that are not finished, of one column, as a set of one kind."""
+        with self._database.read() as db:
+            texts = db.scalars(_QUEUED, {"column": identified_by}).all()
+        return as_kinds(identified_by, texts).get(kind, empty(kind))
+
     def advance(self, request: int, now: datetime) -> bool:
         """Do the next part of a request: one launch, or some post-backs. Return False once it is finished.
 
@@ -393,6 +399,11 @@ _STEPS = (
 
 _ERASURES = sa.select(*(erasures.c[name] for name in Erasure.__slots__))
 _UNFINISHED = _ERASURES.where(erasures.c.finished_at.is_(None)).order_by(erasures.c.request)
+_QUEUED = (
+    sa.select(erasure_queue.c.identifier)
+    .join(erasures, erasures.c.request == erasure_queue.c.request)
+    .where(erasures.c.identified_by == sa.bindparam("column"))
+)
 _ERASED = sa.select(erased.c.identified_by, erased.c.kind, erased.c.digest, erased.c.bucket)
 
 

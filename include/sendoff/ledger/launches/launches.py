@@ -282,6 +282,11 @@ class Launches:
             with db.scalars(_people(launch_key)) as blobs:
                 return union(kind, [joined(kind, (from_bytes(kind, blob) for blob in blobs)), *held_out])
 
+    def recipients_among(self, launch_key: str, people: Identifiers) -> Identifiers:
+        """Return the members of a set that are recipients of a launch, without its holdout."""
+        with self._database.read() as db, db.scalars(_people(launch_key)) as blobs:
+            return joined(people.kind, (from_bytes(people.kind, blob) & people for blob in blobs))
+
     def suppressed(self, launch_key: str, *reasons: str) -> dict[str, Identifiers]:
         """Return the identifiers that a launch leaves out, by reason. ``reasons``: only these; all if empty."""
         is_asked = suppressed_table.c.reason.in_(reasons) if reasons else sa.true()

@@ -207,6 +207,14 @@ class Doubts:
         with self._database.read() as db:
             return frozenset(db.scalars(query))
 
+    def cleared_write_offs(self, launch_key: str) -> frozenset[str]:
+        """Return the keys of the dispatches that are written off, although none of their requests was processed.
+
+        Their doubt was cleared later, by a worker that recorded its outcome late.
+        """
+        with self._database.read() as db:
+            return frozenset(db.scalars(_CLEARED_WRITE_OFFS, {"launch": launch_key}))
+
     def expire_leases(self, launch_key: str | None, now: datetime) -> int:
         """Put the dispatches of one launch or of all into doubt if their lease has ended, and return their number.
 
@@ -301,6 +309,11 @@ _OPEN: sa.Select[Any] = (
     .order_by(outcomes.c.recorded_at, dispatches.c.launch_key, dispatches.c.segment)
 )
 _OPEN_OF_LAUNCH = _OPEN.where(dispatches.c.launch_key == sa.bindparam("launch"))
+_CLEARED_WRITE_OFFS = sa.select(dispatches.c.dispatch_key).where(
+    dispatches.c.launch_key == sa.bindparam("launch"),
+    dispatches.c.state == DispatchState.WRITTEN_OFF,
+    sa.not_(is_still_doubted(dispatches.c.dispatch_key)),
+)
 _OF_UNFINISHED = dispatches.c.launch_key.in_(
     sa.select(launches.c.launch_key).where(
         launches.c.state.in_([state for state in LaunchState if not state.is_final])

@@ -28,7 +28,7 @@ class Withheld(NamedTuple):
 def withheld_of(db: sa.Connection, launch_key: str) -> dict[str, Withheld]:
     """Return the recipients that the requests of a launch left out, by dispatch key.
 
-    Attempts that the service certainly did not process do not count.
+    Attempts that the service certainly did not process do not count, except a refused one that is the last.
     """
     found: dict[str, Withheld] = {}
     for (key, _), rows in groupby(db.execute(_ATTEMPTS, {"launch": launch_key}), itemgetter(0, 1)):
@@ -71,7 +71,10 @@ _SOME = (
 _WAS_NOT_PROCESSED = sa.exists().where(
     outcomes.c.dispatch_key == attempts.c.dispatch_key,
     outcomes.c.attempt == attempts.c.number,
-    outcomes.c.kind == OutcomeKind.NOT_PROCESSED,
+    sa.or_(
+        outcomes.c.kind == OutcomeKind.NOT_PROCESSED,
+        sa.and_(outcomes.c.kind == OutcomeKind.REFUSED, attempts.c.number < dispatches.c.attempt),
+    ),
 )
 _ATTEMPTS = (
     sa.select(attempts.c.dispatch_key, attempts.c.number, audiences.c.kind, withheld.c.identifiers)
