@@ -90,6 +90,9 @@ class History:
         self.answers = {event["request"]: event["answer"] for event in self.by_kind["answer"]}
         self.erased = {event["person"] for event in self.by_kind["erasure answer"]}
         self.campaigns = {event["request"]: event["campaign"] for event in self.by_kind["processed"]}
+        self.recorded_evidence = {
+            event["dispatch"] for event in self.by_kind["outcomes"] if event["kind"] == "evidence"
+        }
         self.attempts: dict[tuple[str, int], Attempt] = {}
         self._read_attempts()
 
@@ -153,6 +156,8 @@ class History:
         attempts, evidence = self.of(dispatch), self.has_evidence(dispatch)
         if any("accepted" in attempt.kinds for attempt in attempts):
             return {"accepted"}
+        if evidence is not False and dispatch in self.recorded_evidence:  # a later refusal changes nothing
+            return {"accepted"}
         state = self._state_without_evidence(dispatch, attempts)
         if evidence is None:
             return state | {"accepted"}
@@ -170,10 +175,10 @@ class History:
         ]
         if "refused" in newest.kinds and not resolved:
             return {"refused"}
-        if "not_processed" in newest.kinds:
-            state = "planned"
-        elif resolved:
+        if resolved:
             state = _RESOLVED[resolved[-1]["kind"]]
+        elif "not_processed" in newest.kinds:
+            state = "planned"
         return {state} | (closed if state == "planned" else set())
 
     def _may_be_closed(self, dispatch: str) -> bool:
@@ -227,17 +232,25 @@ def check_once(history: History) -> Iterator[str]:
         totals[person] += 1
         if times > 1 + again[dispatch]:
             yield f"{person} got {times} messages in dispatch {dispatch[:8]}, with {again[dispatch]} resends"
-    by_itself = Counter(
-        event["dispatch"]
-        for event in history.by_kind["decisions"]
-        if event["kind"] == "resend_dispatch" and event["who"] == "sendoff"
-    )
-    yield from (
-        f"dispatch {key[:8]} is resent {times} times" for key, times in by_itself.items() if times > 1
-    )
     yield from (
         f"{person} got messages in {number} dispatches" for person, number in totals.items() if number > 1
     )
+    yield from _resent_by_itself(history)
+
+
+def _resent_by_itself(history: History) -> Iterator[str]:
+    """Sendoff decides by itself to send a dispatch again only if one of its requests is in doubt, and no more."""
+    uncertain: defaultdict[str, set[int]] = defaultdict(set)
+    for event in history.events:
+        match event["event"]:
+            case "attempts":
+                uncertain[event["dispatch"]].add(event["attempt"])
+            case "outcomes" if event["kind"] in _CLEARED:
+                uncertain[event["dispatch"]].discard(event["attempt"])
+            case "decisions" if event["kind"] == "resend_dispatch" and event["who"] == "sendoff":
+                number = len(uncertain[event["dispatch"]])
+                if number != 1:
+                    yield f"dispatch {event['dispatch'][:8]} is resent while {number} of its requests are in doubt"
 
 
 def check_intent(history: History) -> Iterator[str]:

@@ -8,6 +8,7 @@ If one breaks a rule, it is made smaller and printed as a timeline, and the exit
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import time
@@ -25,7 +26,7 @@ from tools.simulator.shrinking import shrunk, timeline
 
 SEEDS = Path(__file__).with_name("seeds.txt")
 
-_AT_ONCE = 20  # seeds that a process plays before it reports
+AT_ONCE = 20  # seeds that a process plays before it reports
 _MEMORY = Path("/dev/shm")  # noqa: S108 (only a folder in memory, for a new folder of our own)
 
 Play = Callable[..., Any]
@@ -44,12 +45,19 @@ def known_seeds(file: Path = SEEDS) -> list[int]:
     return [int(line) for line in lines if line]
 
 
+def fresh() -> int:
+    """Return a first seed that no one has played: the clock's milliseconds, with room for a thousand in each."""
+    return time.time_ns() // 1_000_000 * 1_000
+
+
 @contextmanager
 def player() -> Iterator[Play]:
     """Provide a function that plays a seed on a ledger in memory."""
     from tools.simulator import history, machine
 
     machine.replace_names()
+    gc.freeze()  # the imported modules stay, so looking through them again and again frees nothing
+    gc.set_threshold(50_000, 20, 20)
     with TemporaryDirectory(prefix="simulator-", dir=_MEMORY if _MEMORY.is_dir() else gettempdir()) as folder:
         disk = machine.Disk(history.migrated(Path(folder, "ledger.db")))
         try:
@@ -103,16 +111,19 @@ def begin(mutant: str | None) -> None:
 def run(
     first: int, seconds: float, processes: int, mutant: str | None = None
 ) -> tuple[int, float, Found | None]:
-    """Play fresh seeds for some seconds. Return their number, the seconds, and the first that breaks a rule."""
+    """Play seeds for some seconds, and some of them however short the time is.
+
+    Return their number, the seconds, and the first that breaks a rule.
+    """
     played, found, following = 0, None, first
     with ProcessPoolExecutor(processes, get_context("spawn"), begin, (mutant,)) as pool:
         wait([pool.submit(_play_some, 0, 0) for _ in range(processes)])  # each imports and migrates
         started = time.monotonic()
         running: set[Future[tuple[int, Found | None]]] = set()
-        while found is None and time.monotonic() < started + seconds:
+        while found is None and (not played or time.monotonic() < started + seconds):
             while len(running) < 2 * processes:
-                running.add(pool.submit(_play_some, following, _AT_ONCE))
-                following += _AT_ONCE
+                running.add(pool.submit(_play_some, following, AT_ONCE))
+                following += AT_ONCE
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 count, broken = future.result()
@@ -200,7 +211,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.mutants:
         return int(try_mutants(options.seconds, options.processes, options.replays) > 0)
-    first = options.first if options.first is not None else time.time_ns() // 1_000_000 * 1_000
+    first = options.first if options.first is not None else fresh()
     played, took, found = run(first, options.seconds, options.processes, options.mutant)
     _print(
         f"{played:,} launches from seed {first} on, in {took:.0f} s with {options.processes} processes: "

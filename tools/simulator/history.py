@@ -71,16 +71,18 @@ class _History:
         self.machine = Machine(self.scheduler, disk, faults)
         habits = Habits(
             failing=pick.pick("failing", (0.0, 0.25, 0.6), (1, 2, 1)),
+            late=pick.pick("late", (0.0, 0.2, 0.6), (3, 1, 1)),
             delivered=pick.pick("delivered", (0.0, 0.3, 0.8), (2, 3, 1)),
             opened=pick.pick("opened", (0.0, 0.15, 0.5), (2, 3, 1)),
             repeated=pick.pick("repeated", (0.0, 0.2)),
             odd=pick.pick("odd", (0.0, 0.15), (3, 1)),
         )
         self.campaign = _campaign(
-            pick.pick("on doubt", ("hold", "resend"), (3, 1)),
+            pick.pick("on doubt", ("hold", "resend")),
             has_waves := pick.chance("waves", 0.25),
             pick.pick("failures", (3, 1), (3, 1)),
         )
+        self.definition = self.campaign.model_dump_json()
         self.size = pick.pick("segment size", (1, 2, 3))
         self.people = pick.pick("recipients", (2, 3, 4, 6, 8), (1, 1, 2, 2, 1))
         self.last_wave = 2 if has_waves else 1
@@ -196,7 +198,7 @@ class _History:
             audience = Audience("device_id", people, len(people), {}, {})
             now = process.now()
             new = NewLaunch(
-                KEY, "service", "spring", PERIOD, 0, self.campaign.model_dump_json(), audience, segments, now,
+                KEY, "service", "spring", PERIOD, 0, self.definition, audience, segments, now,
                 sends_at=now, known_erasures=erased.version,
             )  # fmt: skip
             try:
@@ -205,8 +207,7 @@ class _History:
                 continue
             return
 
-    def _send(self, process: Process) -> None:
-        connection = None
+    def _send(self, process: Process, connection: ServiceConnection | None = None) -> None:
         for _ in range(_MOST_CALLS):
             try:
                 if connection is None:
@@ -244,10 +245,12 @@ class _History:
         ledger, who, now = process.ledger, process.name, process.now()
         facts: dict[str, Any] = {"who": who, "kind": act}
         if act in _RESOLUTIONS:
+            pause = 90.0
             while not (doubts := control.doubts(ledger, KEY, now=now)):
                 if self.scheduler.now > _LONGEST:
                     return
-                self.scheduler.sleep(90.0)
+                self.scheduler.sleep(pause)
+                pause *= 2
             facts["dispatch"] = self.choices.pick(f"doubt of {who}", doubts).dispatch_key
         asked = self.machine.record("decision", **facts)
         done: bool | None
@@ -292,20 +295,20 @@ class _History:
         def work() -> None:
             ledger = process.ledger
             self._freeze(process)
+            connection = self._connection(process)
             for act in ("resumed", "released"):
                 try:
                     _CONTROLS[act](ledger, KEY, "the end", "simulated", now=process.now())
                 except GateError:
                     continue
             for _ in range(3):
-                self._send(process)
+                self._send(process, connection)
                 scheduler.wait(lambda: not any("post-back" in task.name for task in scheduler.tasks), 10_000)
                 try:
                     _CONTROLS["released"](ledger, KEY, "the end", "simulated", now=process.now())
                 except GateError:
                     break
             continue_erasures(ledger, now=process.now())
-            aggregate(ledger, now=process.now())
             self._export(ledger, process)
             ended.append(True)
 
@@ -318,7 +321,7 @@ class _History:
 
     def _export(self, ledger: Ledger, process: Process) -> None:
         figures = reconcile_launch(ledger, KEY, now=process.now())
-        doubts = control.doubts(ledger, KEY, now=process.now())
+        doubts = ledger.doubts.open(KEY)
         record = self.machine.record
         record("report", verdicts=dict(figures.verdicts), erased=figures.erased, audience=figures.audience)
         record("doubts", dispatches=sorted(doubt.dispatch_key for doubt in doubts))

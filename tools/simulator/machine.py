@@ -24,6 +24,7 @@ from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.util import LRUCache
 
@@ -54,16 +55,36 @@ _current: Machine | None = None
 
 
 class _Statements(LRUCache[Any, Any]):
-    """Compiled statements for the engines of all processes, which differ in nothing else."""
+    """Compiled statements for the engines of all processes, which differ in nothing else.
+
+    A statement that exists once in a module always has the same object as its key. It is found by its identity, because
+    hashing a key takes long.
+    """
+
+    _most = 3_000
+
+    def __init__(self) -> None:
+        super().__init__(5_000)
+        self._known: dict[
+            tuple[Any, ...], tuple[Any, Any]
+        ] = {}  # the key comes along, so that it keeps its identity
 
     def get(self, key: Any, default: Any = None) -> Any:
-        return super().get(key[1:], default)
+        place = id(key[1]), *key[2:]
+        if (known := self._known.get(place)) is not None:
+            return known[1]
+        compiled = super().get(key[1:], default)
+        if compiled is not None:
+            if len(self._known) == self._most:
+                self._known.clear()
+            self._known[place] = key[1], compiled
+        return compiled
 
     def __setitem__(self, key: Any, value: Any) -> None:
         super().__setitem__(key[1:], value)
 
 
-_compiled = _Statements(5_000)
+_compiled = _Statements()
 _types: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
@@ -86,30 +107,96 @@ class Process:
         return self.machine.scheduler.spawn(f"{self.name} {name}".strip(), work, self, daemon=daemon)
 
 
+class _Transactions(sa.Connection):
+    """Begins a transaction without the work that SQLAlchemy does for every statement, which is most of it."""
+
+    def exec_driver_sql(self, statement: str, *arguments: Any, **options: Any) -> Any:
+        """Execute a statement."""
+        if not statement.startswith("BEGIN"):
+            return super().exec_driver_sql(statement, *arguments, **options)
+        connection: Any = self.connection
+        try:
+            return connection.cursor().execute(statement)
+        except sqlite3.Error as error:
+            self._handle_dbapi_exception(error, statement, None, None, None)
+
+
+class _Kept:
+    """A connection that its process keeps, in place of a pool: each of its transactions ends before it comes back."""
+
+    is_valid = True
+
+    def __init__(self, slot: Slot, checked_out: Any) -> None:
+        self._slot, self.checked_out = slot, checked_out
+        driver = self.dbapi_connection = checked_out.dbapi_connection
+        self.cursor, self.commit, self.rollback = driver.cursor, driver.commit, driver.rollback
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.checked_out, name)
+
+    def close(self, **_: Any) -> None:
+        """Keep the connection for the next transaction."""
+        if self in self._slot.out:
+            self._slot.out.remove(self)
+            self._slot.free.append(self.checked_out)
+
+    _close_special = close
+
+
 class Slot:
     """The connections of one process. The next process uses them again, because opening them takes long."""
 
     def __init__(self, url: str) -> None:
         self.database = Database(url)
         self.connections: list[Connection] = []
+        self.free: list[Any] = []
+        self.out: set[_Kept] = set()
         self.is_used = False
-        event.listen(self.database._engine, "do_connect", self._connect)
-        self.database._engine._compiled_cache = _compiled
-        self.database._engine.dialect._type_memos = _types
+        engine: Any = self.database._engine
+        event.listen(engine, "do_connect", self._connect)
+        event.listen(engine, "connect", _write_without_waiting)
+        engine._connection_cls = _Transactions
+        engine._compiled_cache = _compiled
+        engine.dialect._type_memos = _types
+        self._check_out, engine.raw_connection = engine.raw_connection, self._connection
+        engine.pool._max_overflow = -1  # connections of dead threads come back at the end of a history
 
     def _connect(self, _dialect: Any, _record: Any, arguments: Any, options: Any) -> Connection:
+        options = {**options, "cached_statements": 2_000}
         connection = sqlite3.connect(*arguments, factory=Connection, **options)
         self.connections.append(connection)
         connection.create_function("strftime", 3, _ledger_time)
         return connection
 
+    def _connection(self) -> _Kept:
+        """Return the connection that was used last, which has statements and pages at hand."""
+        kept = _Kept(self, self.free.pop() if self.free else self._check_out())
+        self.out.add(kept)
+        return kept
+
+    def take_back(self) -> None:
+        """Take back the connections of all threads, which have ended."""
+        self.roll_back()
+        self.free += [each.checked_out for each in self.out if each.dbapi_connection.is_open]
+        self.out.clear()
+        self.is_used = False
+
     def roll_back(self) -> None:
         """Do to open transactions what the end of a process does."""
+        self.connections = [each for each in self.connections if each.is_open]  # a crash may have closed some
         for connection in self.connections:
-            if connection.is_open:
-                connection.lose()
-            else:
-                self.connections.remove(connection)
+            connection.lose()
+
+    def close(self) -> None:
+        """Close the connections."""
+        for connection in self.connections:
+            connection.close()
+        self.database.close()
+
+
+def _write_without_waiting(connection: Any, _record: Any) -> None:
+    """Do not wait for a disk: the simulator's processes die, and the machine goes on."""
+    connection.execute("PRAGMA synchronous=OFF").close()
 
 
 class Disk:
@@ -145,19 +232,19 @@ class Disk:
 
     def clean(self) -> None:
         """Empty all tables."""
+        for slot in self._slots:
+            slot.take_back()
         self._cleaner.execute("BEGIN IMMEDIATE")
         for table in self._tables:
             self._cleaner.execute(f"DELETE FROM {table}")  # noqa: S608 (names of our tables)
         self._cleaner.execute("INSERT INTO erasure_state (id, version) VALUES (1, 0)")
         self._cleaner.execute("COMMIT")
-        for slot in self._slots:
-            slot.is_used = False
 
     def close(self) -> None:
         """Close all connections."""
         self._cleaner.close()
         for slot in self._slots:
-            slot.database.close()
+            slot.close()
 
 
 class Machine:
@@ -166,7 +253,8 @@ class Machine:
     def __init__(self, scheduler: Scheduler, disk: Disk, faults: dict[str, float]) -> None:
         global _current  # noqa: PLW0603 (one history at a time)
         _current = self
-        self.scheduler, self.disk, self.faults = scheduler, disk, faults
+        self.scheduler, self.disk = scheduler, disk
+        self._faults, self._weights = ("", *faults), (1 - sum(faults.values()), *faults.values())
         self.ledger_ahead = timedelta(0)
         self.writer: Connection | None = None
         self.events: list[dict[str, Any]] = []
@@ -216,12 +304,9 @@ class Machine:
         if process is not None and not process.is_alive:
             raise Crash
         self.scheduler.point()
-        if process is None or self.scheduler.choices.is_quiet:
+        if process is None or self.scheduler.choices.is_quiet or not self._faults[1:]:
             return ""
-        names = ("", *self.faults)
-        fault = self.scheduler.choices.pick(
-            f"{task.name} {where}", names, (1 - sum(self.faults.values()), *self.faults.values())
-        )
+        fault = self.scheduler.choices.pick(f"{task.name} {where}", self._faults, self._weights)
         if fault == "crash":
             self.crash(process)
         elif fault == "clock jump":

@@ -43,11 +43,9 @@ def timeline(events: Sequence[Event]) -> Iterator[str]:
     }
     for event in events:
         if sentence := _SENTENCES.get(event["event"]):
-            named = {
-                name: names.get(value, value) if name == "dispatch" else value
-                for name, value in event.items()
-            }
-            yield f"{event['at']:9.1f}  {sentence.format_map(_Facts(named))}"
+            dispatch = event.get("dispatch") or ""  # a decision may be about the whole launch
+            named = _Facts({**event, "dispatch": names.get(dispatch, dispatch)})
+            yield f"{event['at']:9.1f}  {sentence.format_map(named)}".rstrip()
 
 
 class _Facts(dict[str, Any]):

@@ -31,6 +31,7 @@ STRANGER = 799_999  # a person in no launch
 
 _KEY = re.compile(r"\[([0-9a-f]{32})\]\Z")
 _LIMITS = Limits(gather=0.0, idle=math.inf)
+_STALLS = (310.0, 325.0, 400.0, 250.0, 700.0)  # seconds; a lease is 300
 _PATIENCE = 30.0  # seconds that the service waits for an answer to a post-back
 _TOKEN = {"access_token": "token", "expires_in": 86_400, "token_type": "Bearer"}
 
@@ -62,6 +63,7 @@ class Habits:
     """How often things happen in one history."""
 
     failing: float  # of requests
+    late: float  # of requests: their worker goes on about one lease after the answer, which is of any kind
     delivered: float  # of recipients of processed requests
     opened: float
     repeated: float  # of post-backs
@@ -90,8 +92,10 @@ class Service(BaseAdapter):
         self._machine.record(
             "request", request=number, by=task.name, dispatch=found[1] if found else "", people=people
         )
-        choices, weights = self._machine.scheduler.choices, [1 - self._habits.failing]
-        weights += [self._habits.failing / (len(FATES) - 1)] * (len(FATES) - 1)
+        choices = self._machine.scheduler.choices
+        is_late = choices.chance(f"lateness of {task.name}", self._habits.late)
+        failing = 1 - 1 / len(FATES) if is_late else self._habits.failing
+        weights = [1 - failing, *[failing / (len(FATES) - 1)] * (len(FATES) - 1)]
         fate = choices.pick(f"fate of {task.name}", FATES, weights)
         if fate.status < 0:
             self._machine.record("answer", request=number, answer=fate.name)
@@ -102,6 +106,12 @@ class Service(BaseAdapter):
             f"service {number}", lambda: self._serve(number, task.name, fate, body, answered), daemon=True
         )
         self._machine.scheduler.wait(lambda: answered)
+        if is_late:
+            seconds = choices.pick(f"delay of {task.name}", _STALLS)
+            self._machine.record(
+                "fault", of=task.name, fault=f"it stops for {seconds:g} seconds after the answer"
+            )
+            self._machine.scheduler.sleep(seconds)
         status, content = answered[0]
         if not status:
             raise requests.ReadTimeout

@@ -88,6 +88,19 @@ OPT_OUT = {"event": "opt-out answer", "person": 3, "status": 200}
 OF_ANNA = {"who": "anna", "kind": "write_off_dispatch", "dispatch": "a"}
 DOUBTED = [*frozen(), *request("a", 1, [1, 2], "none"), wave(), *request("b", 2, [3])]
 
+OF_SENDOFF = {"event": "decisions", "who": "sendoff", "kind": "resend_dispatch", "dispatch": "a"}
+PROVEN = [
+    *frozen(),
+    *request("a", 1, [1, 2], "none"),
+    OF_SENDOFF,
+    *request("a", 2, [1, 2], "refused", attempt=2)[:-1],
+    *post_back("a", 1, "open"),
+    {"event": "outcomes", "dispatch": "a", "attempt": 2, "kind": "evidence"},
+]
+REFUSED = {"event": "outcomes", "dispatch": "a", "attempt": 2, "kind": "refused"}
+OPENED = {"engaged": [1], "in_doubt": [2], "missing": [3]}
+RESENT = [["resend_dispatch", "sendoff", "a"], ["wave", "sendoff", None]]
+
 
 def test_a_launch_without_a_fault_is_good() -> None:
     assert check(numbered(GOOD)) == []
@@ -129,8 +142,39 @@ def test_a_launch_without_a_fault_is_good() -> None:
             *request("b", 3, [3]),
             *end({"missing": [1, 2, 3]}, DONE),
         ],
+        [
+            *frozen(),
+            *request("a", 1, [1, 2], "rate limited")[:-2],
+            {"event": "outcomes", "dispatch": "a", "attempt": 1, "kind": "in_doubt"},
+            OF_SENDOFF,
+            *request("a", 2, [1, 2], "none", attempt=2),
+            {"event": "answer", "request": 1, "answer": "rate limited"},
+            {"event": "outcomes", "dispatch": "a", "attempt": 1, "kind": "not_processed"},
+            OF_SENDOFF,
+            wave(),
+            *request("b", 3, [3]),
+            *request("a", 4, [1, 2], attempt=3),
+            *end({"missing": [1, 2, 3]}, DONE, audit=[*RESENT[:1] * 2, RESENT[1]]),
+        ],
+        [*PROVEN, REFUSED, wave(), *request("b", 3, [3]), *end(OPENED, DONE, {"a": (0, 1)}, audit=RESENT)],
+        [
+            *PROVEN[:-1],
+            REFUSED,
+            wave(),
+            *request("b", 3, [3]),
+            *end(OPENED, {"a": "refused", "b": "accepted"}, {"a": (0, 1)}, audit=RESENT),
+        ],
     ],
-    ids=["in doubt", "evidence", "refused and opted out", "written off", "rate limited"],
+    ids=[
+        "in doubt",
+        "evidence",
+        "refused and opted out",
+        "written off",
+        "rate limited",
+        "resent twice, because the first was not processed",
+        "evidence before a late refusal",
+        "refusal before evidence was looked at",
+    ],
 )
 def test_other_good_histories_pass(events: list[Event]) -> None:
     assert check(numbered(events)) == []
@@ -186,6 +230,8 @@ def test_each_rule_notices_a_bad_history(rule: str) -> None:
         ([*GOOD, OPT_OUT], "the opt-out of 3 is lost"),
         ([*GOOD, {"event": "unexpected", "of": "worker", "kind": "KeyError", "text": "x"}], "KeyError"),
         (changed("dispatches", wave=3), "before its wave is open"),
+        ([*PROVEN[:-1], OF_SENDOFF, *ALL_MISSING], "is resent while 2 of its requests are in doubt"),
+        ([*frozen(), OF_SENDOFF, *ALL_MISSING], "is resent while 0 of its requests are in doubt"),
         (without("launch"), "the history has no end"),
     ],
 )

@@ -33,6 +33,20 @@ def test_seeds_break_no_rule(child: Pool, seeds: range) -> None:
     assert [seed for seed in seeds if check(child.apply(command.events_of, (seed,)))] == []
 
 
+@pytest.mark.parametrize("seconds", [10, pytest.param(60, marks=pytest.mark.proof)])
+def test_fresh_seeds_break_no_rule(seconds: float) -> None:
+    first = command.fresh()
+    played, _, found = command.run(first, seconds, processes=1)
+    assert found is None, f"add seed {found.seed} to {command.SEEDS.name}: {found.breaches}"
+    assert played  # however slow the machine is
+
+
+def test_some_seeds_are_played_however_short_the_time_is() -> None:
+    played, _, found = command.run(1, seconds=0, processes=1)
+    assert found is None
+    assert played >= command.AT_ONCE
+
+
 @pytest.mark.parametrize("seed", command.known_seeds())
 def test_seeds_that_once_failed_break_no_rule(child: Pool, seed: int) -> None:
     assert check(child.apply(command.events_of, (seed,))) == []
@@ -47,7 +61,8 @@ def test_a_seed_is_always_the_same_history(child: Pool, seeds: range) -> None:
 
 def test_another_process_plays_the_same_history(child: Pool) -> None:
     with get_context("spawn").Pool(1, command.begin, (None,)) as other:
-        assert other.apply(command.events_of, (4,)) == child.apply(command.events_of, (4,))
+        for seed in range(1, 21):
+            assert other.apply(command.events_of, (seed,)) == child.apply(command.events_of, (seed,)), seed
 
 
 @pytest.mark.parametrize("name", MUTANTS)
