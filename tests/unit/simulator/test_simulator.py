@@ -33,14 +33,6 @@ def test_seeds_break_no_rule(child: Pool, seeds: range) -> None:
     assert [seed for seed in seeds if check(child.apply(command.events_of, (seed,)))] == []
 
 
-@pytest.mark.parametrize("seconds", [10, pytest.param(60, marks=pytest.mark.proof)])
-def test_fresh_seeds_break_no_rule(seconds: float) -> None:
-    first = command.fresh()
-    played, _, found = command.run(first, seconds, processes=1)
-    assert found is None, f"add seed {found.seed} to {command.SEEDS.name}: {found.breaches}"
-    assert played  # however slow the machine is
-
-
 def test_some_seeds_are_played_however_short_the_time_is() -> None:
     played, _, found = command.run(1, seconds=0, processes=1)
     assert found is None
