@@ -157,14 +157,15 @@ def test_the_list_begins_with_what_went_out_and_goes_out_today_in_the_readers_zo
     tmp_path: Path,
 ) -> None:
     assert "Nothing went out today" in vera.get("").text
-    midnight = NOW.replace(hour=0, minute=0, second=0)
-    past, coming = midnight + (NOW - midnight) / 2, NOW + (midnight + timedelta(days=1) - NOW) / 2
-    made = NOW - timedelta(days=3)
+    now = datetime.now(UTC)  # the tests may have begun minutes ago
+    midnight = now.replace(hour=0, minute=0, second=0)
+    past, coming = midnight + (now - midnight) / 2, now + (midnight + timedelta(days=1) - now) / 2
+    made = now - timedelta(days=3)
     early = freeze(ledger, "early_sale", made=made, sends=past, definition={"title": "Early sale"} | MESSAGE)
     send(ledger, early, *[Accepted(200, 1)] * 6, at=made)
     late = freeze(ledger, "late_sale", made=made, sends=coming, definition={"title": "Late sale"} | MESSAGE)
     send(ledger, late, *[Accepted(200, 1)] * 6, at=made)
-    freeze(ledger, "other_sale", made=made, sends=NOW + timedelta(days=3))
+    freeze(ledger, "other_sale", made=made, sends=now + timedelta(days=3))
     Run(server, tmp_path, "runs_today", NOBODY)
     at = datetime.now(UTC) + timedelta(seconds=5)
     change("runs_today", is_paused=False, next_dagrun_create_after=at)
@@ -195,10 +196,11 @@ def test_today_is_in_the_order_of_time_and_has_the_launches_that_wait_for_someon
     ledger: Ledger,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    midnight = NOW.replace(hour=0, minute=0, second=0)
+    now = datetime.now(UTC)
+    midnight = now.replace(hour=0, minute=0, second=0)
     tomorrow = midnight + timedelta(days=1)
-    made, coming = NOW - timedelta(days=3), NOW + (tomorrow - NOW) / 2
-    past = midnight + (NOW - midnight) / 2
+    made, coming = now - timedelta(days=3), now + (tomorrow - now) / 2
+    past = midnight + (now - midnight) / 2
     freeze(ledger, "late_sale", made=made, sends=coming, people=20, holdout=7)
     period = Period(midnight - timedelta(days=1), midnight)
     ledger.not_launched.store(
@@ -209,7 +211,7 @@ def test_today_is_in_the_order_of_time_and_has_the_launches_that_wait_for_someon
     )
     failing = freeze(ledger, "digest", made=made, day=3)
     send(ledger, failing, Accepted(200, 1), at=made)
-    ledger.audit_log.decide(Decision(failing, "held", "sendoff", "3 requests were refused", NOW))
+    ledger.audit_log.decide(Decision(failing, "held", "sendoff", "3 requests were refused", now))
     freeze(ledger, "next_sale", state="held", made=made, sends=tomorrow + timedelta(hours=9))
     run = Run(server, tmp_path, "winter_sale", waiting)
     text = vera.get("").text
