@@ -91,10 +91,20 @@ def test_nothing_in_the_tree_knows_one_machine_or_a_registry() -> None:
     assert found == []
 
 
-def test_constraints_hold_names_and_versions_only() -> None:
+@pytest.mark.parametrize("file", ["constraints.txt", "constraints-airflow-next.txt"])
+def test_constraints_hold_names_and_versions_only(file: str) -> None:
     pin = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[0-9][A-Za-z0-9.+!]*")
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    lines = (ROOT / file).read_text().splitlines()
     assert [line for line in lines if line and not line.startswith("#") and not pin.fullmatch(line)] == []
+
+
+def test_the_constraints_of_the_newest_airflow_differ_in_airflow_only() -> None:
+    pins, newest = (
+        dict(line.split("==") for line in (ROOT / file).read_text().splitlines() if "==" in line)
+        for file in ("constraints.txt", "constraints-airflow-next.txt")
+    )
+    differ = {name for name in pins | newest if pins.get(name) != newest.get(name)}
+    assert differ == {"apache-airflow", "apache-airflow-core", "apache-airflow-task-sdk"}
 
 
 @pytest.mark.parametrize(
