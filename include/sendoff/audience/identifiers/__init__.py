@@ -77,7 +77,9 @@ def integers(values: npt.ArrayLike | Iterable[int]) -> IntegerIdentifiers:
 
     Raise ValueError if one is below 1 or above 2**63 - 1.
     """
-    column = pa.array(np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=np.int64))  # type: ignore[arg-type]
+    numbers = np.ascontiguousarray(values if isinstance(values, np.ndarray) else list(values), np.int64)  # type: ignore[arg-type]
+    # Unlike pa.array, this does not import pandas.
+    column = pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
     if usable_numbers(column.view(pa.uint64())) is not None:
         raise ValueError("an identifier must be a whole number from 1 to 2**63 - 1")
     unordered = IntegerSetBuilder()
