@@ -24,7 +24,7 @@ SERVERS = --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof check lint types quick unit contract demos service airflow acceptance repository docs reference conformance lock sbom audit chaos simulator journey mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
+.PHONY: help setup demo test proof check lint types quick unit contract demos service airflow acceptance repository docs reference conformance lock sbom audit chaos interleavings simulator journey mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -127,6 +127,9 @@ audit: $(READY) ## Check the pinned versions for known vulnerabilities
 
 chaos: $(READY) ## Run the crash tests for a quarter of an hour: count duplicate and lost messages
 	@$(BIN)/python -m tools.chaos $(CHAOS_OPTIONS)
+
+interleavings: $(READY) ## Play the orders of two steps of the protocol, with more orders of an erasure than `make proof`
+	@HYPOTHESIS_PROFILE=search $(PYTEST) -rP -m "" tests/unit/ledger/test_interleavings.py
 
 simulator: $(READY) ## Play seeded launches with faults and in every order of events (SIMULATOR_OPTIONS="--seconds 600")
 	@$(BIN)/python -m tools.simulator $(SIMULATOR_OPTIONS)

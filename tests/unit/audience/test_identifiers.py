@@ -339,7 +339,7 @@ near_and_far = st.lists(
 
 
 @pytest.mark.proof
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(near_and_far, near_and_far, st.integers(1, 700))
 def test_near_and_far_numbers_make_the_sets_of_python(one: set[int], other: set[int], size: int) -> None:
     a, b = integers(one), integers(other)
@@ -401,7 +401,7 @@ def test_a_gathering_may_turn_out_to_hold_far_numbers_or_near_ones(batches: list
         assert counter.duplicate == sum(map(len, batches)) - len(expected)
 
 
-@settings(max_examples=examples(150), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     near_and_far, near_and_far, near_and_far, st.lists(st.integers(0, 256), max_size=3), st.integers(1, 700)
 )
