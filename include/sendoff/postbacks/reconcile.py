@@ -262,16 +262,12 @@ def _sent(ledger: Ledger, launch: LaunchRecord, unattributed: Collection[str]) -
         DispatchState.PLANNED,
         DispatchState.SUPPRESSED,
     )
-    withheld = ledger.dispatch_queries.withheld(launch.launch_key)
-    for dispatch, segment in ledger.dispatch_queries.segments(launch.launch_key):
+    for dispatch, segment, left_out in ledger.dispatch_queries.frozen_segments(launch.launch_key):
         states[dispatch.state] += 1
-        left_out = withheld.get(dispatch.dispatch_key)
         if variant := variants.get(dispatch.segment, _REST if has_rest else ""):
             by_variant.add(variant, segment)
-            by_variant.add(variant, left_out.always if left_out else empty(launch.kind))
         if arm := arms.get(dispatch.segment):
             by_arm.add(arm, segment)
-            by_arm.add(arm, left_out.always if left_out else empty(launch.kind))
         # The doubt may have been cleared since ``doubted`` was read.
         is_doubted = dispatch.dispatch_key in doubted and dispatch.state != DispatchState.ACCEPTED
         is_certain = dispatch.state in certain and not is_doubted

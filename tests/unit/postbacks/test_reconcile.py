@@ -894,7 +894,9 @@ class Meanwhile:
             self._ledger.dispatches.record(self._claim, Accepted(200, 17), NOW)
 
 
-@pytest.mark.parametrize("reader", ["dispatch_queries.segments", "aggregates.timeline", "verdicts.store"])
+@pytest.mark.parametrize(
+    "reader", ["dispatch_queries.frozen_segments", "aggregates.timeline", "verdicts.store"]
+)
 @pytest.mark.parametrize("how", ["in flight", "a late answer", "a person decides", "the launch is stopped"])
 def test_what_happens_while_the_first_report_is_made_is_shown_by_the_second(
     ledger: Ledger, how: str, reader: str
@@ -906,7 +908,7 @@ def test_what_happens_while_the_first_report_is_made_is_shown_by_the_second(
 
     def read_late(*given: Any, **more: Any) -> Any:
         delattr(part, read.__name__)
-        if reader != "dispatch_queries.segments":
+        if reader != "dispatch_queries.frozen_segments":
             happen()
             return read(*given, **more)
         found = list(read(*given, **more))

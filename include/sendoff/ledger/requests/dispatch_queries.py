@@ -249,6 +249,11 @@ class DispatchQueries:
         Recipients who were left out of all its requests are missing. The set is empty if the service chooses the
         recipients.
         """
+        for dispatch, people, left_out in self.frozen_segments(launch_key):
+            yield dispatch, remaining(people, left_out)
+
+    def frozen_segments(self, launch_key: str) -> Iterator[tuple[Dispatch, Identifiers, Withheld | None]]:
+        """Yield each dispatch of a launch with its segment as it was frozen, and whom its requests left out, if any."""
         query = (
             sa.select(*_DISPATCH, audiences.c.kind, segments.c.identifiers)
             .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
@@ -262,12 +267,7 @@ class DispatchQueries:
             for *values, kind, blob in streamed.execute(query):
                 dispatch = Dispatch(*values)
                 people = empty(kind) if blob is None else from_bytes(kind, blob)
-                yield dispatch, remaining(people, left_out.get(dispatch.dispatch_key))
-
-    def withheld(self, launch_key: str) -> Mapping[str, Withheld]:
-        """Return the recipients that the requests of a launch left out, by dispatch key."""
-        with self._database.read() as db:
-            return withheld_of(db, launch_key)
+                yield dispatch, people, left_out.get(dispatch.dispatch_key)
 
     def withheld_by_verdict(self, launch_key: str) -> Mapping[Verdict, Identifiers]:
         """Return the recipients that requests of a launch left out because of a verdict in another launch."""
