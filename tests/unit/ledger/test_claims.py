@@ -17,7 +17,7 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Variation
 from sendoff.dispatch.worker import LEASE
 from sendoff.errors import LedgerUnavailableError
-from sendoff.ledger import Claim, Decision, Ledger
+from sendoff.ledger import Claim, Decision, Ledger, SuppressionChange
 from sendoff.ledger.control.rate_limits import LOOKAHEAD
 from sendoff.ledger.storage.schema import attempts, dispatches, launches, rate_limits, reports
 from sendoff.states import Accepted, InDoubt, Resolution
@@ -231,6 +231,27 @@ def test_whoever_asks_again_while_the_first_try_is_being_committed_is_given_the_
             wait_for_locks(ledger, 2)
         assert again.result() == one.result()
     assert states(ledger) == ["accepted", "in_flight", "planned"]
+
+
+@pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)  # SQLite admits one writer at a time
+def test_a_claim_that_waited_so_long_that_it_may_have_missed_an_opt_out_is_given_back(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sendoff.ledger.requests.dispatches.LONGEST_WAIT", 0.1)
+    freeze(ledger, [(None, 1)] * 3)
+    first = claimed(ledger)
+    with ThreadPoolExecutor(1) as pool:
+        with ledger._database._engine.begin() as other:
+            other.execute(sa.select(dispatches).with_for_update())
+            here = pool.submit(record_and_claim, ledger, first)
+            wait_for_locks(ledger, 1)
+            ledger.suppressions.add(SuppressionChange("account", "device_id", "opt-out", "ann"), [2], NOW)
+            time.sleep(0.1)
+        assert here.result() is None
+    assert states(ledger) == ["accepted", "planned", "planned"]
+    following = claimed(ledger)
+    assert following.content.identifiers is not None
+    assert list(following.content.identifiers.values()) == [3]
 
 
 def test_workers_of_a_launch_without_a_report_do_not_wait_for_its_row(ledger: Ledger) -> None:

@@ -253,7 +253,7 @@ class DispatchQueries:
             yield dispatch, remaining(people, left_out)
 
     def frozen_segments(self, launch_key: str) -> Iterator[tuple[Dispatch, Identifiers, Withheld | None]]:
-        """Yield each dispatch of a launch with its segment as it was frozen, and the people that its requests left out."""
+        """Yield each dispatch of a launch with its segment as frozen, and the people that its requests left out."""
         query = (
             sa.select(*_DISPATCH, audiences.c.kind, segments.c.identifiers)
             .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)

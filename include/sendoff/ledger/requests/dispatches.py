@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime, timedelta
+from time import monotonic
 from typing import Any
 
 import sqlalchemy as sa
@@ -27,7 +28,12 @@ from sendoff.ledger.suppression.active_suppressions import ActiveSuppressions
 from sendoff.ledger.suppression.active_verdicts import ActiveVerdicts
 from sendoff.states import Accepted, DispatchState, NotProcessed, Outcome, OutcomeKind
 
-_NOT_LEARNED = NotProcessed("the worker did not learn of its claim")
+LONGEST_WAIT = 1.0
+"""Seconds after which a claim is given back. PostgreSQL reads all rows as of the start of its statement, except those
+that the statement waited for. So after a wait for another transaction, the claim may miss an opt-out, a pause or an
+erasure."""
+
+_NOT_LEARNED = NotProcessed("the worker did not learn of its claim in time")
 _STATE_AFTER = {
     OutcomeKind.ACCEPTED: DispatchState.ACCEPTED,
     OutcomeKind.REFUSED: DispatchState.REFUSED,
@@ -145,7 +151,7 @@ class Dispatches:
         no moment is near. Other claims may be missed too, so None does not mean that nothing is planned. ``worker``
         must be a name that no other worker uses, and its worker must hold no other claim. If the reply to the commit
         was lost, the worker can repeat the call and gets the same claim again, with its original time. Nothing is
-        claimed if a later attempt has moved the dispatch.
+        claimed if a later attempt has moved the dispatch, or if the database took longer than LONGEST_WAIT.
         """
         ready_by = now if rate is None else now + LOOKAHEAD
         request = ClaimRequest(
@@ -159,10 +165,13 @@ class Dispatches:
             self._verdicts,
             alone=True,
         )
-        if self._database.can_combine and (
-            row := _record_and_claim(self._database, request, claim, outcome, rate)
-        ):
-            return request.complete(self._database, row)
+        if self._database.can_combine:
+            start = monotonic()
+            if row := _record_and_claim(self._database, request, claim, outcome, rate):
+                if row.dispatch_key is None or monotonic() - start < LONGEST_WAIT:
+                    return request.complete(self._database, row)
+                self.give_back(claim.launch_key, worker, now)
+                return None
         with self._database.write() as db:
             # This update also waits for an earlier try of the same worker that the database is still committing.
             is_its_attempt, may_bump_revision = _record(db, claim, outcome, now)
