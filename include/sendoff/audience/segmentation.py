@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 from sendoff.audience.bucketing import split
 from sendoff.audience.build import Audience
-from sendoff.audience.identifiers import Identifiers, empty
+from sendoff.audience.identifiers import Identifiers, as_member, empty
 from sendoff.audience.template_values import template_values_without
 from sendoff.campaign import Campaign, Slot, Variation, is_time_zone
 from sendoff.errors import AudienceError
@@ -46,13 +47,15 @@ class Segment:
         return 0 if self.identifiers is None else len(self.identifiers)
 
     def without(self, people: Identifiers) -> Segment:
-        """Return the segment without some of its recipients and their template values."""
+        """Return the segment without some of its recipients, also in its template values or body."""
         if self.identifiers is None or not len(people):
             return self
-        values = self.template_values
+        values, body = self.template_values, self.body
         if values is not None:
             values = template_values_without(values, self.identifiers, people)
-        return replace(self, identifiers=self.identifiers - people, template_values=values)
+        if body is not None:
+            body = _body_without(body, self.identifiers, people)
+        return replace(self, identifiers=self.identifiers - people, template_values=values, body=body)
 
     @property
     def slot(self) -> Slot:
@@ -64,6 +67,21 @@ class Segment:
         if self.body is not None:
             return hashlib.blake2b(self.body, digest_size=16).hexdigest()
         return EVERYBODY if self.identifiers is None else self.identifiers.fingerprint()
+
+
+def _body_without(body: bytes, identifiers: Identifiers, people: Identifiers) -> bytes:
+    """Return the JSON of a request without ``people``, in each of its lists and objects that names recipients only."""
+    recipients, gone = set(identifiers.values()), set(people.values())
+
+    def known(value: object) -> int | str | None:
+        return as_member(identifiers.kind, str(value))
+
+    members = json.loads(body)
+    for name, value in members.items():
+        if isinstance(value, list | dict) and recipients.issuperset(map(known, value)):
+            remaining = [each for each in value if known(each) not in gone]
+            members[name] = remaining if isinstance(value, list) else {key: value[key] for key in remaining}
+    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class Timed(NamedTuple):

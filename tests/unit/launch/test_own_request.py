@@ -6,7 +6,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -14,7 +14,7 @@ from sendoff.campaign import Campaign, Channel, OwnRequest, Period, request_laun
 from sendoff.dispatch import check_doubts, how_to_continue, resolve
 from sendoff.errors import AmbiguousError, CampaignError
 from sendoff.launch import NewRequest, prepare_request, preview_launch
-from sendoff.ledger import LaunchRecord, Ledger
+from sendoff.ledger import LaunchRecord, Ledger, SuppressionChange
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import as_markdown, describe_launch, describe_preview
 from sendoff.service.wire import FieldNames
@@ -290,6 +290,39 @@ def test_a_doubt_is_reported_and_says_how_to_go_on_after_a_decision(ledger: Ledg
     check_doubts(ledger, key)
     [line] = how_to_continue(ledger.doubts.pending_resends(key))
     assert line.endswith("not sent yet; clear its task in Airflow, or run again what sent shop.order")
+
+
+@pytest.mark.parametrize(
+    ("mode", "body", "sent"),
+    [
+        ("create", BODY | {"tags": ["3", "x"]}, BODY | {"tags": ["3", "x"], "device_ids": [5]}),
+        ("create", BODY | {"device_ids": ["5", "0003"]}, BODY | {"device_ids": ["5"]}),
+        (
+            "execute",
+            {"target_by": "id", "target_with_params": {"5": {"a": 3}, "3": {"a": 1}}},
+            {"target_by": "id", "target_with_params": {"5": {"a": 3}}},
+        ),
+    ],
+)
+def test_recipients_on_the_suppression_list_are_taken_out_of_the_json(
+    ledger: Ledger, mode: Literal["create", "execute"], body: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    key = prepare(ledger, replace(ORDER, body=body, mode=mode)).launch_key
+    ledger.suppressions.add(SuppressionChange("account", "device_id", "opt-out", "ann"), [3, 7], NOW)
+    claim = ledger.dispatches.claim(key, worker="w", now=NOW, lease=timedelta(minutes=1))
+    assert claim is not None
+    assert claim.content.body is not None
+    assert json.loads(claim.content.body) == sent
+    ledger.dispatches.record(claim, Accepted(200, 17), NOW)
+    verdicts = reconcile_launch(ledger, key, now=NOW).verdicts
+    assert (verdicts["not_sent"], verdicts["unknowable"]) == (1, 1)
+
+
+def test_no_request_is_made_if_all_recipients_are_on_the_suppression_list(ledger: Ledger) -> None:
+    key = prepare(ledger).launch_key
+    ledger.suppressions.add(SuppressionChange("account", "device_id", "opt-out", "ann"), [3, 5], NOW)
+    assert ledger.dispatches.claim(key, worker="w", now=NOW, lease=timedelta(minutes=1)) is None
+    assert ledger.dispatch_queries.states(key) == {"suppressed": 1}
 
 
 def test_evidence_settles_a_doubt(ledger: Ledger) -> None:
