@@ -155,6 +155,20 @@ def test_an_entry_ends_by_itself_and_a_longer_one_wins(ledger: Ledger) -> None:
     assert active(ledger, now=NOW + HOUR * 9) == [1]
 
 
+def test_spellings_of_a_number_are_entries_of_their_own(ledger: Ledger) -> None:
+    """A warehouse may have the tokens of one campaign as whole numbers, and those of another as text."""
+    people = integers(range(1, 16))
+    make_launch(ledger, people, size=5, audience=make_audience(people, identified_by="device_token"))
+    suppress(ledger, "7", "007", "12", identified_by="device_token")
+    suppress(ledger, "0012", identified_by="device_token", until=NOW + HOUR)
+    suppress(ledger, "013", identified_by="device_token")
+    assert members(claim(ledger)) == [1, 2, 3, 4, 5]  # from here on, the claims know the list
+    removed = entry(identified_by="device_token")
+    assert ledger.suppressions.remove(removed, ["007", "013"], NOW) == 2
+    assert members(claim(ledger)) == [6, 8, 9, 10]
+    assert members(claim(ledger, NOW + HOUR)) == [11, 13, 14, 15]
+
+
 @pytest.mark.parametrize("scope", ["", "all", "topic:", "topic:A b", "channel:pigeon"])
 def test_a_scope_that_does_not_exist_is_an_error(scope: str) -> None:
     with pytest.raises(ValueError, match="Use account, everything, topic:NAME or channel:NAME"):

@@ -48,7 +48,11 @@ class _Reader(NamedTuple):
 
 @dataclass(slots=True)
 class _Members:
-    """The recipients suppressed by one source in one scope. Some entries end by themselves."""
+    """The recipients suppressed by one source in one scope. Some entries end by themselves.
+
+    ``7`` and ``007`` are two entries about one number, and either may end alone. So each number of leading zeros has
+    members of its own.
+    """
 
     found: BitMap64 | set[int | str]
     ends: dict[int | str, datetime] = field(default_factory=dict)
@@ -79,9 +83,9 @@ class _Members:
 
 @dataclass(slots=True)
 class _Known:
-    """The members by scope and source, as of one version of the list."""
+    """The members by scope, source and leading zeros, as of one version of the list."""
 
-    members: dict[tuple[str, str], _Members] = field(default_factory=dict)
+    members: dict[tuple[str, str, int], _Members] = field(default_factory=dict)
     version: int = 0
     stamp: str = ""
 
@@ -169,7 +173,8 @@ class ActiveSuppressions:
         ):
             if (member := as_member(reader.kind, text)) is None:
                 continue
-            members = known.members.setdefault((scope, source), _Members(_nobody(reader.kind)))
+            zeros = len(text) - len(text.lstrip("0")) if reader.kind == "integer" else 0
+            members = known.members.setdefault((scope, source, zeros), _Members(_nobody(reader.kind)))
             if removed_at is None:
                 members.put(member, until)
             else:
