@@ -269,6 +269,14 @@ def test_the_report_counts_the_erased_and_adds_up(ledger: Ledger) -> None:
     }
 
 
+def test_an_erased_person_is_not_said_to_have_been_outside_the_launch(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2, 3], size=3)
+    assert ledger.launches.recipient(KEY, 9).sentence.startswith("not selected: ")
+    forget(ledger, [2], identified_by="device_id", **ROWS)
+    assert ledger.launches.recipient(KEY, 2).sentence.endswith("a usable row, or it was erased since")
+    assert ledger.launches.recipient(KEY, 3).sentence.startswith("not sent yet")
+
+
 @pytest.mark.promise("erased/unsent")
 def test_nothing_is_sent_because_of_an_erasure(ledger: Ledger) -> None:
     """Dispatches keep their keys and states; a planned one goes without the person, or not at all."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -262,7 +262,8 @@ class Launches:
         typed = _typed(identifier, launch)
         with self._database.read() as db:
             has_rest = Campaign.frozen(launch.definition).decide is not None
-            return recipient_status(db, launch_key, launch.state, launch.kind, typed, has_rest=has_rest)
+            found = recipient_status(db, launch_key, launch.state, launch.kind, typed, has_rest=has_rest)
+        return replace(found, may_be_erased=launch.erased > 0 and found.is_known and not found.is_named)
 
     def settle(self, launch_key: str, now: datetime) -> None:
         """Mark a launch as settled, unless it already is."""

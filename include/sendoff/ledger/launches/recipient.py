@@ -92,6 +92,7 @@ class RecipientStatus:
     is_suspect: bool = False
     hour: int | None = None
     arm: Arm | None = None
+    may_be_erased: bool = False  # people were erased from the launch, and it is none of the others
 
     @property
     def is_named(self) -> bool:
@@ -124,7 +125,12 @@ class RecipientStatus:
             known = _LEFT_OUT.get(self.reason)
             return f"left out: {known}" if known else f"left out by rule: {self.reason}"
         if self.segment is None:
-            return "not selected: the campaign's query did not return it in a usable row"
+            either = "the campaign's query did not return it in a usable row"
+            return (
+                f"not known: {either}, or it was erased since"
+                if self.may_be_erased
+                else f"not selected: {either}"
+            )
         if self.verdict in _SENT:
             if self.is_suspect:
                 return f"{_SENT[self.verdict]}, probably by a machine"
