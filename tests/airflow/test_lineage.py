@@ -190,6 +190,11 @@ def test_a_query_that_no_parser_can_take_costs_its_lineage_alone(
             "SHOP.CRM.DEVICES",
         ),
         ({"conn_type": "clickhouse", "host": "db", "schema": "shop"}, "clickhouse://db:8123", "shop.devices"),
+        (
+            {"conn_type": "redshift", "host": "db", "schema": "shop"},
+            "redshift://db:5439",
+            "shop.public.devices",
+        ),
         ({"conn_type": "oracle", "host": "db", "port": 1521}, "oracle://db:1521", "devices"),
     ],
 )

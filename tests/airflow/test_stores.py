@@ -258,6 +258,18 @@ def test_a_clickhouse_connection_without_the_driver_names_the_extra(monkeypatch:
     assert "open-sesame" not in str(raised.value)
 
 
+def test_a_redshift_connection_is_read_by_sendoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"login": "ann", "password": "p%/w", "host": "shop.example", "schema": "sales"}
+    _connection(monkeypatch, "w", conn_type="redshift", extra='{"sslmode": "verify-ca"}', **fields)
+    assert warehouse_source("w") == "redshift://ann:p%25%2Fw@shop.example/sales?sslmode=verify-ca"
+
+
+def test_a_redshift_connection_with_iam_is_for_its_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    _connection(monkeypatch, "w", conn_type="redshift", host="shop.example", extra='{"iam": true}')
+    with pytest.raises(SettingsError, match="type redshift cannot be queried"):
+        warehouse_source("w")
+
+
 class ShopHook(DbApiHook):
     """A provider's hook for a database without a SQLAlchemy dialect."""
 

@@ -198,6 +198,7 @@ def _warehouse() -> str:
     snowflake = sorted(ast.literal_eval(str(warehouse["snowflake.CONNECTION_OPTIONS"].value)))
     mysql = ast.literal_eval(str(warehouse["mysql.OPTIONS"].value))
     trino = ast.literal_eval(str(warehouse["trino.OPTIONS"].value))
+    redshift = list(ast.literal_eval(str(warehouse["redshift.EXTRAS"].value)))
     clickhouse = ast.literal_eval(str(warehouse["clickhouse.OPTIONS"].value))
     rows = [
         ["`postgres`", "as in Airflow", ", ".join(map(code, postgres))],
@@ -212,6 +213,7 @@ def _warehouse() -> str:
         ["`mysql`", "as in Airflow", ", ".join(map(code, ["ssl", *mysql]))],
         ["`mariadb`", "as in Airflow", ", ".join(map(code, mysql))],
         ["`trino`", "as in Airflow", ", ".join(map(code, ["catalog", "protocol", *trino[1:]]))],
+        ["`redshift`", "as in Airflow", ", ".join(map(code, ["ssl", *redshift]))],
         ["any other", "as in Airflow", "those of its hook"],
     ]
     said = (

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from sendoff.warehouse import adbc, clickhouse, duckdb, mysql, postgresql, snowflake, sqlite, trino
+from sendoff.warehouse import adbc, clickhouse, duckdb, mysql, postgresql, redshift, snowflake, sqlite, trino
 from sendoff.warehouse.query import Query
 from sendoff.warehouse.urls import Fields, is_sqlite_file
 
@@ -143,6 +143,18 @@ DRIVERS = (
         cancel=trino.cancel,
         connection_type="trino",
         url_of=trino.url_of,
+    ),
+    Driver(
+        title="Redshift",
+        backend="redshift",
+        package="psycopg",
+        extra="redshift",
+        connect=redshift.connect,
+        batches=redshift.batches,
+        cancel=redshift.cancel,
+        accepts=redshift.is_plain,
+        connection_type="redshift",
+        url_of=redshift.url_of,
     ),
 )
 

@@ -29,7 +29,15 @@ _SPELLINGS = {
     "postgres": "postgresql",
     "clickhousedb": "clickhouse",
 }  # of Airflow, and of a SQLAlchemy dialect
-_PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306, "mssql": 1433, "oracle": 1521, "trino": 8080}
+_PORTS = {
+    "postgresql": 5432,
+    "redshift": 5439,
+    "mysql": 3306,
+    "mariadb": 3306,
+    "mssql": 1433,
+    "oracle": 1521,
+    "trino": 8080,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from airflow.sdk import Connection
 TableName = tuple[str, str, str]
 """Database, schema and name of a table. Parts that the query does not name are empty."""
 
-_PORTS = {"clickhouse": 8123, "postgres": 5432}
+_PORTS = {"clickhouse": 8123, "postgres": 5432, "redshift": 5439}
 _DIALECTS = {"postgresql": "postgres", "mssql": "tsql", "gcpbigquery": "bigquery"}
 _FILES = ("sqlite", "duckdb")
+_WITH_PUBLIC = ("postgres", "redshift")
 _WITHOUT_SCHEMAS = (
     "clickhouse",
 )  # a name of a table has two parts: the database is what others call the schema
@@ -97,7 +98,7 @@ def _as_its_connection_says(connection: Connection) -> Warehouse:
     if scheme in _WITHOUT_SCHEMAS:
         database, schema = None, connection.schema
     else:
-        database, schema = connection.schema, "public" if scheme == "postgres" else None
+        database, schema = connection.schema, "public" if scheme in _WITH_PUBLIC else None
     port = connection.port or _PORTS.get(scheme)
     host = connection.host or connection.conn_id
     return Warehouse(
