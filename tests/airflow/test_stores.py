@@ -270,6 +270,13 @@ def test_a_redshift_connection_with_iam_is_for_its_hook(monkeypatch: pytest.Monk
         warehouse_source("w")
 
 
+def test_a_databricks_connection_is_read_by_sendoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("databricks.sql", reason="needs Databricks' connector: pip install '.[databricks]'")
+    fields = {"password": "d/1", "host": "shop.example", "schema": "public"}
+    _connection(monkeypatch, "w", conn_type="databricks", extra='{"http_path": "/w"}', **fields)
+    assert warehouse_source("w") == "databricks://token:d%2F1@shop.example//public?http_path=%2Fw"
+
+
 class ShopHook(DbApiHook):
     """A provider's hook for a database without a SQLAlchemy dialect."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sendoff.campaign import load_campaign
-from sendoff.warehouse import address_of, is_sqlite_file, mysql, redshift, trino
+from sendoff.warehouse import address_of, databricks, is_sqlite_file, mysql, redshift, trino
 from sendoff.warehouse.clickhouse import OPTIONS, client_options
 from sendoff.warehouse.drivers import DRIVERS
 from sendoff.warehouse.snowflake import driver_options
@@ -39,6 +39,7 @@ def test_every_url_is_understood() -> None:
         "MariaDB",
         "Trino",
         "Redshift",
+        "Databricks",
     }
     assert found["PostgreSQL"].database == "database"
     assert is_sqlite_file(found["SQLite"])
@@ -47,6 +48,7 @@ def test_every_url_is_understood() -> None:
     assert driver_options(found["Snowflake"])["adbc.snowflake.sql.role"] == "x"
     assert trino.client_options(found["Trino"])["source"] == "x"
     assert redshift.driver_options(found["Redshift"])["sslmode"] == "x"
+    assert databricks.client_options(found["Databricks"])["http_path"] == "x"
     assert mysql.driver_options(found["MySQL"])["ssl_ca"] == "x"
     assert mysql.driver_options(found["MariaDB"])["database"] == "database"
     assert client_options(found["ClickHouse"])["settings"] == {"max_execution_time": "60"}
@@ -58,7 +60,9 @@ def test_every_choice_of_snowflake_is_on_the_page(name: str) -> None:
     assert f"`{name}`" in PAGE or f"?{name}=" in PAGE or f"&{name}=" in PAGE
 
 
-@pytest.mark.parametrize("name", [*OPTIONS, *mysql.OPTIONS, *trino.OPTIONS, *redshift.OPTIONS])
+@pytest.mark.parametrize(
+    "name", [*OPTIONS, *mysql.OPTIONS, *trino.OPTIONS, *redshift.OPTIONS, *databricks.OPTIONS]
+)
 def test_every_option_of_a_driver_is_on_the_page(name: str) -> None:
     assert f"`{name}`" in PAGE
 

@@ -199,6 +199,7 @@ def _warehouse() -> str:
     mysql = ast.literal_eval(str(warehouse["mysql.OPTIONS"].value))
     trino = ast.literal_eval(str(warehouse["trino.OPTIONS"].value))
     redshift = list(ast.literal_eval(str(warehouse["redshift.EXTRAS"].value)))
+    databricks = ast.literal_eval(str(warehouse["databricks.EXTRAS"].value))
     clickhouse = ast.literal_eval(str(warehouse["clickhouse.OPTIONS"].value))
     rows = [
         ["`postgres`", "as in Airflow", ", ".join(map(code, postgres))],
@@ -214,6 +215,7 @@ def _warehouse() -> str:
         ["`mariadb`", "as in Airflow", ", ".join(map(code, mysql))],
         ["`trino`", "as in Airflow", ", ".join(map(code, ["catalog", "protocol", *trino[1:]]))],
         ["`redshift`", "as in Airflow", ", ".join(map(code, ["ssl", *redshift]))],
+        ["`databricks`", "as in Airflow", ", ".join(map(code, databricks))],
         ["any other", "as in Airflow", "those of its hook"],
     ]
     said = (

@@ -11,7 +11,18 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from sendoff.warehouse import adbc, clickhouse, duckdb, mysql, postgresql, redshift, snowflake, sqlite, trino
+from sendoff.warehouse import (
+    adbc,
+    clickhouse,
+    databricks,
+    duckdb,
+    mysql,
+    postgresql,
+    redshift,
+    snowflake,
+    sqlite,
+    trino,
+)
 from sendoff.warehouse.query import Query
 from sendoff.warehouse.urls import Fields, is_sqlite_file
 
@@ -155,6 +166,17 @@ DRIVERS = (
         accepts=redshift.is_plain,
         connection_type="redshift",
         url_of=redshift.url_of,
+    ),
+    Driver(
+        title="Databricks",
+        backend="databricks",
+        package="databricks.sql",
+        extra="databricks",
+        connect=databricks.connect,
+        batches=databricks.batches,
+        cancel=databricks.cancel,
+        connection_type="databricks",
+        url_of=databricks.url_of,
     ),
 )
 

@@ -45,6 +45,7 @@ _SECRET = re.compile("passw|passphrase|pwd|secret|token|key", re.IGNORECASE)
 _QUOTE = re.compile(r"(?<!\w)[\"'`]|[\"'`](?!\w)")  # but not an apostrophe
 _QUOTED = re.compile(r"(?<![\w\"'`])([\"'`])((?:(?!\1).)*)\1(?![\w\"'`])")
 _MAYBE_DATA = re.compile(r"\S+@\S+|\d{4,}")
+_SIGNED = re.compile(r"(?<=\S)\?\S*=\S*")  # the query of a URL, which may be a signature
 _DRIVER_PREFIX = re.compile(r"^(?:[A-Z_]+: )?(?:\[\w+\] )?(?:.*?(?:ERROR|FATAL): +)?")
 _LINE = re.compile(r"^(LINE (\d+): )(.*)(?:\n( *)\^)?", re.MULTILINE)
 _LONGEST = 300
@@ -261,9 +262,15 @@ def database_message(error: BaseException, query: Query) -> str:
     ]
     for secret in filter(None, [url.password and str(url.password), *options]):
         text = text.replace(secret, "…")
+    text = without_signatures(text)
     text = _without_data(text, known)[:_LONGEST].strip().rstrip(".")
     spot = _spot(str(error), query.sql)
     return f"the warehouse said: {text}" + (f" ({query.place(spot)})" if spot else "")
+
+
+def without_signatures(text: str) -> str:
+    """Return a text without the queries of its URLs, because a signed URL lets anybody read a file of rows."""
+    return _SIGNED.sub("?…", text)
 
 
 def _spot(message: str, sql: str) -> Spot | None:

@@ -6,7 +6,8 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
+from urllib.request import getproxies
 
 import sqlalchemy as sa
 
@@ -37,6 +38,7 @@ _PORTS = {
     "mssql": 1433,
     "oracle": 1521,
     "trino": 8080,
+    "databricks": 443,
 }
 
 
@@ -80,16 +82,31 @@ def read_only_uri(url: sa.URL) -> str:
 
 def is_silent(url: sa.URL) -> bool:
     """Check whether no server answers at a database's address; one that refuses the login does answer."""
+    try:
+        _knock(url)
+    except OSError:
+        return True
+    return False
+
+
+def probe(url: sa.URL) -> None:
+    """Raise OSError if no server answers, unless requests go through a proxy.
+
+    For clients that would repeat their first request for many minutes.
+    """
+    if not {"https", "all"} & getproxies().keys():
+        _knock(url)
+
+
+def _knock(url: sa.URL) -> None:
     host, port = url.host, url.port or _PORTS.get(url.get_backend_name())
     if url.get_backend_name() == "snowflake":  # its URL has the account in place of the host
         host = str(url.query.get("host", f"{host}.snowflakecomputing.com"))
         port = int(str(url.query.get("port", 443)))
+    if url.get_backend_name() == "bigquery":  # its URL has the project in place of the host
+        endpoint = urlsplit(str(url.query.get("api_endpoint", "https://bigquery.googleapis.com")))
+        host, port = endpoint.hostname, endpoint.port or 443
     if url.drivername == "clickhouse" and port is None:
         port = 8443 if url.query.get("secure") == "true" else 8123
-    if not host or port is None or host.startswith("/"):
-        return False
-    try:
+    if host and port is not None and not host.startswith("/"):
         socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
-    except OSError:
-        return True
-    return False
