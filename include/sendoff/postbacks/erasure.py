@@ -19,6 +19,8 @@ from sendoff.settings import load_settings
 
 _log = logging.getLogger(__name__)
 
+_BEGIN = '{"identified_by": '  # of a line of an erasure log; the rest of it may be cut off
+
 
 @dataclass(frozen=True, slots=True)
 class Erased:
@@ -120,7 +122,8 @@ def append_to_log(file: Path, remembered: Iterable[Remembered], now: datetime) -
     ]
     try:
         with os.fdopen(os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a") as log:
-            log.write("".join(f"{line}\n" for line in lines))
+            # An earlier end may be cut off, so begin a new line. To look would be no help: another process may write.
+            log.write(("\n" if log.tell() else "") + "".join(f"{line}\n" for line in lines))
             log.flush()
             os.fsync(log.fileno())
     except OSError as error:
@@ -130,9 +133,9 @@ def append_to_log(file: Path, remembered: Iterable[Remembered], now: datetime) -
 
 
 def read_log(file: Path) -> Iterator[Remembered]:
-    """Yield the hashes in an erasure log. A last line that was cut off is skipped."""
+    """Yield the hashes in an erasure log. Lines that were cut off are skipped: nothing was erased by them."""
     try:
-        lines = file.read_text().splitlines(keepends=True)
+        lines = file.read_text().splitlines()
     except OSError as error:
         raise SettingsError(f"the erasure log {file} cannot be read: {error.strerror}") from None
     for number, line in enumerate(lines, start=1):
@@ -141,7 +144,7 @@ def read_log(file: Path) -> Iterator[Remembered]:
             hashed = HashedIdentifier(entry["digest"], int(entry["bucket"]))
             yield Remembered(entry["identified_by"], entry["kind"], hashed, entry["secret_check"])
         except (ValueError, KeyError, TypeError):
-            if line.endswith("\n"):
+            if line.endswith("}") or not _BEGIN.startswith(line[: len(_BEGIN)]):
                 raise SettingsError(f"{file}, line {number}: this is no line of an erasure log") from None
 
 

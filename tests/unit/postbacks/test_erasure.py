@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +44,7 @@ from sendoff.ledger.storage.schema import (
 from sendoff.ledger.suppression.active_suppressions import ActiveSuppressions
 from sendoff.ledger.suppression.suppressions import SuppressionChange
 from sendoff.postbacks import aggregate, continue_erasures, forget, reconcile_launch, replay_erasures
-from sendoff.postbacks.erasure import append_to_log
+from sendoff.postbacks.erasure import append_to_log, read_log
 from sendoff.report import as_text, describe_launch
 from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, DispatchState, NotProcessed
@@ -742,6 +743,31 @@ def test_a_restored_ledger_is_brought_up_to_date_from_the_log(ledger: Ledger, tm
     assert named_in(ledger, integers(GONE)) == set()
     assert ledger.verdicts.figures(KEY).unaccounted_identifiers == 0
     assert replay_erasures(ledger, log, who="anna", now=NOW).people == 0
+
+
+def test_lines_that_were_cut_off_do_not_make_a_log_unreadable(ledger: Ledger, tmp_path: Path) -> None:
+    first, second = (ledger.erasures.named("device_id", [each]).remembered for each in GONE[:2])
+    log = tmp_path / "erasures.jsonl"
+    append_to_log(log, second, NOW)
+    for cut in range(1, log.stat().st_size):
+        log.unlink()
+        append_to_log(log, first, NOW)
+        append_to_log(log, second, NOW)
+        os.truncate(log, log.stat().st_size - cut)  # a crash, or a full disk
+        left = [*first, *second] if cut == 1 else [*first]
+        assert list(read_log(log)) == left
+        append_to_log(log, second, NOW)
+        append_to_log(log, first, NOW)
+        assert list(read_log(log)) == [*left, *second, *first]
+
+
+@pytest.mark.parametrize("line", ["device_id,user_id", '{"identified_by": "device_id"}', "{}", "["])
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_another_file_is_no_erasure_log(tmp_path: Path, line: str, end: str) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text(f"{line}{end}")
+    with pytest.raises(SettingsError, match="line 1: this is no line of an erasure log"):
+        list(read_log(file))
 
 
 def test_a_log_is_not_replayed_with_another_secret_than_its_own(
