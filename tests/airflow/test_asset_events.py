@@ -11,7 +11,9 @@ import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Asset
 
-from sendoff.campaign import load_campaign
+from airflow import sdk
+from sendoff.campaign import CampaignFolder, load_campaign
+from sendoff.errors import CampaignError
 from sendoff_airflow.dags import campaign_dag, reconcile_dag
 from sendoff_airflow.operators.assets import POST_BACKS
 
@@ -122,20 +124,50 @@ def test_ten_thousand_events_make_one_run_of_reconcile_at_a_time_and_a_run_follo
     assert scheduler.runs() <= 2 * rounds
 
 
-def test_events_that_wait_for_a_campaign_make_one_run(airflow_database: None, tmp_path: Path) -> None:
-    folder = tmp_path / "follows"
-    folder.mkdir()
-    (folder / "campaign.yaml").write_text(
-        "title: Follows\nafter: [the_load]\nmessage: {title: Hello, text: Hello}\nchannels: {android_push: }\n"
+def follower(folder: Path, name: str, more: str) -> CampaignFolder:
+    """Return a campaign that follows the asset the_load."""
+    (folder / name).mkdir()
+    (folder / name / "campaign.yaml").write_text(
+        f"title: Follows\nafter: [the_load]\n{more}"
+        "message: {title: Hello, text: Hello}\nchannels: {android_push: }\n"
     )
-    (folder / "audience.sql").write_text("SELECT device_id FROM devices")
+    (folder / name / "audience.sql").write_text("SELECT device_id FROM devices")
+    return load_campaign(folder / name)
+
+
+def produced(folder: Path) -> Asset:
+    """Store a DAG that updates the asset the_load."""
     load = Asset(name="the_load")
     with DAG("makes_the_load", schedule=None) as producer:
         EmptyOperator(task_id="load", outlets=[load])
-    Scheduler(producer, tmp_path)
-    scheduler = Scheduler(campaign_dag(load_campaign(folder)), tmp_path)
+    Scheduler(producer, folder)
+    return load
+
+
+def test_events_that_wait_for_a_campaign_make_one_run(airflow_database: None, tmp_path: Path) -> None:
+    load = produced(tmp_path)
+    scheduler = Scheduler(campaign_dag(follower(tmp_path, "follows", "")), tmp_path)
     scheduler.happens(load, 3)
     (run,) = scheduler.started()
     scheduler.end(run)
     assert scheduler.step() == []
     assert scheduler.runs() == 1
+
+
+def test_a_campaign_with_a_schedule_and_assets_waits_for_both(airflow_database: None, tmp_path: Path) -> None:
+    folder = follower(tmp_path, "follows_daily", 'schedule: "@daily"\nstart: 2026-01-01\n')
+    if not hasattr(sdk, "AssetAndTimeSchedule"):  # before Airflow 3.4
+        with pytest.raises(CampaignError, match=r"Airflow before 3\.4 cannot wait for both"):
+            campaign_dag(folder)
+        return
+    load = produced(tmp_path)
+    scheduler = Scheduler(campaign_dag(folder), tmp_path)
+    assert scheduler.step() == []
+    assert scheduler.runs() == 0  # yesterday's run is due, and waits for the asset
+    scheduler.happens(load, 3)
+    (run,) = scheduler.started()
+    assert run.run_type == "scheduled"
+    scheduler.end(run)
+    scheduler.happens(load, 1)
+    assert scheduler.step() == []
+    assert scheduler.runs() == 1  # today's run is not due

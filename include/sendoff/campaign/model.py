@@ -139,7 +139,9 @@ class Campaign(FrozenModel):
     )
     schedule_time_zone: TimeZone = optional("IANA time zone of schedule and start", "UTC")
     after: tuple[AssetName, ...] = optional(
-        "Names of Airflow assets; the DAG runs when all of them have been updated", ()
+        "Names of Airflow assets; the DAG runs when all of them have been updated. With a schedule, each of its runs "
+        "also waits for them, from Airflow 3.4 on",
+        (),
     )
     start: Day | None = optional("First day of the DAG; no period begins before it")
     owner: Annotated[Text, Field(max_length=500)] = optional("Owner of the DAG in Airflow", "sendoff")

@@ -142,10 +142,6 @@ def _broken(path: str, found: str, allowed: str) -> BrokenRule:
 def _starts_and_sends_once(campaign: Campaign) -> Iterator[BrokenRule]:
     """Yield broken rules on how the DAG's start, the sending time and the gates fit together."""
     schedule, send, window = campaign.schedule, campaign.send, campaign.gates.window
-    if schedule is not None and campaign.after:
-        yield _broken(
-            "after", "both schedule and after", "one of them, because either time or assets start the DAG"
-        )
     if schedule is None and campaign.schedule_time_zone != "UTC":
         allowed = "schedule_time_zone with schedule"
         yield _broken("schedule_time_zone", "schedule_time_zone without schedule", allowed)

@@ -12,6 +12,7 @@ from airflow.sdk.definitions.callback import AsyncCallback, SyncCallback
 from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
 
 from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.errors import CampaignError
 from sendoff_airflow.dags.alerts import log_overdue_run
 from sendoff_airflow.dags.documentation import documentation
 from sendoff_airflow.dags.group import (
@@ -50,7 +51,7 @@ def campaign_dag(  # noqa: PLR0913 - an interface for users
     - ``on_report``: one or more notifiers, called when the report is made.
     - ``default_args``: Airflow's arguments for all tasks. ``retries`` and ``owner`` of a file override them.
 
-    Raise CampaignError for a role without people.
+    Raise CampaignError for a role without people, and for a schedule that this version of Airflow lacks.
     """
     campaign, name = folder.campaign, folder.name
     options = TaskOptions(approvers, quiet_for, pictures, on_approval, on_report, default_args)
@@ -73,10 +74,23 @@ def campaign_dag(  # noqa: PLR0913 - an interface for users
 
 
 def schedule_of(campaign: Campaign) -> Any:
-    """Return the schedule of a campaign's DAG."""
-    if campaign.schedule:
-        return CronDataIntervalTimetable(campaign.schedule, timezone=campaign.schedule_time_zone)
-    return [Asset.ref(name=name) for name in campaign.after] or None
+    """Return the schedule of a campaign's DAG.
+
+    Raise CampaignError if it has both a cron expression and assets, and this version of Airflow cannot wait for both.
+    """
+    assets = [Asset.ref(name=name) for name in campaign.after]
+    if not campaign.schedule:
+        return assets or None
+    clock = CronDataIntervalTimetable(campaign.schedule, timezone=campaign.schedule_time_zone)
+    if not assets:
+        return clock
+    try:
+        from airflow.sdk import AssetAndTimeSchedule  # type: ignore[attr-defined]  # since Airflow 3.4
+    except ImportError:
+        raise CampaignError(
+            "after: found both schedule and after, but Airflow before 3.4 cannot wait for both. Use one of them"
+        ) from None
+    return AssetAndTimeSchedule(timetable=clock, assets=assets)
 
 
 def start_of(campaign: Campaign) -> datetime | None:

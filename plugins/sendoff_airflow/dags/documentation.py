@@ -161,9 +161,9 @@ def _where_to_look(folder: CampaignFolder) -> Iterator[Words]:
 
 
 def _runs(campaign: Campaign) -> str:
-    if campaign.schedule:
-        return f"{campaign.schedule}, in {campaign.schedule_time_zone}"
-    return f"after {', '.join(campaign.after)}" if campaign.after else "by hand"
+    times = [f"{campaign.schedule}, in {campaign.schedule_time_zone}"] if campaign.schedule else []
+    assets = [f"after {', '.join(campaign.after)}"] if campaign.after else []
+    return ", and ".join([*times, *assets]) or "by hand"
 
 
 def _approval(campaign: Campaign) -> str:

@@ -304,10 +304,6 @@ def test_an_address_to_opt_out_stops_the_campaign_that_shows_it() -> None:
         ),
         # the start of the DAG
         (
-            {**PUSHED, "schedule": "@daily", "after": ["stock"]},
-            "after: found both schedule and after. Use one of them, because either time or assets start the DAG",
-        ),
-        (
             {**PUSHED, "schedule_time_zone": "Europe/Dublin"},
             "schedule_time_zone: found schedule_time_zone without schedule. Use schedule_time_zone with schedule",
         ),

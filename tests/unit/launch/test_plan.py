@@ -72,7 +72,10 @@ def warehouse(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"after": ("stock",), "schedule": "@daily"}, "after: found both schedule and after"),
+        (
+            {"schedule_time_zone": "Europe/Dublin"},
+            "schedule_time_zone: found schedule_time_zone without schedule",
+        ),
         ({"schedule": "0 25 * * *"}, "schedule: found hour 25. Use 0 to 23"),
         (
             {"message": {"text": "Hello {{name"}},
