@@ -70,8 +70,9 @@ def _write(dag_run: DagRun) -> None:
     session = object_session(dag_run)
     if session is None:
         return
+    with session.no_autoflush:  # what the scheduler has changed so far is its own to write
+        notes = xcoms_of(session, KEY, dag_id=dag_run.dag_id, run_id=dag_run.run_id, task_ids=tasks)
     connection = session.connection()
-    notes = xcoms_of(connection, KEY, dag_id=dag_run.dag_id, run_id=dag_run.run_id, task_ids=tasks)
     text = "\n".join(note.text for note in notes)[:_MAX_LENGTH]
     is_noted = connection.execute(select(DagRunNote.dag_run_id).where(DagRunNote.dag_run_id == dag_run.id))
     if not text or is_noted.first():

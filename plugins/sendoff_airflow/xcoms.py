@@ -7,7 +7,6 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
     from sqlalchemy.orm import Session
 
 
@@ -20,25 +19,27 @@ class XCom(NamedTuple):
 
 
 def xcoms_of(
-    session: Session | Connection,
+    session: Session,
     key: str,
     *,
     dag_id: str,
     run_id: str,
     task_ids: Collection[str] | None = None,
 ) -> list[XCom]:
-    """Return the texts that the tasks of a run stored under a key: all tasks, or those in ``task_ids``."""
+    """Return the texts that the tasks of a run stored under a key, the newest first: all tasks, or some."""
     from airflow.models.xcom import XComModel
+    from sqlalchemy import select
 
-    query = XComModel.get_many(
-        key=key, dag_ids=dag_id, run_id=run_id, task_ids=list(task_ids) if task_ids else None
+    query = (
+        select(XComModel.task_id, XComModel.map_index, XComModel.value)
+        .where(XComModel.dag_id == dag_id, XComModel.run_id == run_id, XComModel.key == key)
+        .order_by(XComModel.timestamp.desc())
     )
-    rows = session.execute(
-        query.with_only_columns(XComModel.task_id, XComModel.map_index, XComModel.value)
-    ).all()
+    if task_ids:
+        query = query.where(XComModel.task_id.in_(task_ids))
     return [
         XCom(task_id, index, value)
-        for task_id, index, stored in rows
+        for task_id, index, stored in session.execute(query)
         if isinstance(value := _value(stored), str)
     ]
 

@@ -61,9 +61,9 @@ def targeted(house: Any, name: str) -> list[int]:
 def shown(run: DagRun) -> str:
     """Return what Airflow stores of a run: its DAG, its rendered templates, and its XComs but those of ``load``."""
     with closing(settings.Session()) as session:
-        fields = session.query(RenderedTaskInstanceFields).filter_by(dag_id=run.dag_id).all()
         dag = session.query(SerializedDagModel).filter_by(dag_id=run.dag_id).one()
-        return json.dumps([dag.data, *(each.rendered_fields for each in fields)])
+        templates = map(RenderedTaskInstanceFields.get_templated_fields, run.get_task_instances())
+        return json.dumps([dag.data, *templates])
 
 
 @pytest.fixture

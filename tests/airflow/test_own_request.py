@@ -42,9 +42,9 @@ def received(house: Any, title: str) -> list[dict[str, Any]]:
 def stored(run: DagRun) -> str:
     """Return what Airflow stores of a DAG and its rendered templates."""
     with closing(settings.Session()) as session:
-        fields = session.query(RenderedTaskInstanceFields).filter_by(dag_id=run.dag_id).all()
         dag = session.query(SerializedDagModel).filter_by(dag_id=run.dag_id).one()
-        return json.dumps([dag.data, *(each.rendered_fields for each in fields)])
+        templates = map(RenderedTaskInstanceFields.get_templated_fields, run.get_task_instances())
+        return json.dumps([dag.data, *templates])
 
 
 @pytest.mark.promise("twice/launch")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 from airflow.api_fastapi.common.dagbag import create_dag_bag
 from airflow.api_fastapi.core_api.datamodels.hitl import UpdateHITLDetailPayload
@@ -20,6 +21,7 @@ from airflow.models.log import Log
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.utils.session import create_session
 from fastapi import HTTPException, status
+from sqlalchemy.orm import Session
 
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff_airflow.views.airflow_state import airflow_db
@@ -120,12 +122,13 @@ def _answer(viewer: Viewer, question: airflow_db.Question, option: str) -> None:
     try:
         with create_session() as session:
             session.add(_log_entry("update_hitl_detail", viewer, question.run_id, place, answer.model_dump()))
-            update_hitl_detail(
+            _call(
+                update_hitl_detail,
+                session,
                 **place,
                 dag_run_id=question.run_id,
                 update_hitl_detail_payload=answer,
                 user=viewer.user,
-                session=session,
             )
     except HTTPException as problem:
         if problem.status_code != status.HTTP_409_CONFLICT:
@@ -138,9 +141,18 @@ def _clear(viewer: Viewer, dag_id: str, run_id: str, task: str) -> None:
     body = ClearTaskInstancesBody(dry_run=False, reset_dag_runs=True, **chosen)
     with create_session() as session:
         session.add(_log_entry("post_clear_task_instances", viewer, run_id, {"dag_id": dag_id}, chosen))
-        post_clear_task_instances(
-            dag_id=dag_id, dag_bag=create_dag_bag(), body=body, session=session, user=viewer.user
-        )
+        _call(post_clear_task_instances, session, dag_id=dag_id, body=body, user=viewer.user)
+
+
+def _call(function: Callable[..., Any], session: Session, **arguments: Any) -> None:
+    """Call a function of Airflow's REST API, and also pass what its version takes in place of a request."""
+    takes = get_type_hints(function)
+    dag_bag = create_dag_bag()
+    if "dag_bag" in takes:  # Airflow 3.3 has it for clearing only
+        arguments["dag_bag"] = dag_bag
+    if "resolver" in takes:  # a class of Airflow 3.4
+        arguments["resolver"] = takes["resolver"](dag_bag, session)
+    function(session=session, **arguments)
 
 
 def _log_entry(event: str, viewer: Viewer, run_id: str, place: dict[str, Any], body: dict[str, Any]) -> Log:
