@@ -86,12 +86,11 @@ class Filter(BaseModel):
     def selection(self, visible: frozenset[str], zone: ZoneInfo) -> Selection:
         """Return the launches to show, whatever their state is. ``zone``: of the dates."""
         chosen = visible & {self.campaign} if self.campaign else visible
-        since, until = _midnight(self.since, zone), _midnight(self.until, zone)
         return Selection(
             chosen,
             words=self.words.strip(),
-            since=since.astimezone(UTC) if since else None,
-            until=(until + timedelta(days=1)).astimezone(UTC) if until else None,
+            since=_midnight(self.since, zone),
+            until=_midnight(self.until, zone, days=1),
         )
 
 
@@ -305,9 +304,10 @@ def refresh_of(rows: Sequence[LaunchRow]) -> int:
     return REFRESH_FAST if any(row.standing.stage is Stage.SENDING for row in rows) else REFRESH_SLOW
 
 
-def _midnight(day: str, zone: ZoneInfo) -> datetime | None:
-    """Return the beginning of a day in a time zone, or None if the text is not a day."""
+def _midnight(day: str, zone: ZoneInfo, days: int = 0) -> datetime | None:
+    """Return when a day in a time zone begins, or a later day, in UTC; None if the text is no day of the calendar."""
     try:
-        return datetime.combine(date.fromisoformat(day), time(), zone)
-    except ValueError:
+        begin = datetime.combine(date.fromisoformat(day), time(), zone)
+        return (begin + timedelta(days)).astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
