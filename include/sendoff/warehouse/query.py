@@ -44,7 +44,7 @@ _MOST = 1 << 20  # characters of a query
 _SECRET = re.compile("passw|passphrase|pwd|secret|token|key", re.IGNORECASE)
 _QUOTE = re.compile(r"(?<!\w)[\"'`]|[\"'`](?!\w)")  # but not an apostrophe
 _QUOTED = re.compile(r"(?<![\w\"'`])([\"'`])((?:(?!\1).)*)\1(?![\w\"'`])")
-_MAYBE_DATA = re.compile(r"\S+@\S+|\d{4,}")
+_MAYBE_DATA = re.compile(r"(?<!\S)\S+@\S+|\d{4,}")  # linear, because a word is tried only once
 _SIGNED = re.compile(r"(?<=\S)\?\S*=\S*")  # the query of a URL, which may be a signature
 _DRIVER_PREFIX = re.compile(r"^(?:[A-Z_]+: )?(?:\[\w+\] )?(?:.*?(?:ERROR|FATAL): +)?")
 _LINE = re.compile(r"^(LINE (\d+): )(.*)(?:\n( *)\^)?", re.MULTILINE)

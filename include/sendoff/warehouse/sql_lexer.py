@@ -22,7 +22,7 @@ _SHORT_LINE = re.compile(r"[^\r\n]*")
 _DOLLAR_MARK = re.compile(r"(?=(\$(?:(?!\d)\w+)?\$))")
 _DOLLARS = frozenset({"postgresql", "redshift", "cockroachdb", "duckdb", "snowflake"})
 _QUOTES = {'"': '"', "`": "`", "[": "]"}
-_MAYBE_DATA = re.compile(r"\S+@\S+|\d{4,}")
+_MAYBE_DATA = re.compile(r"(?<!\S)\S+@\S+|\d{4,}")  # linear, because a word is tried only once
 _CHARACTER, _HIDDEN = re.compile(r"[^\n]"), re.compile(r"\0+")
 _LONGEST = 60  # characters of a line to show
 _JINJA = re.compile(r"\{\{|\{%")

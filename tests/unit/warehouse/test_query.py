@@ -52,6 +52,15 @@ def test_a_message_is_shown_without_data(said: str, shown: str) -> None:
     assert database_message(OSError(said), query) == f"the warehouse said: {shown}"
 
 
+def test_texts_without_spaces_are_made_readable_in_linear_time() -> None:
+    """If each character began another search for a mail address, this would take half an hour."""
+    sql = f"SELECT device_id FROM devices WHERE seen>:seen_sinse+{'1+' * ((1 << 19) - 100)}(1)"
+    with pytest.raises(QueryError, match=r"did you mean :seen_since\?.*line 1, column 42: …ce_id"):
+        Query(sql, {"seen_since": MOMENT}, 1, URL).with_literals()
+    said = database_message(OSError(f"no such thing: {'x' * (1 << 20)}"), Query(SQL, {}, 1, URL))
+    assert said.startswith("the warehouse said: no such thing: xxx")
+
+
 def test_a_query_does_not_show_its_parameters_or_the_password() -> None:
     shown = repr(Query(SQL, {"name": "s3cret"}, 1, URL))
     assert "s3cret" not in shown
