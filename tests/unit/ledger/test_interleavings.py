@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +256,16 @@ EVERY_DAY = {
     ("claim", "opt out"),
     ("record doubt", "write off"),
 }
+# On PostgreSQL, `make proof` plays an erasure beside the steps that write the same rows as it does.
+BESIDE_ERASURE = {"claim", "record and claim", "aggregate", "opt out", "erase"}
+
+
+def cases() -> Iterator[Any]:
+    for database, pair in product(("sqlite", "postgresql"), PAIRS):
+        is_left_out = database == "postgresql" and "erase" in pair and not BESIDE_ERASURE.issuperset(pair)
+        if not is_left_out or PROFILE == "search":
+            marks = [] if pair in EVERY_DAY else [pytest.mark.proof]
+            yield pytest.param(database, *pair, marks=marks)
 
 
 # What holds after each history
@@ -412,10 +422,7 @@ def explore(play: Play, left: str, right: str) -> int:
     return number
 
 
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [pytest.param(*pair, marks=[] if pair in EVERY_DAY else [pytest.mark.proof]) for pair in PAIRS],
-)
+@pytest.mark.parametrize(("play", "left", "right"), list(cases()), indirect=["play"])
 def test_every_order_of_two_steps_keeps_the_promises(play: Play, left: str, right: str) -> None:
     assert explore(play, left, right)
 
