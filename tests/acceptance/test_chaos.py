@@ -34,7 +34,7 @@ def test_nothing_is_sent_twice_and_nothing_lost() -> None:
     assert len(promised) > 25
     damaged = {row["fault"]: row for row in promised if not row["is_as_expected"]}
     assert damaged == {}
-    assert all(row["dispatches"] >= 10 and row["unfinished"] == 0 for row in promised)
+    assert all(row["dispatches"] >= 4 and row["unfinished"] == 0 for row in promised)
 
 
 def test_it_is_about_processes_that_died_and_faults_that_struck() -> None:

@@ -156,7 +156,6 @@ SCENARIOS: tuple[Scenario, ...] = (
         "1 % of the recipients opt out at random while a launch is sent in waves over a day, and a file that named "
         "them before no longer does; workers and the receiver are killed",
         steps.opt_outs_in_waves,
-        short=2,
         long=30,
     ),
     Scenario(

@@ -15,7 +15,6 @@ from tools.chaos.environment import DEVICES, ONE_BY_ONE, Environment
 from tools.chaos.mutants import another_key
 from tools.chaos.workers import DAY, DECIDED_AFTER
 
-_TURNS_A_DAY = 6
 _MOST_TURNS = 6  # until some of the rest is accepted
 
 
@@ -76,7 +75,7 @@ def own_requests(env: Environment, mutant: str | None = None) -> None:
 
     With a mutant, no worker is killed, because no other worker finishes its launch.
     """
-    for number in range(2 if mutant else env.size.times(10, 40)):
+    for number in range(2 if mutant else env.size.times(4, 40)):
         job = env.job(is_own_request=True, mutant=mutant, requests_at_once=ONE_BY_ONE)
         if mutant or number % 2:
             env.service.fault(kind="lost", at=["create"], count=1)
@@ -102,13 +101,16 @@ def killed_at_a_rate(env: Environment, short: int = 2, long: int = 20, mutant: s
 def killed_under_a_daily_limit(
     env: Environment, short: int = 1, long: int = 6, mutant: str | None = None
 ) -> None:
-    """Send a third of the recipients on each day: two workers at a time are killed, then two more use up the day."""
+    """Send a third of the recipients on each day: two workers at a time are killed, then two more use up the day.
+
+    The long form kills twice on each day.
+    """
     for _ in range(env.size.times(short, long)):
         limit = env.size.people // 3
         job = env.job(mutant=mutant, requests_at_once=ONE_BY_ONE, daily_limit=limit)
         for day in range(4):
             today = replace(job, ahead=timedelta(days=day))
-            for _ in range(2):
+            for _ in range(env.size.times(1, 2)):
                 points = [env.chance.randint(1, env.lines("send")) for _ in range(2)]
                 env.join(env.start(*(replace(today, dies_in="send", dies_at=point) for point in points)))
                 env.let_time_pass(job)
@@ -118,7 +120,7 @@ def killed_under_a_daily_limit(
 
 
 def killed_while_deciding(
-    env: Environment, short: int = 4, long: int = 40, mutant: str | None = None
+    env: Environment, short: int = 2, long: int = 40, mutant: str | None = None
 ) -> None:
     """Kill two workers at a time while they decide the winner or send it, and let the other variant catch up.
 
@@ -146,22 +148,25 @@ def killed_while_deciding(
         env.carry_on(later)
 
 
-def opt_outs_in_waves(env: Environment, share: float = 0.01, mutant: str | None = None) -> None:
+def opt_outs_in_waves(env: Environment, share: float | None = None, mutant: str | None = None) -> None:
     """Send in three waves over a day while recipients opt out at the receiver; kill workers and the receiver meanwhile.
 
     Each turn is some hours after the one before. In each, every recipient may opt out, and over a day, about ``share``
-    of them do. Another source suppresses the same recipients first, and a worker later replaces its entries by none.
+    of them do: 1 %, or 10 % in the short form. Another source suppresses the same recipients first, and a worker later
+    replaces its entries by none.
     """
+    share = share or (0.1 if env.size.is_short else 0.01)
+    turns_a_day = env.size.times(3, 6)
     env.service.fault("slow", at=["create"], probability=1, seconds=0.1)
     job = env.job(mutant=mutant, in_waves=True, requests_at_once=ONE_BY_ONE)
     staying: list[int] = []
-    for number in range(2 * _TURNS_A_DAY):
-        turn = replace(job, ahead=number * DAY / _TURNS_A_DAY)
+    for number in range(2 * turns_a_day):
+        turn = replace(job, ahead=number * DAY / turns_a_day)
         workers = env.start(turn, turn)
         if number == 0:
             env.wait_until_begun(job)
             staying = sorted(map(int, env.backend.ledger.launches.audience(job.key)))
-        leaving = [device for device in staying if env.chance.random() < share / _TURNS_A_DAY]
+        leaving = [device for device in staying if env.chance.random() < share / turns_a_day]
         staying = [device for device in staying if device not in leaving]
         env.chance.shuffle(leaving)
         env.complain(turn, leaving)
@@ -187,18 +192,20 @@ def opens_in_waves(env: Environment, mutant: str | None = None) -> None:
     Workers and the receiver are killed in between. Each new worker aggregates the opens before it claims a request.
     """
     source = env.job()
+    turns_a_day = env.size.times(3, 6)
+    opens = 18 // turns_a_day  # in each turn
     env.run(source, source)
     env.wait_until_quiet()
     env.service.fault("slow", at=["create"], probability=1, seconds=0.1)
     job = env.reminder(source, mutant=mutant, in_waves=True, requests_at_once=ONE_BY_ONE)
-    for number in range(2 * _TURNS_A_DAY):
-        turn = replace(job, ahead=number * DAY / _TURNS_A_DAY)
+    for number in range(2 * turns_a_day):
+        turn = replace(job, ahead=number * DAY / turns_a_day)
         workers = env.start(turn, turn)
         if number == 0:
             env.wait_until_begun(job)
             everyone = sorted(map(int, env.backend.ledger.launches.audience(job.key)))
             env.chance.shuffle(everyone)
-        for device in everyone[3 * number : 3 * number + 3]:
+        for device in everyone[opens * number : opens * (number + 1)]:
             env.open(turn, source, device)
             env.pause(0.1)
         if number == 1:
@@ -238,7 +245,8 @@ def notebooks_and_worker(env: Environment, mutant: str | None = None) -> None:
 def own_hours(env: Environment, mutant: str | None = None) -> None:
     """Open a launch at two hours, then send another one at these hours over a day, and kill workers.
 
-    The first worker is killed while it freezes the launch. In each hour of the day, two start, and one is killed.
+    The first worker is killed while it freezes the launch. In each hour of the day, two start, and one is killed. The
+    short form has three hours in place of six.
     """
     source = env.job(people=DEVICES)
     env.run(source, source)
@@ -250,7 +258,7 @@ def own_hours(env: Environment, mutant: str | None = None) -> None:
     job = env.at_own_hours(source, mutant=mutant, requests_at_once=ONE_BY_ONE)
     point = env.chance.randint(1, env.lines("freeze"))
     env.join(env.start(replace(job, dies_in="freeze", dies_at=point)))
-    for number in range(6):  # hours
+    for number in range(0, 6, env.size.times(2, 1)):  # hours
         turn = replace(job, ahead=midpoint - begin + timedelta(hours=number))
         point = env.chance.randint(1, 2 * env.lines("send"))
         env.join(env.start(replace(turn, dies_in="send", dies_at=point), turn))
@@ -289,11 +297,11 @@ def service_killed(env: Environment) -> None:
 
 
 def receiver_killed(env: Environment) -> None:
-    """Kill the receiver while post-backs arrive, three times, and restart it."""
+    """Kill the receiver while post-backs arrive, and restart it; the long form does so three times."""
     job = env.job()
     workers = env.start(job, job)
     env.wait_until_begun(job)
-    for _ in range(3):
+    for _ in range(env.size.times(1, 3)):
         env.pause(0.3)
         env.kill(env.backend.receiver)
         env.backend.receiver.start()

@@ -256,7 +256,7 @@ EVERY_DAY = {
     ("claim", "opt out"),
     ("record doubt", "write off"),
 }
-# On PostgreSQL, `make proof` plays an erasure beside the steps that write the same rows as it does.
+# On PostgreSQL, `make proof` plays an erasure beside the steps that read or write recipients.
 BESIDE_ERASURE = {"claim", "record and claim", "aggregate", "opt out", "erase"}
 
 
