@@ -24,7 +24,7 @@ SERVERS = --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof check lint types quick unit contract demos service airflow acceptance repository docs reference conformance lock sbom audit chaos interleavings simulator journey mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
+.PHONY: help setup demo test proof proof-servers proof-unit proof-airflow check lint types quick unit contract demos service airflow acceptance repository docs reference conformance lock sbom audit chaos interleavings simulator journey mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,11 +47,20 @@ test: $(READY) ## Required before a change lands: style, types, the tests except
 
 proof: export HYPOTHESIS_PROFILE = proof
 proof: $(READY) ## The slower tests: crashes, cluster, browser, repository, pages, more property examples, audit
-	@echo "== the tests marked as proof, and all examples of the property tests"
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync proof-servers proof-unit proof-airflow docs audit
+
+# The tests with real processes wait a lot, so `make proof` runs the other parts beside them, one after the other.
+proof-servers: $(READY)
+	@echo "== tests with real processes"
 	@$(PROOF) $(SERVERS) --ignore tests/repository/docs $(addprefix tests/,acceptance demo repository service)
+
+proof-unit: $(READY)
+	@echo "== tests/contract and tests/unit, the tests marked as proof, and all examples of the property tests"
 	@$(MEMORY) $(PROOF) --dist worksteal tests/contract tests/unit
+
+proof-airflow: $(READY)
+	@echo "== tests/airflow, the tests marked as proof"
 	@$(PROOF) $(SERVERS) tests/airflow
-	@$(MAKE) --no-print-directory docs audit
 
 check: lint types quick ## The quick checks during development
 
