@@ -2393,6 +2393,17 @@ def test_a_file_or_form_that_is_wrong_says_where_and_changes_nothing(
     assert ledger.suppressions.sizes(datetime.now(UTC)) == []
 
 
+def test_an_identifier_that_the_ledger_cannot_store_is_refused_or_skipped(
+    olga: Person, ledger: Ledger
+) -> None:
+    of_user = {**ADD, "identified_by": "user_id"}
+    refused = olga.post("suppression/add", {**of_user, "identifier": "😀" * 251})
+    assert (refused.status_code, "must not be longer than 1,000 bytes" in refused.text) == (422, True)
+    file = {**FILE, "identified_by": "user_id", "csv": f"user_id\nann\n{'x' * 1_001}\n"}
+    assert "The file has 1 person. 1 row without an ident" in olga.post("suppression/check", file).text
+    assert ledger.suppressions.sizes(datetime.now(UTC)) == []
+
+
 def test_a_file_may_be_larger_than_other_bodies_but_not_endless(olga: Person, ledger: Ledger) -> None:
     content = "device_id\n" + "".join(f"{number}\n" for number in range(7_340_000_001, 7_340_020_001))
     assert "20,000 devices would be added" in olga.post("suppression/check", {**FILE, "csv": content}).text

@@ -24,6 +24,7 @@ from sendoff.audience.identifiers import (
     IntegerIdentifiers,
     Kind,
     RowCounter,
+    as_member,
     builder,
     empty,
     union,
@@ -237,7 +238,7 @@ def _rows_by_value(values: pa.LargeStringArray) -> Iterator[tuple[str, npt.NDArr
     order = np.argsort(codes, kind="stable")
     ends = np.searchsorted(codes, np.arange(size + 1), sorter=order)
     for code, value in enumerate(encoded.dictionary.to_pylist()):
-        if value.strip():
+        if as_member("string", value) is not None:
             yield value, order[ends[code] : ends[code + 1]]
 
 

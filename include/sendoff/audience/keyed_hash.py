@@ -16,12 +16,14 @@ import pyarrow as pa
 
 from sendoff.audience.csv_list import kind_of
 from sendoff.audience.identifiers import (
+    UNUSABLE_TEXT,
     Identifiers,
     IntegerIdentifiers,
     Kind,
     Marks,
     Numbers,
     as_integer,
+    as_member,
     empty,
     integers,
     strings,
@@ -170,10 +172,8 @@ def as_kinds(identified_by: str, identifiers: Iterable[int | str]) -> dict[Kind,
     texts = [str(each) for each in identifiers]
     found: dict[Kind, Identifiers] = {}
     for kind in kinds_of(identified_by):
-        if kind == "string":
-            found[kind] = strings(texts)
-        else:
-            found[kind] = integers(number for text in texts if (number := as_integer(text)) is not None)
+        members = [member for text in texts if (member := as_member(kind, text)) is not None]
+        found[kind] = integers(members) if kind == "integer" else strings(members)  # type: ignore[arg-type]
     return {kind: people for kind, people in found.items() if len(people)}
 
 
@@ -189,6 +189,8 @@ def checked_texts(identified_by: str, identifiers: Iterable[int | str]) -> list[
         if not text.strip():
             raise AudienceError(f"identifier {place} is blank. Use the {identified_by} of a person")
         if kind == "string":
+            if as_member(kind, text) is None:
+                raise AudienceError(f"identifier {place} is {UNUSABLE_TEXT}. Correct it")
             texts.add(text)
             continue
         number = as_integer(text.strip())

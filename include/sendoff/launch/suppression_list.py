@@ -13,7 +13,7 @@ from typing import Any
 
 from sendoff import warehouse
 from sendoff.audience import build_audience, count_people, kind_of
-from sendoff.audience.identifiers import Identifiers, as_integer, integers, strings
+from sendoff.audience.identifiers import UNUSABLE_TEXT, Identifiers, as_integer, as_member, integers, strings
 from sendoff.campaign import (
     ACCOUNT,
     EVERYTHING,
@@ -212,6 +212,8 @@ def _typed(given: Iterable[Any], identified_by: str) -> Identifiers:
         for place, text in enumerate(texts, 1):
             if not text:
                 raise AudienceError(f"identifier {place} of {len(texts)} is empty. Remove it")
+            if as_member("string", text) is None:
+                raise AudienceError(f"identifier {place} of {len(texts)} is {UNUSABLE_TEXT}. Remove it")
         return strings(texts)
     numbers = [number for text in texts if (number := as_integer(text)) is not None]
     if len(numbers) < len(texts):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sendoff.audience.build import IDENTIFIER_COLUMNS, Audience, build_audience, those_among
-from sendoff.audience.identifiers import empty, integers, strings
+from sendoff.audience.identifiers import LONGEST_TEXT, empty, integers, strings
 from sendoff.audience.template_values import read_template_values
 from sendoff.errors import AudienceError
 
@@ -213,6 +213,29 @@ def test_groups_of_texts_work_like_groups_of_numbers() -> None:
     assert {name: list(ids) for name, ids in made.groups["platform"].items()} == {
         "android": ["a"],
         "ios": ["b"],
+    }
+
+
+@pytest.mark.parametrize("odd", ["a\0b", "\0", "x" * (LONGEST_TEXT + 1), "é" * (LONGEST_TEXT // 2 + 1)])
+def test_a_text_that_the_ledger_cannot_store_is_dropped_and_counted(odd: str) -> None:
+    longest = "é" * (LONGEST_TEXT // 2)
+    given = ["ann", odd, None, longest, " ", "", odd]
+    made = audience(user_id=given, platform=["ios", "ios", None, "web", "ios", "ios", None])
+    assert list(made.identifiers) == sorted(["ann", longest])
+    assert made.dropped == {"null": 1, "invalid": 4, "duplicate": 0}
+    assert {value: list(people) for value, people in made.groups["platform"].items()} == {
+        "ios": ["ann"],
+        "web": [longest],
+    }
+
+
+@pytest.mark.parametrize("odd", ["i\0s", "x" * (LONGEST_TEXT + 1)])
+def test_a_group_that_the_ledger_cannot_store_is_no_group(odd: str) -> None:
+    made = audience(user_id=["ann", "bob"], platform=[odd, "ios"], time_zone=[odd, odd])
+    assert list(made.identifiers) == ["ann", "bob"]
+    assert {name: list(values) for name, values in made.groups.items()} == {
+        "platform": ["ios"],
+        "time_zone": [],
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sendoff.audience.identifiers import LONGEST_TEXT
 from sendoff.ledger import Ledger
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -104,6 +106,10 @@ def test_the_options_choose_the_scope(
         (("add", "7", "--until", "2020-01-31", *WHY), "the end 2020-01-31 is in the past"),
         (("add", "7", "--until", "soon", *WHY), "Use a date such as 2027-01-31"),
         (("add", "7", "ann4711", *WHY), "identifier 2 of 2 is not a whole number above 0"),
+        (
+            ("add", "ann", "4711" * 251, "--identified-by", "user_id", *WHY),
+            "identifier 2 of 2 is longer than 1,000 bytes, or has a character that cannot be stored. Remove it",
+        ),
         (("add", "7", "--identified-by", "email", *WHY), "found column email. Use device_id"),
     ],
 )
@@ -134,6 +140,19 @@ def test_a_file_is_added_and_its_rows_without_an_identifier_are_counted(
     assert done.stderr == "skipped: 1 row without an identifier\n"
     assert members(ledger) == [7, 9]
     assert ledger.suppressions.of_person("device_id", 7)[0].source == "crm"
+
+
+def test_rows_that_the_ledger_cannot_store_are_skipped_and_counted(
+    ledger: Ledger, suppress: Command, file: Path
+) -> None:
+    """The length is that of texts without repetitions, which PostgreSQL cannot make shorter."""
+    odd = ["x\0y", secrets.token_hex(LONGEST_TEXT), secrets.token_hex(LONGEST_TEXT // 2)]
+    file.write_text("user_id\n" + "\n".join(["ann", *odd]))
+    by_user = ("--identified-by", "user_id", "--source", "crm", *WHY)
+    done = suppress("replace", "--file", str(file), *by_user, "--yes")
+    assert done.returncode == 0, done.stderr
+    assert "skipped: 2 rows without an identifier" in done.stderr
+    assert members(ledger, column="user_id") == sorted(["ann", odd[2]])
 
 
 def test_a_wrong_line_of_a_file_is_named_and_nothing_is_changed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import sqlite3
 import struct
@@ -16,10 +17,12 @@ import sqlalchemy as sa
 
 from sendoff.cli import main
 from sendoff.errors import LedgerUnavailableError, PermanentError, SettingsError, UnusableLedgerError
-from sendoff.ledger import Ledger
+from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.ledger.storage.bulk import by_adbc, driver
 from sendoff.ledger.storage.problems import LedgerAddress
 from sendoff.ledger.storage.schema import launches
+
+from ...factories import NOW
 
 PASSWORD = "hunter2-is-secret"
 
@@ -181,6 +184,16 @@ def test_a_password_with_an_at_sign_is_asked_to_be_encoded_and_not_shown() -> No
 def test_a_port_that_is_no_number_is_an_error_of_the_url(url: str) -> None:
     with pytest.raises(SettingsError):
         Ledger(url)
+
+
+def test_a_value_that_no_index_has_room_for_is_permanent(migrated_postgres: str) -> None:
+    """PostgreSQL calls it an operational error."""
+    change = SuppressionChange("account", "user_id", secrets.token_hex(4_000), "ada")
+    with closing(Ledger(migrated_postgres)) as ledger, pytest.raises(UnusableLedgerError) as caught:
+        ledger.suppressions.add(change, ["ann"], NOW)
+    assert str(caught.value) == (
+        "a name or a value is too long for an index of the ledger's database; use a shorter one"
+    )
 
 
 # SQLite

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from sendoff.audience import read_template_values
-from sendoff.audience.identifiers import Identifiers, integers, strings
+from sendoff.audience.identifiers import LONGEST_TEXT, Identifiers, integers, strings
 from sendoff.audience.segmentation import Segment
 from sendoff.audience.template_values import TemplateValues
 from sendoff.dispatch.worker import LEASE
@@ -179,6 +180,20 @@ def test_a_blank_identifier_changes_nothing(ledger: Ledger) -> None:
     with pytest.raises(ValueError, match="blank identifier"):
         suppress(ledger, 1, " ")
     assert active(ledger) == []
+
+
+@pytest.mark.parametrize("odd", ["a\0b", "x" * (LONGEST_TEXT + 1)])
+def test_an_identifier_that_cannot_be_stored_changes_nothing(ledger: Ledger, odd: str) -> None:
+    with pytest.raises(ValueError, match="cannot be stored"):
+        suppress(ledger, "ann", odd, identified_by="user_id")
+    assert ledger.suppressions.of_person("user_id", "ann") == []
+
+
+def test_the_longest_names_and_identifiers_fit(ledger: Ledger) -> None:
+    longest = secrets.token_hex(LONGEST_TEXT // 2)  # PostgreSQL cannot compress it
+    topic = f"topic:{secrets.token_hex(32)}"
+    assert suppress(ledger, longest, identified_by="user_id", scope=topic, source=secrets.token_hex(50)) == 1
+    assert [each.scope for each in ledger.suppressions.of_person("user_id", longest)] == [topic]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sendoff.audience import KeyedHash, KnownPeople, Segment, read_template_values
-from sendoff.audience.identifiers import Identifiers, Kind, as_integer, from_bytes, integers, strings
+from sendoff.audience.identifiers import (
+    LONGEST_TEXT,
+    Identifiers,
+    Kind,
+    as_integer,
+    from_bytes,
+    integers,
+    strings,
+)
 from sendoff.campaign import EVERYTHING
 from sendoff.errors import AudienceError, ConflictError, SettingsError
 from sendoff.launch import NewRequest, prepare_request, suppression
@@ -822,6 +830,13 @@ def test_with_another_secret_nothing_is_written_to_the_log(
             "eva@example.com",
         ),
         ('{"title":"Hi","email":1,"broadcast":1,"tags":{"x":{"eva":[1]}}}', "user_id", "eva"),
+        (
+            json.dumps(
+                {"title": "\0", "email": 1, "broadcast": 1, "message": f"Hi eva{' and' * LONGEST_TEXT}"}
+            ),
+            "user_id",
+            "eva",
+        ),
     ],
 )
 def test_a_replay_finds_people_in_requests_of_your_own(
@@ -975,6 +990,18 @@ def test_an_identifier_that_cannot_be_one_is_an_error_that_does_not_quote_it(
     with pytest.raises(AudienceError, match="identifier 1 is") as error:
         forget(ledger, [wrong], identified_by="device_id", **ROWS)
     assert not wrong.strip() or f"{wrong!r}" not in str(error.value)
+    assert ledger.erasures.pending() == []
+
+
+@pytest.mark.parametrize("odd", ["a\0b", "x" * (LONGEST_TEXT + 1)])
+def test_a_text_that_cannot_be_stored_is_an_error_that_does_not_quote_it(ledger: Ledger, odd: str) -> None:
+    for act in (
+        lambda: forget(ledger, ["ann", odd], identified_by="user_id", **ROWS),
+        lambda: ledger.persons.export("user_id", odd, who="bert", why="asked", now=NOW),
+    ):
+        with pytest.raises(AudienceError, match=r"identifier \d is longer than 1,000 bytes") as error:
+            act()
+        assert odd not in str(error.value)
     assert ledger.erasures.pending() == []
 
 

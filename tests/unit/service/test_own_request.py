@@ -245,6 +245,8 @@ circle.append(circle)
             "body.external_ids: identifier 2 is a number. Use text that is not blank",
         ),
         ({"external_ids": [" "]}, "body.external_ids: identifier 1 is text. Use text that is not blank"),
+        ({"external_ids": ["a", SECRET * 200]}, "body.external_ids: identifier 2 is text. Use text that is"),
+        ({"external_ids": ["a\0b"]}, "body.external_ids: identifier 1 is text. Use text that is not blank"),
     ],
 )
 def test_an_error_says_what_is_wrong_and_where_and_quotes_nothing(body: Any, message: str) -> None:

@@ -21,10 +21,18 @@ from sendoff.audience.identifiers.integer_sets import (
     usable_numbers,
 )
 from sendoff.audience.identifiers.selection import Marks, Numbers
-from sendoff.audience.identifiers.string_sets import StringIdentifiers, usable_texts
+from sendoff.audience.identifiers.string_sets import (
+    LONGEST_TEXT,
+    UNUSABLE_TEXT,
+    StringIdentifiers,
+    is_usable,
+    usable_texts,
+)
 from sendoff.audience.identifiers.string_sort import merged, run_of, sorted_once
 
 __all__ = [
+    "LONGEST_TEXT",
+    "UNUSABLE_TEXT",
     "IdentifierSetBuilder",
     "Identifiers",
     "IntegerIdentifiers",
@@ -64,7 +72,9 @@ def as_integer(text: str) -> int | None:
 
 def as_member(kind: Kind, text: str) -> int | str | None:
     """Return a text as a member of sets of a kind, or None if it cannot be one."""
-    return text if kind == "string" else as_integer(text)
+    if kind == "integer":
+        return as_integer(text)
+    return text if is_usable(text) else None
 
 
 def empty(kind: Kind) -> Identifiers:
@@ -89,10 +99,10 @@ def integers(values: npt.ArrayLike | Iterable[int]) -> IntegerIdentifiers:
 
 
 def strings(values: Iterable[str]) -> StringIdentifiers:
-    """Return a set of texts, given in any order and with duplicates. Raise ValueError if one is blank."""
+    """Return a set of texts, given in any order and with duplicates. Raise ValueError if one is unusable."""
     column = pa.array(values, pa.large_string())
     if usable_texts(column) is not None:
-        raise ValueError("an identifier must not be blank")
+        raise ValueError(f"an identifier must not be blank, or {UNUSABLE_TEXT}")
     return StringIdentifiers(sorted_once([column]))
 
 

@@ -20,9 +20,16 @@ from sendoff.audience.identifiers.string_sort import (
     sorted_run,
 )
 
+LONGEST_TEXT = 1_000
+"""The number of bytes of the longest text that can be an identifier. PostgreSQL's indexes have room for about 2,700."""
+
+UNUSABLE_TEXT = f"longer than {LONGEST_TEXT:,} bytes, or has a character that cannot be stored"
+"""What is wrong with a text that cannot be an identifier although it is not blank, in the words of errors."""
+
 _AROUND = 1 << 10  # upper limit for the bytes of an Arrow IPC stream besides its texts
 _HASHED_AT_ONCE = 1 << 16  # changing this changes fingerprints, because lengths and bytes alternate
 _RUN = 4 << 20  # bytes of text to sort at once
+_NUL = "\0"  # PostgreSQL cannot store it
 _MOST_RUNS = 64  # about; more text makes longer runs instead of more
 
 
@@ -163,6 +170,20 @@ def _are_in(texts: pa.LargeStringArray, few: pa.LargeStringArray) -> pa.BooleanA
 
 
 def usable_texts(column: pa.LargeStringArray) -> pa.BooleanArray | None:
-    """Return a mask of the texts that are not blank and can be identifiers, or None if all can."""
-    usable = pc.and_not(pc.binary_length(column).cast(pa.bool_()), pc.utf8_is_space(column))
+    """Return a mask of the texts that can be identifiers, as :func:`is_usable` says, or None if all can."""
+    lengths = pc.binary_length(column)
+    usable = pc.and_not(pc.less_equal(lengths, LONGEST_TEXT), pc.utf8_is_space(column))
+    usable = pc.and_(usable, lengths.cast(pa.bool_()))
+    if not lengths_and_text(column)[1].all():  # this is much faster than to look into each text
+        usable = pc.and_not(usable, pc.match_substring(column, _NUL))
     return None if pc.all(usable, skip_nulls=False, min_count=0).as_py() else pc.fill_null(usable, False)
+
+
+def is_usable(text: str) -> bool:
+    """Check whether a text can be an identifier: it is not blank, not too long, and has no character that is NUL."""
+    if not text.strip() or _NUL in text:
+        return False
+    try:
+        return len(text.encode()) <= LONGEST_TEXT
+    except UnicodeEncodeError:  # half of a character
+        return False

@@ -22,6 +22,7 @@ LedgerProblem = LedgerUnavailableError | UnusableLedgerError
 
 NO_TABLES = "the ledger has no tables, or old ones; run: sendoff migrate"
 _FORBIDDEN = "the ledger's user lacks the rights for this; grant them with the output of: sendoff grants"
+_TOO_LONG = "a name or a value is too long for an index of the ledger's database; use a shorter one"
 _URL = "the ledger's URL or connection"
 
 # Errors that someone must fix, in the words of PostgreSQL's client or server. If any of several servers reports one, it
@@ -150,6 +151,8 @@ def problem_of(error: BaseException, place: LedgerAddress, *, tables: str = NO_T
         return _of_connecting(text, place) or _unnamed(error)
     if state == "42501":
         return UnusableLedgerError(_FORBIDDEN)
+    if state.startswith("54"):
+        return UnusableLedgerError(_TOO_LONG)
     if state.startswith(("42", "3F")):  # tables, columns, or schemas
         return UnusableLedgerError(tables)
     if sentence := _SERVER_SAYS.get(state):

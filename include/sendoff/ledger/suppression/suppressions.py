@@ -130,7 +130,7 @@ class SuppressionList:
         """Add entries of one scope and source, and return how many recipients had none in force.
 
         An entry in force stays as it is, unless the new one ends later. Repeating a call changes nothing. Raise
-        ValueError for a blank identifier. ``is_audited``: append a change to the audit log.
+        ValueError for a blank or unusable identifier. ``is_audited``: append a change to the audit log.
 
         People who were erased get no entry, because no launch contains them. Raise SettingsError if the secret that
         recognises them is missing. ``may_be_erased``: do not ask.
@@ -283,8 +283,8 @@ class SuppressionList:
 
 def _texts(identifiers: Iterable[int | str]) -> list[str]:
     texts = sorted({str(identifier) for identifier in identifiers})
-    if any(not text.strip() for text in texts):
-        raise ValueError("found a blank identifier. Remove it")
+    if any(as_member("string", text) is None for text in texts):
+        raise ValueError("found a blank identifier, or one that cannot be stored. Remove it")
     return texts
 
 

@@ -18,6 +18,7 @@ import orjson
 import pyarrow as pa
 
 from sendoff.audience import Audience, build_audience
+from sendoff.audience.identifiers import LONGEST_TEXT, as_member
 from sendoff.campaign import Channel, is_time_zone
 from sendoff.errors import CampaignError
 from sendoff.service.wire.names import FieldNames
@@ -29,6 +30,7 @@ LARGEST_BODY = 16 * 1024 * 1024
 
 Mode = Literal["create", "execute"]
 
+_USABLE_TEXT = f"text that is not blank, without NUL and of at most {LONGEST_TEXT:,} bytes"
 _LAST_ZONE = timezone(timedelta(hours=-12))  # the last time zone on Earth to reach a time of day
 _WEB_BROWSERS = ("web_push_chrome", "web_push_firefox")
 
@@ -262,14 +264,14 @@ def _audience(column: str, name: str, values: Sequence[Any]) -> Audience:
 def _typed(column: str, name: str, values: Sequence[Any]) -> Iterator[Any]:
     """Yield the identifiers in the type of their column, or in that of the first one if the column may have both."""
     is_number = column == "device_id" or type(values[0]) is int
-    words = "a whole number from 1 to 9,223,372,036,854,775,807" if is_number else "text that is not blank"
+    words = "a whole number from 1 to 9,223,372,036,854,775,807" if is_number else _USABLE_TEXT
     for place, value in enumerate(values):
         typed: int | str | None = None
         if is_number:
             number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
             typed = number if type(number) is int and 0 < number < 2**63 else None
-        elif isinstance(value, str) and value.strip():
-            typed = value
+        elif isinstance(value, str):
+            typed = as_member("string", value)
         if typed is None:
             raise CampaignError(f"body.{name}: identifier {place + 1} is {_kind(value)}. Use {words}")
         yield typed

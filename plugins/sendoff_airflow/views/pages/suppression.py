@@ -14,6 +14,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, HTTPException, Request, status
 from starlette.responses import HTMLResponse, JSONResponse
 
+from sendoff.audience import kind_of
+from sendoff.audience.identifiers import LONGEST_TEXT
 from sendoff.campaign import Channel, channel_scope
 from sendoff.errors import AudienceError, SettingsError
 from sendoff.figures import counted
@@ -279,7 +281,9 @@ def _of_body(identified_by: str, identifier: str) -> NamedRecipients:
     try:
         return recipients_of([identifier], identified_by)
     except AudienceError:
-        raise _unreadable(f"a {identified_by.replace('_', ' ')} must be a whole number above 0") from None
+        is_number = kind_of(identified_by) == "integer"
+        must = "be a whole number above 0" if is_number else f"not be longer than {LONGEST_TEXT:,} bytes"
+        raise _unreadable(f"a {identified_by.replace('_', ' ')} must {must}") from None
 
 
 def _new(body: SuppressionPart, source: str, viewer: Viewer) -> SuppressionChange:
