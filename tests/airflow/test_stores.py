@@ -277,6 +277,16 @@ def test_a_databricks_connection_is_read_by_sendoff(monkeypatch: pytest.MonkeyPa
     assert warehouse_source("w") == "databricks://token:d%2F1@shop.example//public?http_path=%2Fw"
 
 
+@pytest.mark.parametrize("type_", ["google_cloud_platform", "gcpbigquery"])
+def test_a_google_connection_is_read_by_sendoff(monkeypatch: pytest.MonkeyPatch, type_: str) -> None:
+    pytest.importorskip(
+        "google.cloud.bigquery_storage", reason="needs BigQuery's clients: pip install '.[bigquery]'"
+    )
+    extra = '{"project": "shop", "key_path": "/key.json", "num_retries": 5}'
+    _connection(monkeypatch, "w", conn_type=type_, extra=extra)
+    assert warehouse_source("w") == "bigquery://shop?key_path=%2Fkey.json"
+
+
 class ShopHook(DbApiHook):
     """A provider's hook for a database without a SQLAlchemy dialect."""
 

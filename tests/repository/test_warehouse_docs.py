@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sendoff.campaign import load_campaign
-from sendoff.warehouse import address_of, databricks, is_sqlite_file, mysql, redshift, trino
+from sendoff.warehouse import address_of, bigquery, databricks, is_sqlite_file, mysql, redshift, trino
 from sendoff.warehouse.clickhouse import OPTIONS, client_options
 from sendoff.warehouse.drivers import DRIVERS
 from sendoff.warehouse.snowflake import driver_options
@@ -40,6 +40,7 @@ def test_every_url_is_understood() -> None:
         "Trino",
         "Redshift",
         "Databricks",
+        "BigQuery",
     }
     assert found["PostgreSQL"].database == "database"
     assert is_sqlite_file(found["SQLite"])
@@ -49,6 +50,8 @@ def test_every_url_is_understood() -> None:
     assert trino.client_options(found["Trino"])["source"] == "x"
     assert redshift.driver_options(found["Redshift"])["sslmode"] == "x"
     assert databricks.client_options(found["Databricks"])["http_path"] == "x"
+    bigquery.check(found["BigQuery"])
+    assert found["BigQuery"].database == "dataset"
     assert mysql.driver_options(found["MySQL"])["ssl_ca"] == "x"
     assert mysql.driver_options(found["MariaDB"])["database"] == "database"
     assert client_options(found["ClickHouse"])["settings"] == {"max_execution_time": "60"}
@@ -61,7 +64,8 @@ def test_every_choice_of_snowflake_is_on_the_page(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*OPTIONS, *mysql.OPTIONS, *trino.OPTIONS, *redshift.OPTIONS, *databricks.OPTIONS]
+    "name",
+    [*OPTIONS, *mysql.OPTIONS, *trino.OPTIONS, *redshift.OPTIONS, *databricks.OPTIONS, *bigquery.OPTIONS],
 )
 def test_every_option_of_a_driver_is_on_the_page(name: str) -> None:
     assert f"`{name}`" in PAGE

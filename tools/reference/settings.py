@@ -200,6 +200,7 @@ def _warehouse() -> str:
     trino = ast.literal_eval(str(warehouse["trino.OPTIONS"].value))
     redshift = list(ast.literal_eval(str(warehouse["redshift.EXTRAS"].value)))
     databricks = ast.literal_eval(str(warehouse["databricks.EXTRAS"].value))
+    bigquery = ast.literal_eval(str(warehouse["bigquery.EXTRAS"].value))
     clickhouse = ast.literal_eval(str(warehouse["clickhouse.OPTIONS"].value))
     rows = [
         ["`postgres`", "as in Airflow", ", ".join(map(code, postgres))],
@@ -216,6 +217,7 @@ def _warehouse() -> str:
         ["`trino`", "as in Airflow", ", ".join(map(code, ["catalog", "protocol", *trino[1:]]))],
         ["`redshift`", "as in Airflow", ", ".join(map(code, ["ssl", *redshift]))],
         ["`databricks`", "as in Airflow", ", ".join(map(code, databricks))],
+        ["`google_cloud_platform`, `gcpbigquery`", "as in Airflow", ", ".join(map(code, bigquery))],
         ["any other", "as in Airflow", "those of its hook"],
     ]
     said = (

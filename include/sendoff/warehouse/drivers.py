@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from sendoff.warehouse import (
     adbc,
+    bigquery,
     clickhouse,
     databricks,
     duckdb,
@@ -79,6 +80,18 @@ _MYSQL = Driver(
     accepts=mysql.accepts,
     connection_type="mysql",
     url_of=mysql.url_of,
+)
+
+_BIGQUERY = Driver(
+    title="BigQuery",
+    backend="bigquery",
+    package="google.cloud.bigquery_storage",
+    extra="bigquery",
+    connect=bigquery.connect,
+    batches=bigquery.batches,
+    cancel=bigquery.cancel,
+    connection_type="google_cloud_platform",
+    url_of=bigquery.url_of,
 )
 
 DRIVERS = (
@@ -178,6 +191,8 @@ DRIVERS = (
         connection_type="databricks",
         url_of=databricks.url_of,
     ),
+    _BIGQUERY,
+    replace(_BIGQUERY, connection_type="gcpbigquery"),
 )
 
 

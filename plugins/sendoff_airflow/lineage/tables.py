@@ -11,7 +11,12 @@ TableName = tuple[str, str, str]
 """Database, schema and name of a table. Parts that the query does not name are empty."""
 
 _PORTS = {"clickhouse": 8123, "postgres": 5432, "redshift": 5439}
-_DIALECTS = {"postgresql": "postgres", "mssql": "tsql", "gcpbigquery": "bigquery"}
+_DIALECTS = {
+    "postgresql": "postgres",
+    "mssql": "tsql",
+    "gcpbigquery": "bigquery",
+    "google_cloud_platform": "bigquery",
+}
 _FILES = ("sqlite", "duckdb")
 _WITH_PUBLIC = ("postgres", "redshift")
 _WITHOUT_SCHEMAS = (
