@@ -89,6 +89,8 @@ class History:
         self.people = {event["dispatch"]: people[event["segment"]] for event in self.by_kind["dispatches"]}
         self.answers = {event["request"]: event["answer"] for event in self.by_kind["answer"]}
         self.erased = {event["person"] for event in self.by_kind["erasure answer"]}
+        # Who asked may have been killed before the answer, whether the request was stored or not.
+        self.perhaps_erased = {event["person"] for event in self.by_kind["erasure"]}
         self.campaigns = {event["request"]: event["campaign"] for event in self.by_kind["processed"]}
         self.recorded_evidence = {
             event["dispatch"] for event in self.by_kind["outcomes"] if event["kind"] == "evidence"
@@ -131,7 +133,7 @@ class History:
                 person = event["person"]
                 if person in self.people[dispatch] and person not in self.erased:
                     possible.add(person)
-                    if event["campaign"] in own:
+                    if event["campaign"] in own and person not in self.perhaps_erased:
                         certain.add(person)
         return certain, possible
 
@@ -147,7 +149,7 @@ class History:
                 and event["status"] == 200
                 and event["person"] in self.people[dispatch]
             ):
-                is_own = event["campaign"] in own and event["person"] not in self.erased
+                is_own = event["campaign"] in own and event["person"] not in self.perhaps_erased
                 found.add(True if is_own else None)
         return True if True in found else (None if found else False)
 
@@ -183,9 +185,7 @@ class History:
 
     def _may_be_closed(self, dispatch: str) -> bool:
         """Whether all recipients of a dispatch may have opted out, or been erased, before its next request."""
-        gone = self.erased | {
-            event["person"] for name in ("opt-out", "erasure") for event in self.by_kind[name]
-        }
+        gone = self.perhaps_erased | {event["person"] for event in self.by_kind["opt-out"]}
         return self.people[dispatch] <= gone
 
     def verdicts(self, dispatch: str, person: int) -> set[str]:
@@ -308,6 +308,8 @@ def check_verdicts(history: History) -> Iterator[str]:
     for dispatch, people in history.people.items():
         for person in sorted(people - history.erased):
             allowed, verdicts = history.verdicts(dispatch, person), found.pop(person, [])
+            if not verdicts and person in history.perhaps_erased:
+                continue
             if len(verdicts) != 1 or verdicts[0] not in allowed:
                 yield f"{person} has the verdicts {verdicts}; the events allow one of {sorted(allowed)}"
     yield from (f"{person} has a verdict, and is no recipient" for person in found)
@@ -359,7 +361,9 @@ def check_opt_outs(history: History) -> Iterator[str]:
     yield from _contacted(history, until, "an opt-out")
     listed = {int(row[0]) for row in _rows(history, "suppressed")}
     yield from (
-        f"the opt-out of {person} is lost" for person in until if person not in listed | history.erased
+        f"the opt-out of {person} is lost"
+        for person in until
+        if person not in listed | history.perhaps_erased
     )
 
 
