@@ -55,7 +55,7 @@ class DemoStack:
         self._folder = folder
         self._ledger = ledger
         self._progress = progress
-        self._secrets = [secrets.token_hex(32)]
+        self._secrets = [secrets.token_hex(32), secrets.token_hex(32)]
 
     def run_campaign(self) -> tuple[LaunchStats, VerificationResult]:
         """Set everything up, run the campaign's DAG to its end, and compare the ledger with the service's record."""
@@ -124,6 +124,7 @@ class DemoStack:
             "SENDOFF_LEDGER_URL": self._workspace.ledger_url,
             "SENDOFF_PUBLIC_URL": self._receiver,
             "SENDOFF_POST_BACK_SECRETS": self._secrets[0],
+            "SENDOFF_ERASURE_SECRET": self._secrets[1],
             "SENDOFF_MACHINE_OPEN_SECONDS": "0",  # the local service opens messages sooner than people
         }
 
