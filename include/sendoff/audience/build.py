@@ -27,6 +27,7 @@ from sendoff.audience.identifiers import (
     as_member,
     builder,
     empty,
+    trimmed,
     union,
 )
 from sendoff.audience.template_values import TemplateValues, TemplateValuesBuilder
@@ -116,10 +117,11 @@ def build_audience(
 ) -> Audience:
     """Build an audience from rows, such as those of a query; their order and batches do not matter.
 
+    White space around identifiers is removed. The audience may be empty.
+
     ``batches``: from ``warehouse.read``; at least one batch, so that the columns are known. ``columns``: the columns of
-    template values. If a recipient's rows have different values, the smallest row counts. The audience may be empty.
-    ``groups``: the group columns to gather, if the rows have them. ``wording``: how errors speak of the place that the
-    rows come from.
+    template values. If a recipient's rows have different values, the smallest row counts. ``groups``: the group columns
+    to gather, if the rows have them. ``wording``: how errors speak of the place that the rows come from.
 
     Raise AudienceError if the rows do not have exactly one identifier column, if one of ``columns`` is missing, or
     if a column has the wrong type.
@@ -135,6 +137,8 @@ def build_audience(
     audience = intake.build()
     people = len(audience.identifiers)
     metrics.audience_rows(people, audience.dropped)
+    if intake.rows_trimmed:
+        _log.info("Removed white space around the identifiers of %d rows", intake.rows_trimmed)
     _log.info("Audience of %d from %d rows, dropped %s", people, audience.rows, audience.dropped)
     return audience
 
@@ -148,7 +152,7 @@ class _AudienceBuilder:
         self._names = names
         self._wording = wording
         self._identified_by = _the_identifier(names, wording.subject)
-        self._rows = self._before_kind = 0
+        self._rows = self._before_kind = self.rows_trimmed = 0
         self._counter: RowCounter | None = None
         self._groups: dict[str, dict[str, IdentifierSetBuilder]] = {
             name: {} for name in GROUP_COLUMNS if name in names and name in groups
@@ -167,6 +171,10 @@ class _AudienceBuilder:
             kind = _KINDS.get(self._identified_by) or ("integer" if is_integer else "string")
             self._counter = RowCounter(kind)
         identifiers = self._typed(column, self._counter.kind, self._identified_by, rows_before)
+        if self._counter.kind == "string":
+            given, identifiers = identifiers, trimmed(identifiers)
+            changed = pc.not_equal(pc.binary_length(given), pc.binary_length(identifiers))
+            self.rows_trimmed += pc.sum(changed).as_py() or 0
         usable = self._counter.add(identifiers)
         for name, members in self._groups.items():
             values = self._typed(batch.column(self._names.index(name)), "string", name, rows_before)

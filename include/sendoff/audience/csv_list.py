@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
 from sendoff.audience.build import IDENTIFIER_COLUMNS
-from sendoff.audience.identifiers import Identifiers, Kind, RowCounter
+from sendoff.audience.identifiers import Identifiers, Kind, RowCounter, trimmed
 from sendoff.errors import AudienceError
 
 _TYPES = {"integer": pa.int64(), "string": pa.large_string()}
@@ -25,8 +25,8 @@ _NOTHING = frozenset(arrow_csv.ConvertOptions().null_values)
 def read_people(file: Path, column: str, kind: Kind) -> Identifiers:
     """Read the identifiers in one column of a CSV file, and skip rows without a usable one.
 
-    The case of the column's name does not matter. Raise AudienceError with the file, the column and the line, but
-    without values.
+    White space around identifiers and the case of the column's name do not matter. Raise AudienceError with the file,
+    the column and the line, but without values.
     """
     return count_people(file, column, kind).identifiers()
 
@@ -46,7 +46,7 @@ def count_people(file: Path | bytes, column: str, kind: Kind) -> RowCounter:
         header = _header(opened, column, name)
         for batch in _batches(opened, header, kind):
             people = batch.column(0)
-            counter.add(people.view(pa.uint64()) if kind == "integer" else people)
+            counter.add(people.view(pa.uint64()) if kind == "integer" else trimmed(people))
     except FileNotFoundError:
         raise AudienceError(f"{name}: the file does not exist. Add a CSV file with a header") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error):  # their messages quote the file

@@ -180,20 +180,20 @@ def as_kinds(identified_by: str, identifiers: Iterable[int | str]) -> dict[Kind,
 def checked_texts(identified_by: str, identifiers: Iterable[int | str]) -> list[str]:
     """Return the identifiers of a column as texts, sorted and each once, and device IDs without leading zeros.
 
-    Raise AudienceError if it is not an identifier column, or if an identifier is blank or cannot be a device ID. The
-    message has the place of the identifier and does not quote it.
+    White space around them is removed. Raise AudienceError if it is not an identifier column, or if an identifier is
+    blank or cannot be one. The message has the place of the identifier and does not quote it.
     """
     kind = kind_of(identified_by)
     texts = set()
-    for place, text in enumerate(map(str, identifiers), start=1):
-        if not text.strip():
+    for place, text in enumerate((str(each).strip() for each in identifiers), start=1):
+        if not text:
             raise AudienceError(f"identifier {place} is blank. Use the {identified_by} of a person")
         if kind == "string":
             if as_member(kind, text) is None:
                 raise AudienceError(f"identifier {place} is {UNUSABLE_TEXT}. Correct it")
             texts.add(text)
             continue
-        number = as_integer(text.strip())
+        number = as_integer(text)
         if number is None:
             raise AudienceError(
                 f"identifier {place} is not a whole number above 0, as a {identified_by} must be. Correct it, or name "

@@ -275,7 +275,7 @@ def why(
 ) -> None:
     """Explain one person's part in a launch: why they were left out, or their segment and verdict."""
     with opened(ledger_url) as ledger:
-        found = ledger.launches.recipient(only_launch(ledger, launch), identifier)
+        found = ledger.launches.recipient(only_launch(ledger, launch), identifier.strip())
     if as_json:
         typer.echo(json.dumps(found.to_json(), indent=2))
     else:

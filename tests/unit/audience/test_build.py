@@ -229,6 +229,19 @@ def test_a_text_that_the_ledger_cannot_store_is_dropped_and_counted(odd: str) ->
     }
 
 
+def test_white_space_around_identifiers_is_removed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    given = ["ann   ", "\tann", "b b\u00a0\n", None, "  ", "x" * LONGEST_TEXT + " "]
+    made = audience(external_id=given, platform=["ios", "web", "ios", "ios", "ios", None])
+    assert list(made.identifiers) == ["ann", "b b", "x" * LONGEST_TEXT]
+    assert made.dropped == {"null": 1, "invalid": 1, "duplicate": 1}
+    assert {value: list(people) for value, people in made.groups["platform"].items()} == {
+        "ios": ["ann", "b b"],
+        "web": ["ann"],
+    }
+    assert "Removed white space around the identifiers of 5 rows" in caplog.text
+
+
 @pytest.mark.parametrize("odd", ["i\0s", "x" * (LONGEST_TEXT + 1)])
 def test_a_group_that_the_ledger_cannot_store_is_no_group(odd: str) -> None:
     made = audience(user_id=["ann", "bob"], platform=[odd, "ios"], time_zone=[odd, odd])

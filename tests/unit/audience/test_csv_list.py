@@ -30,6 +30,7 @@ READ = [
     ("device_id\n", "device_id", empty("integer")),
     ("device_id\n9223372036854775807\n", "device_id", integers([2**63 - 1])),
     ('user_id,x\n007,1\nzoë,1\n"",1\n"a,b",1\n', "user_id", strings(["007", "zoë", "a,b"])),
+    ('user_id,x\nann  ,1\n" ann",1\n"  ",1\n', "user_id", strings(["ann"])),
     ("user_id\nNA\nnull\n", "user_id", strings(["NA", "null"])),  # ordinary names
 ]
 

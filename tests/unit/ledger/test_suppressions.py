@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from sendoff.audience import read_template_values
+from sendoff.audience import build_audience, read_template_values
 from sendoff.audience.identifiers import LONGEST_TEXT, Identifiers, integers, strings
 from sendoff.audience.segmentation import Segment
 from sendoff.audience.template_values import TemplateValues
 from sendoff.dispatch.worker import LEASE
 from sendoff.errors import GateError
+from sendoff.launch import recipients_of
 from sendoff.ledger import Claim, Ledger, Replacement, SuppressionChange
 from sendoff.ledger.storage.schema import outcomes
 from sendoff.ledger.suppression.active_suppressions import STATE, ActiveSuppressions
@@ -121,10 +122,20 @@ def test_entries_of_one_source_are_removed_alone(ledger: Ledger) -> None:
     assert active(ledger) == []
 
 
-def test_spaces_belong_to_an_identifier(ledger: Ledger) -> None:
-    people = strings(["ann", "bob  "])  # as a column of type CHAR(5) returns it
+def test_the_ledger_leaves_identifiers_as_they_are(ledger: Ledger) -> None:
+    """They were trimmed before, where they came in."""
+    people = strings(["ann", "bob  "])
     make_launch(ledger, people, audience=make_audience(people))
     suppress(ledger, "bob  ", identified_by="user_id")
+    assert members(claim(ledger)) == ["ann"]
+
+
+@pytest.mark.parametrize("given", ["bob  ", " bob", "bob"])
+def test_white_space_around_an_identifier_does_not_matter(ledger: Ledger, given: str) -> None:
+    audience = build_audience([pa.record_batch({"user_id": ["ann", "bob  "]})])  # as CHAR(5) returns it
+    make_launch(ledger, audience.identifiers, audience=audience)
+    named = recipients_of([given], "user_id").identifiers
+    assert ledger.suppressions.add(entry(identified_by="user_id"), named, NOW) == 1
     assert members(claim(ledger)) == ["ann"]
 
 

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sendoff.audience import KeyedHash, KnownPeople, Segment, read_template_values
+from sendoff.audience import KeyedHash, KnownPeople, Segment, build_audience, read_template_values
 from sendoff.audience.identifiers import (
     LONGEST_TEXT,
     Identifiers,
@@ -1003,6 +1003,15 @@ def test_a_text_that_cannot_be_stored_is_an_error_that_does_not_quote_it(ledger:
             act()
         assert odd not in str(error.value)
     assert ledger.erasures.pending() == []
+
+
+def test_white_space_around_the_identifier_of_a_person_does_not_matter(ledger: Ledger) -> None:
+    audience = build_audience([pa.record_batch({"user_id": ["ann  ", "bob  "]})])  # as CHAR(5) returns it
+    make_launch(ledger, audience.identifiers, audience=audience)
+    assert forget(ledger, ["ann", " ann", "ann  "], identified_by="user_id", **ROWS).people == 1
+    assert list(ledger.launches.audience(KEY)) == ["bob"]
+    found = ledger.persons.export("user_id", "bob  ", who="bert", why="asked", now=NOW)
+    assert (found["identifier"], len(found["launches"])) == ("bob", 1)
 
 
 def test_leading_zeros_of_a_device_id_do_not_matter(ledger: Ledger) -> None:

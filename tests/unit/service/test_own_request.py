@@ -246,6 +246,7 @@ circle.append(circle)
         ),
         ({"external_ids": [" "]}, "body.external_ids: identifier 1 is text. Use text that is not blank"),
         ({"external_ids": ["a", SECRET * 200]}, "body.external_ids: identifier 2 is text. Use text that is"),
+        ({"external_ids": ["ann", "bob "]}, "body.external_ids: identifier 2 is text. Use text that is not"),
         ({"external_ids": ["a\0b"]}, "body.external_ids: identifier 1 is text. Use text that is not blank"),
     ],
 )

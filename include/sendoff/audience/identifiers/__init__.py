@@ -26,6 +26,7 @@ from sendoff.audience.identifiers.string_sets import (
     UNUSABLE_TEXT,
     StringIdentifiers,
     is_usable,
+    trimmed,
     usable_texts,
 )
 from sendoff.audience.identifiers.string_sort import merged, run_of, sorted_once
@@ -48,6 +49,7 @@ __all__ = [
     "from_bytes",
     "integers",
     "strings",
+    "trimmed",
     "union",
 ]
 

@@ -169,6 +169,15 @@ def _are_in(texts: pa.LargeStringArray, few: pa.LargeStringArray) -> pa.BooleanA
     return pc.is_in(texts, value_set=few)
 
 
+def trimmed(column: pa.LargeStringArray) -> pa.LargeStringArray:
+    """Return the texts without white space around them, as ``str.strip`` does.
+
+    All identifiers that come in are trimmed, so that an audience from a column of type CHAR has the same ones as a list
+    that someone wrote.
+    """
+    return pc.utf8_trim_whitespace(column)
+
+
 def usable_texts(column: pa.LargeStringArray) -> pa.BooleanArray | None:
     """Return a mask of the texts that can be identifiers, as :func:`is_usable` says, or None if all can."""
     lengths = pc.binary_length(column)

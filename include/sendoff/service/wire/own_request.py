@@ -30,7 +30,9 @@ LARGEST_BODY = 16 * 1024 * 1024
 
 Mode = Literal["create", "execute"]
 
-_USABLE_TEXT = f"text that is not blank, without NUL and of at most {LONGEST_TEXT:,} bytes"
+_USABLE_TEXT = (
+    f"text that is not blank, of at most {LONGEST_TEXT:,} bytes, without NUL or white space around it"
+)
 _LAST_ZONE = timezone(timedelta(hours=-12))  # the last time zone on Earth to reach a time of day
 _WEB_BROWSERS = ("web_push_chrome", "web_push_firefox")
 
@@ -271,7 +273,7 @@ def _typed(column: str, name: str, values: Sequence[Any]) -> Iterator[Any]:
             number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
             typed = number if type(number) is int and 0 < number < 2**63 else None
         elif isinstance(value, str):
-            typed = as_member("string", value)
+            typed = as_member("string", value) if value == value.strip() else None
         if typed is None:
             raise CampaignError(f"body.{name}: identifier {place + 1} is {_kind(value)}. Use {words}")
         yield typed
