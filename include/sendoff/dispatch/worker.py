@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import socket
 import threading
@@ -22,12 +23,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from tenacity import Retrying, retry_if_exception_type, wait_exponential
 
+from sendoff.audience.identifiers import Identifiers
 from sendoff.dispatch.policy import SendPolicy
 from sendoff.dispatch.request import ServiceConnection
 from sendoff.errors import (
@@ -259,7 +261,9 @@ class _WorkerPool:
             self._wait(ahead)
         if self.stopping.is_set():
             return _SHUTTING_DOWN
-        return send() if self.now() < claim.claimed_at + _MAX_CLAIM_AGE else _CLAIM_TOO_OLD
+        if self.now() >= claim.claimed_at + _MAX_CLAIM_AGE:
+            return _CLAIM_TOO_OLD
+        return _without_recipients(send(), claim.content.identifiers)
 
     def _record(self, claim: Claim, outcome: Outcome, worker: str) -> Claim | None:
         """Record an outcome, and retry while the ledger is unavailable: only this worker knows the outcome.
@@ -347,6 +351,17 @@ class _WorkerPool:
     def _wait(self, seconds: float) -> None:
         """Wait, but not longer than until the pool stops."""
         (self.sleep or self.stopping.wait)(seconds)
+
+
+def _without_recipients(outcome: Outcome, recipients: Identifiers | None) -> Outcome:
+    """Return an outcome without the identifiers of the request's own recipients, which a refusal may quote."""
+    if not isinstance(outcome, Refused) or recipients is None:
+        return outcome
+    quoted = [re.escape(text) for text in map(str, recipients) if text in outcome.message]
+    if not quoted:
+        return outcome
+    longest_first = "|".join(sorted(quoted, key=len, reverse=True))
+    return replace(outcome, message=re.sub(rf"(?<!\w)(?:{longest_first})(?!\w)", "…", outcome.message))
 
 
 def _raise_most_severe(round_: list[Future[None]]) -> None:

@@ -293,4 +293,5 @@ def excerpt(text: str) -> str:
     """Shorten text from outside for display, and hide anything that may be an identifier or a secret."""
     words = " ".join("".join(each if each.isprintable() else " " for each in text[:2000]).split())
     hidden = _HIDDEN.sub("…", words)
-    return hidden if len(hidden) <= 200 else f"{hidden[:199]}…"
+    # Between two words: a part of an identifier would not be recognised as one.
+    return hidden if len(hidden) <= 200 else f"{hidden[:199].rpartition(' ')[0]} …"

@@ -1,22 +1,30 @@
-"""The dispatch loop with a ledger that does not answer; no request is sent."""
+"""The dispatch loop with a ledger that does not answer, and with a service that names people in its refusals."""
 
 from __future__ import annotations
 
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 import requests
 
+from sendoff.audience.identifiers import Identifiers, integers, strings
+from sendoff.dispatch.checks import check_refusals
 from sendoff.dispatch.request import ServiceConnection
 from sendoff.dispatch.worker import send_launch
-from sendoff.errors import LedgerUnavailableError
+from sendoff.errors import LedgerUnavailableError, RefusedError
 from sendoff.ledger import Ledger
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.postbacks import PostBackSigner
+from sendoff.service.token_endpoint import TOKEN_PATH
 from sendoff.service.tokens import TokenSource
 
-from ...factories import KEY, NOW, make_launch
+from ...factories import KEY, NOW, make_audience, make_launch
 from ...ports import reserved_port
 
 
@@ -43,3 +51,59 @@ def test_a_worker_that_can_neither_learn_of_its_claim_nor_give_it_back_claims_no
         with pytest.raises(LedgerUnavailableError, match="the answer to the commit was lost"):
             send_launch(ledger, KEY, connection, now=lambda: NOW)
     assert ledger.dispatch_queries.states(KEY) == {"in_flight": 1, "planned": 1}
+
+
+@contextmanager
+def refusing_service(message: str) -> Iterator[str]:
+    """Run a service that gives tokens and refuses each request with a message, and yield its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            is_token = self.path == TOKEN_PATH
+            answer = {"access_token": "t" * 32, "token_type": "Bearer", "expires_in": 3_600}
+            content = json.dumps(answer if is_token else {"success": False, "code": 400, "message": message})
+            self.send_response(200 if is_token else 400)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content.encode())))
+            self.end_headers()
+            self.wfile.write(content.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("people", "said", "told"),
+    [
+        (integers([7, 77]), "device 77 of 777 has no profile (7)", "device … of 777 has no profile (…)"),
+        (strings(["anna", "anna_k"]), "user_id 'anna_k' has no profile", "user_id '…' has no profile"),
+        (strings(["müller", "AB-12"]), "müller, AB-12: müllers", "…, …: müllers"),
+        (strings(["+353 86 123 456"]), "phone +353 86 123 456 is unknown", "phone … is unknown"),
+        (strings(["a.c"]), "abc is no field", "abc is no field"),
+        (strings(["bob_the_builder"]), f"{'no ' * 61}bob_the_builder bob_the_builder", f"{'no ' * 61}… …"),
+    ],
+)
+def test_a_refusal_is_told_without_the_recipients_of_its_request(
+    ledger: Ledger, people: Identifiers, said: str, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    column = "device_id" if people.kind == "integer" else "external_id"
+    make_launch(ledger, people, audience=make_audience(people, identified_by=column))
+    with refusing_service(said) as url, requests.Session() as session:
+        client = Client(url, session, TokenSource(ClientSecret("client", "secret"), url, session))
+        connection = ServiceConnection(client, PostBackSigner(url, ["n" * 32]), requests_at_once=1)
+        assert send_launch(ledger, KEY, connection, now=lambda: NOW).refused == 1
+    assert ledger.dispatch_queries.reasons(KEY, "refused") == [told]
+    with pytest.raises(RefusedError) as error:
+        check_refusals(ledger, KEY)
+    assert str(error.value).endswith(f": {told}")
+    assert said not in caplog.text

@@ -55,7 +55,7 @@ from sendoff.postbacks import aggregate, continue_erasures, forget, reconcile_la
 from sendoff.postbacks.erasure import append_to_log, read_log
 from sendoff.report import as_text, describe_launch
 from sendoff.service.postbacks import PostBack
-from sendoff.states import Accepted, DispatchState, NotProcessed
+from sendoff.states import Accepted, DispatchState, NotProcessed, Refused
 from tools.chaos import mutants
 
 from ...examples import examples
@@ -94,7 +94,6 @@ TEXTS = {
     "feed_states": {"connection", "platform", "why"},
     "launches": {"connection", "campaign", "partition", "definition", "winner"},
     "not_launched": {"campaign", "title", "partition", "why"},
-    "outcomes": {"reason"},
     "pauses": {"scope", "who", "why"},
     "rate_limits": {"connection"},
     "receivers": {"name"},
@@ -168,6 +167,14 @@ def make_everything(ledger: Ledger, people: Identifiers) -> list[str]:
     return keys
 
 
+def refuse(ledger: Ledger, people: Identifiers) -> str:
+    """Store a launch whose requests are refused, one for each person, with words that name the person."""
+    launch = make_launch(ledger, people, size=1, name="refused")
+    refusals = [Refused(400, f"the profile of {each} has no email") for each in people]
+    send(ledger, launch.launch_key, *refusals)
+    return launch.launch_key
+
+
 def unreadable(key: str, words: str) -> Any:
     return PostBack.received("delivery", key, NOW, words.encode())
 
@@ -224,6 +231,7 @@ def test_nothing_names_an_erased_person(ledger: Ledger, kind: Kind) -> None:
         (integers(PEOPLE), integers(GONE)) if kind == "integer" else (as_texts(PEOPLE), as_texts(GONE))
     )
     make_everything(ledger, people)
+    refused = refuse(ledger, _of(people, list(people)[:4]))
     before = named_in(ledger, gone)
     assert before >= HANDLED - {
         ("segments", "body"),
@@ -238,6 +246,9 @@ def test_nothing_names_an_erased_person(ledger: Ledger, kind: Kind) -> None:
     assert ledger.uploaded_lists.get("complained")[1] == others
     assert ledger.uploaded_lists.get("complained")[0].size == 36
     assert len(ledger.suppressions.of_person(column, list(people)[5])) == 1
+    kept = [f"the profile of {each} has no email" for each in list(people)[:4] if each in others]
+    assert ledger.dispatch_queries.reasons(refused, "refused") == [*kept, "…"]
+    assert ledger.dispatch_queries.refused(refused) == 4
 
 
 def test_an_erasure_that_skips_the_blocks_is_noticed(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -917,6 +928,7 @@ def test_an_export_searches_every_place_that_an_erasure_empties(ledger: Ledger, 
     people, column = (integers(PEOPLE), "device_id") if kind == "integer" else (as_texts(PEOPLE), "user_id")
     make_everything(ledger, people)
     person = list(people)[2]
+    refuse(ledger, _of(people, [person]))
     body = {
         "title": "Hi",
         "email": 1,

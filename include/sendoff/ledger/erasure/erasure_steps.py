@@ -20,7 +20,7 @@ from sendoff.audience.identifiers import (
     empty,
     from_bytes,
 )
-from sendoff.ledger.erasure.person_columns import People, naming, some, streamed
+from sendoff.ledger.erasure.person_columns import REFUSALS, People, naming, some, streamed
 from sendoff.ledger.post_backs.aggregates import ERASED, lock_totals
 from sendoff.ledger.post_backs.post_backs import PendingRun
 from sendoff.ledger.post_backs.scrub import scrub
@@ -33,6 +33,7 @@ from sendoff.ledger.storage.schema import (
     dispatches,
     erasure_queue,
     open_hours,
+    outcomes,
     post_backs,
     receivers,
     segments,
@@ -48,7 +49,9 @@ from sendoff.states import DispatchState
 _NOTHING = b"{}"  # of a request that named erased people in an unknown place; it is never made
 _WRITTEN_AT_ONCE = 10  # sets per transaction
 _RECIPIENTS_WRITTEN = 50_000  # in the segments of a transaction, unless one segment has more
+_REFUSALS_READ = 5_000  # texts of the service to look through at a time
 _POST_BACKS_READ = 200_000  # numbers of a receiver to look through at a time
+_REFUSALS_WRITTEN = 500  # rows per transaction
 _POST_BACKS_WRITTEN = 500  # rows per transaction
 
 
@@ -90,6 +93,19 @@ def erase_results(work: Work, position: str) -> str | None:
         _erase_chunks(work, withheld, withheld.c.dispatch_key.in_(of_launch), kind, gone)
         _erase_chunks(work, verdicts, verdicts.c.launch_key == key, kind, gone)
     return key
+
+
+def erase_refusals(work: Work, position: str) -> str | None:
+    """Erase the next texts of refusals that name people, and return the last row; None after the last refusal."""
+    query = REFUSALS.where(outcomes.c.id > int(position or 0)).order_by(outcomes.c.id).limit(_REFUSALS_READ)
+    with work.database.read() as db:
+        rows = db.execute(query).all()
+    named = [row.id for row in rows if work.are_named_in(row.reason.encode())]
+    for ids in some(named, _REFUSALS_WRITTEN):
+        with work.database.write_in_turn() as db:
+            # The whole text goes, because a part of a name may still identify the person.
+            db.execute(sa.update(outcomes).where(outcomes.c.id.in_(ids)).values(reason="…"))
+    return str(rows[-1].id) if rows else None
 
 
 def erase_post_backs(work: Work, position: str) -> str | None:

@@ -9,6 +9,7 @@ finds nothing more to do in the parts that were finished:
     launches ....... segments, template values, own requests, suppressed recipients, groups
     (the version of the erasures goes up: what was derived from the old segments is not stored any more)
     results ........ totals of post-backs, hours of opens, recipients withheld at a claim, verdicts
+    refusals ....... the service's words that name these people
     post-backs ..... the rows that name these people, whether aggregated or not
     lists .......... uploaded lists, the suppression list
     end ............ the queue is emptied
@@ -393,6 +394,7 @@ _STEPS = (
     _Step("launches", steps.erase_launch),
     _Step("version", _raise_version),
     _Step("results", steps.erase_results),
+    _Step("refusals", steps.erase_refusals),
     _Step("post_backs", steps.erase_post_backs),
     _Step("lists", steps.erase_lists),
 )

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sendoff.audience import checked_texts, read_template_values
 from sendoff.audience.identifiers import IntegerIdentifiers, from_bytes
 from sendoff.ledger.control.audit_log import Decision, append_decision
-from sendoff.ledger.erasure.person_columns import SETS, People, naming, rows_of, streamed
+from sendoff.ledger.erasure.person_columns import REFUSALS, SETS, People, naming, rows_of, streamed
 from sendoff.ledger.launches.launches import Launches, LaunchRecord
 from sendoff.ledger.post_backs.blocks import StoredPostBack
 from sendoff.ledger.post_backs.post_backs import PendingRun, parts_of, stored_runs
@@ -25,6 +25,7 @@ from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.schema import (
     erasure_queue,
     erasures,
+    outcomes,
     segments,
     suppressions,
 )
@@ -48,15 +49,17 @@ class Persons:
     ) -> dict[str, Any]:
         """Return everything held about one person as JSON values, and record in the audit log that it was exported.
 
-        It searches every place that an erasure empties. The members are ``launches`` with the places that name the
-        person in each, and ``post_backs``, ``lists``, ``suppressions``, unfinished ``erasures``, and ``held_in``: the
-        columns of the ledger that name the person. Raise AudienceError if the identifier is blank, or not a whole
-        number as a device ID.
+        It searches every place that an erasure empties. ``launches`` has the places that name the person in each. The
+        other members are ``post_backs``, ``lists``, ``suppressions``, unfinished ``erasures``, ``refusals``, and
+        ``held_in``: the columns of the ledger that name the person.
+
+        Raise AudienceError if the identifier is blank, or not a whole number as a device ID.
         """
         (text,) = checked_texts(identified_by, [identifier])
         person = People.of(identified_by, [text])
         sets, requests = list(self._sets(person)), self._own_requests(person)
         post_backs, queued = self._post_backs(person), self._erasures(person)
+        refusals = self._refusals(person)
         found = {
             "identified_by": identified_by,
             "identifier": text,
@@ -66,6 +69,7 @@ class Persons:
             "lists": sorted({each["name"] for launch, each in sets if launch is None}),
             "suppressions": self._suppressions(person),
             "erasures": queued,
+            "refusals": refusals,
         }
         held = {each["in"] for _, each in sets} | ({"post_backs.block"} if post_backs else set())
         held |= {"segments.body"} if requests else set()
@@ -74,6 +78,7 @@ class Persons:
         }
         held |= {"suppressions.identifier"} if found["suppressions"] else set()
         held |= {"erasure_queue.identifier"} if queued else set()
+        held |= {"outcomes.reason"} if refusals else set()
         counts = {name: len(found[name]) for name in COUNTED}
         with self._database.write() as db:
             detail = {"identified_by": identified_by, **counts}
@@ -179,6 +184,17 @@ class Persons:
         with self._database.read() as db:
             rows = db.execute(query.order_by(suppressions.c.added_at)).mappings()
             return [{name: _plain(each) for name, each in row.items() if name != "version"} for row in rows]
+
+    def _refusals(self, person: People) -> list[dict[str, Any]]:
+        """Return the refusals that name the person."""
+        columns = [outcomes.c[name] for name in ("dispatch_key", "attempt", "reason", "recorded_at")]
+        query = streamed(REFUSALS.with_only_columns(*columns).order_by(outcomes.c.id))
+        with self._database.read() as db:
+            return [
+                {name: _plain(each) for name, each in row.items()}
+                for row in db.execute(query).mappings()
+                if person.are_named_in(row["reason"].encode())
+            ]
 
     def _erasures(self, person: People) -> list[dict[str, Any]]:
         """Return the unfinished erasures of the person."""

@@ -29,6 +29,7 @@ from sendoff.ledger.storage.schema import (
     dispatches,
     erasure_queue,
     open_hours,
+    outcomes,
     post_backs,
     segments,
     suppressed,
@@ -38,6 +39,7 @@ from sendoff.ledger.storage.schema import (
     verdicts,
     withheld,
 )
+from sendoff.states import OutcomeKind
 
 SETS: tuple[sa.Column[Any], ...] = (
     segments.c.identifiers,
@@ -56,6 +58,7 @@ SETS: tuple[sa.Column[Any], ...] = (
 OTHERS: tuple[sa.Column[Any], ...] = (
     segments.c.template_values,
     segments.c.body,
+    outcomes.c.reason,
     post_backs.c.block,
     suppressions.c.identifier,
     erasure_queue.c.identifier,
@@ -110,6 +113,10 @@ class People:
             if not (text.isascii() and text.isdigit()) and any(form.encode() in searched for form in forms):
                 return True
         return False
+
+
+REFUSALS = sa.select(outcomes).where(outcomes.c.kind == OutcomeKind.REFUSED, outcomes.c.reason.is_not(None))
+"""The query for refusals: the service's words may name people. Sendoff's own reasons name no one."""
 
 
 def rows_of(column: sa.Column[Any], identified_by: str, kind: Kind) -> sa.Select[Any]:
@@ -185,10 +192,15 @@ def _known_among(identified_by: str, kind: Kind, people: KnownPeople, texts: Seq
 
 
 def in_bodies(database: Database, identified_by: str) -> Iterator[Identifiers]:
-    """Yield what may be identifiers of a column in requests of your own and in unreadable post-backs."""
+    """Yield what may be identifiers of a column in requests of your own, refusals and unreadable post-backs."""
     query = sa.select(segments.c.body).where(segments.c.body.is_not(None))
     with database.read() as db, db.scalars(streamed(query, 1)) as bodies:
         yield from _possibly_in(bodies, identified_by)
+    with (
+        database.read() as db,
+        db.scalars(streamed(REFUSALS.with_only_columns(outcomes.c.reason))) as reasons,
+    ):
+        yield from _possibly_in((reason.encode() for reason in reasons), identified_by)
     for run in stored_runs(database):
         parts = parts_of(database, run)
         yield from _possibly_in(
