@@ -24,7 +24,7 @@ SERVERS = --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof proof-servers proof-unit proof-airflow check lint types quick unit contract demos service airflow acceptance repository docs reference conformance lock sbom audit chaos interleavings simulator journey mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
+.PHONY: help setup demo test proof proof-servers proof-unit proof-airflow proof-airflow-next check lint types quick unit contract demos service airflow acceptance repository docs reference conformance lock sbom audit chaos interleavings simulator journey mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,7 +47,7 @@ test: $(READY) ## Required before a change lands: style, types, the tests except
 
 proof: export HYPOTHESIS_PROFILE = proof
 proof: $(READY) ## The slower tests: crashes, cluster, browser, repository, pages, more property examples, audit
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync proof-servers proof-unit proof-airflow docs audit
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync proof-servers proof-unit proof-airflow proof-airflow-next docs audit
 
 # The tests with real processes wait a lot, so `make proof` runs the other parts beside them, one after the other.
 proof-servers: $(READY)
@@ -61,6 +61,11 @@ proof-unit: $(READY)
 proof-airflow: $(READY)
 	@echo "== tests/airflow, the tests marked as proof"
 	@$(PROOF) $(SERVERS) tests/airflow
+
+proof-airflow-next:
+	@if $(MAKE) --no-print-directory $(NEXT)/.ready; \
+	then $(MAKE) --no-print-directory airflow-next WORKERS=2 CHOICE="-m 'newest_airflow or airflow_database'"; \
+	else echo "== No tests on the newest Airflow: its packages could not be installed"; fi
 
 check: lint types quick ## The quick checks during development
 
@@ -95,8 +100,7 @@ $(NEXT)/.ready: $(READY) $(NEXT_PINS)
 
 airflow-next: $(NEXT)/.ready ## Run the tests that need Airflow on the newest Airflow, even if it is a pre-release
 	@echo "== tests/airflow on Airflow $$($(NEXT)/bin/python -c 'from importlib.metadata import version; print(version("apache-airflow"))')"
-	@$(MEMORY) $(NEXT)/bin/python -m pytest -q -n $(WORKERS) --dist worksteal -m "not proof" tests/airflow
-	@$(MEMORY) $(NEXT)/bin/python -m pytest -q tests/airflow/test_asset_events.py tests/airflow/test_canaries.py
+	@$(MEMORY) $(NEXT)/bin/python -m pytest -q -n $(WORKERS) --dist worksteal $(CHOICE) -o tmp_path_retention_policy=failed tests/airflow
 
 quick: $(READY) ## Run the tests of tests/unit that need no PostgreSQL
 	@echo "== tests/unit, without PostgreSQL"

@@ -22,8 +22,6 @@ from ..waiting import until
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
 
-EVENTS = 10_000
-
 
 class Scheduler:
     """Airflow's scheduler, one step at a time, for one DAG."""
@@ -104,15 +102,17 @@ class Scheduler:
 
 
 @pytest.mark.proof
-def test_ten_thousand_events_make_one_run_of_reconcile_at_a_time_and_a_run_follows_the_last_event(
-    airflow_database: None, tmp_path: Path
+@pytest.mark.promise("sound/versions")
+@pytest.mark.parametrize("events", [pytest.param(500, marks=pytest.mark.newest_airflow), 10_000])
+def test_many_events_make_one_run_of_reconcile_at_a_time_and_a_run_follows_the_last_event(
+    airflow_database: None, tmp_path: Path, events: int
 ) -> None:
-    scheduler = Scheduler(reconcile_dag("0 0 1 1 *", dag_id="busy_reconcile"), tmp_path)
+    scheduler = Scheduler(reconcile_dag("0 0 1 1 *", dag_id=f"busy_reconcile_{events}"), tmp_path)
     rounds = 10
     for _ in range(rounds):
-        scheduler.happens(POST_BACKS, EVENTS // rounds // 2)
+        scheduler.happens(POST_BACKS, events // rounds // 2)
         (run,) = scheduler.started()
-        scheduler.happens(POST_BACKS, EVENTS // rounds // 2)
+        scheduler.happens(POST_BACKS, events // rounds // 2)
         assert [each.id for each in scheduler.step()] == [run.id]
         scheduler.end(run)
     last_event = datetime.now(UTC)
@@ -144,6 +144,7 @@ def produced(folder: Path) -> Asset:
     return load
 
 
+@pytest.mark.newest_airflow
 def test_events_that_wait_for_a_campaign_make_one_run(airflow_database: None, tmp_path: Path) -> None:
     load = produced(tmp_path)
     scheduler = Scheduler(campaign_dag(follower(tmp_path, "follows", "")), tmp_path)
@@ -154,6 +155,7 @@ def test_events_that_wait_for_a_campaign_make_one_run(airflow_database: None, tm
     assert scheduler.runs() == 1
 
 
+@pytest.mark.newest_airflow
 def test_a_campaign_with_a_schedule_and_assets_waits_for_both(airflow_database: None, tmp_path: Path) -> None:
     folder = follower(tmp_path, "follows_daily", 'schedule: "@daily"\nstart: 2026-01-01\n')
     if not hasattr(sdk, "AssetAndTimeSchedule"):  # before Airflow 3.4

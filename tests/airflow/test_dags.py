@@ -66,6 +66,8 @@ def test_the_dag_files_make_a_dag_of_each_campaign_and_those_for_all_of_them() -
     )  # notes, lineage and policies know the operator by this name
 
 
+@pytest.mark.newest_airflow
+@pytest.mark.promise("sound/versions")
 def test_a_new_project_is_read_without_errors(tmp_path: Path, sendoff: Command) -> None:
     sendoff("init", str(tmp_path))
     bag = read(tmp_path / "dags")
@@ -74,6 +76,7 @@ def test_a_new_project_is_read_without_errors(tmp_path: Path, sendoff: Command) 
     assert sorted(bag.dags) == sorted(["welcome", *HOUSEKEEPING_DAGS])
 
 
+@pytest.mark.newest_airflow
 @pytest.mark.proof
 @pytest.mark.promise("sound/borders")
 def test_reading_the_dag_files_opens_no_database_and_no_connection_and_imports_nothing_large() -> None:

@@ -31,7 +31,8 @@ from sendoff_airflow.operators import BuildAudienceOperator
 from ..waiting import PATIENCE
 
 
-@pytest.mark.promise("honest/truth")
+@pytest.mark.newest_airflow
+@pytest.mark.promise("honest/truth", "sound/versions")
 def test_a_campaign_reaches_everybody_once_and_its_report_is_true(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:

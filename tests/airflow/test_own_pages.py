@@ -37,6 +37,7 @@ def links(rest_api: TestClient) -> Callable[..., dict[str, str | None]]:
     return ask
 
 
+@pytest.mark.newest_airflow
 def test_each_task_instance_leads_to_its_launch_and_its_campaign_and_its_run_has_a_note(
     house: Any, run_dag: Callable[..., DagRun], links: Callable[..., dict[str, str | None]]
 ) -> None:
@@ -93,6 +94,8 @@ def test_a_run_whose_launch_a_gate_stopped_says_why_in_its_note_and_its_tab(
     assert f"Not launched: {entry.why}." == why
 
 
+@pytest.mark.newest_airflow
+@pytest.mark.promise("sound/versions")
 @pytest.mark.parametrize(("act", "option"), [("release", "Approve"), ("reject", "Reject")])
 def test_whoever_decides_on_our_page_also_answers_in_airflow_and_the_run_goes_on(
     house: Any, run_dag: Callable[..., DagRun], people: Any, rest_api: TestClient, act: str, option: str
