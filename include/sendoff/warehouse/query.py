@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from string import punctuation
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -46,9 +47,35 @@ _QUOTE = re.compile(r"(?<!\w)[\"'`]|[\"'`](?!\w)")  # but not an apostrophe
 _QUOTED = re.compile(r"(?<![\w\"'`])([\"'`])((?:(?!\1).)*)\1(?![\w\"'`])")
 _MAYBE_DATA = re.compile(r"(?<!\S)\S+@\S+|\d{4,}")  # linear, because a word is tried only once
 _SIGNED = re.compile(r"(?<=\S)\?\S*=\S*")  # the query of a URL, which may be a signature
+_PART = re.compile(r"\w+")
+_OF_MESSAGES = frozenset(
+    _PART.findall(
+        """
+    a an and any are argument array as at bad base be because begin binary bigint bool boolean byte bytes can cannot
+    cast casting char character code column constraint conversion convert converting correct could data date datetime
+    decimal different digit does double encoding end error exceeds exception exist expected expecting expression
+    failed failure field fixed float float32 float64 for format found from function got has hex identifier if implicit
+    in incompatible incorrect input instead int int16 int32 int64 int8 integer interval into invalid is it its json
+    large length line literal long malformed mismatched missing name near no not null number numeric object of on only
+    operand operator or out overflow parse parsing pos position precision query range read reason recognized
+    required result row short smallint source statement string supported syntax table target text the this time
+    timestamp timestamptz to token too truncated try_cast type types uint16 uint32 uint64 uint8 unable undefined
+    unexpected unknown unsupported use uuid valid value values varchar variant was when while with within zone
+    """
+    )
+)
+_SPACES = re.compile(r"(\s+)")
+_MARKS = f"{punctuation.replace('_', '')}…"
 _DRIVER_PREFIX = re.compile(r"^(?:[A-Z_]+: )?(?:\[\w+\] )?(?:.*?(?:ERROR|FATAL): +)?")
 _LINE = re.compile(r"^(LINE (\d+): )(.*)(?:\n( *)\^)?", re.MULTILINE)
 _LONGEST = 300
+_SEARCHED = 2_000  # characters of a part that may contain a value
+# Behind these words, a message may contain a value of a row without quotes.
+_OF_VALUE = re.compile(
+    r"(?<![\w\"'`.])(?:values?|cast(?:s|ing)?|conver(?:t|ts|ted|ting|sion)|pars(?:e|es|ed|ing|er))(?![\w\"'`])",
+    re.IGNORECASE,
+)
+_NUMBERED = ("code", "column", "line", "pos", "position", "row")  # the number behind them is none of a row
 _PLACES: Mapping[str, Literal["qmark", "format"]] = {"?": "qmark", "%s": "format"}
 
 
@@ -240,7 +267,8 @@ def _sqlite_text(moment: datetime) -> str:
 def database_message(error: BaseException, query: Query) -> str:
     """Return a driver's error message with the place in the query, without data, parameters or a password.
 
-    Quoted words are kept only if the query or the warehouse's URL contains them; others may come from a row.
+    Quoted words are kept only if the query or the warehouse's URL contains them; others may come from a row. The same
+    applies to the words behind one such as *value* or *cast*, but usual words of messages are kept too.
     """
     if isinstance(error, ImportError):
         return f"the warehouse needs the Python package {error.name}, which is not installed"
@@ -307,7 +335,26 @@ def _without_data(text: str, known: str) -> str:
     ):
         # A value may contain quotes itself, so everything from the first to the last quote is removed.
         text = f"{text[: quotes[0]]}…{text[quotes[-1] + 1 :]}"
-    return _MAYBE_DATA.sub(lambda match: match[0] if _has_word(known, match[0]) else "…", text)
+    text = _MAYBE_DATA.sub(lambda match: match[0] if _has_word(known, match[0]) else "…", text)
+    begin = _OF_VALUE.search(text)
+    if begin is None:
+        return text
+    return text[: begin.end()] + _known_words(text[begin.end() :][:_SEARCHED], known)
+
+
+def _known_words(text: str, known: str) -> str:
+    """Return the part of a message that may contain a value, without words that may belong to it."""
+    usual = _OF_MESSAGES | set(_PART.findall(known.lower()))
+    shown: list[str] = []
+    before = ""
+    for token in _SPACES.split(text):
+        word = token.strip(_MARKS)
+        parts = _PART.findall(word.lower())
+        is_place = word.isdecimal() and before in _NUMBERED
+        is_safe = is_place or not word.strip() or (parts and usual.issuperset(parts))
+        shown.append(token if is_safe else token.replace(word, "…"))
+        before = word.lower() if word.strip() else before
+    return "".join(shown)
 
 
 def _has_word(text: str, word: str) -> bool:

@@ -12,7 +12,7 @@ from sendoff.errors import QueryError
 from sendoff.warehouse.query import Parameter, Query, database_message, named_parameters
 from sendoff.warehouse.sql_lexer import dialects, tokens
 
-SQL = "SELECT device_id FROM devices WHERE name = 'Ann'"
+SQL = "SELECT device_id FROM devices WHERE name = 'Ann' AND value > 1"
 MOMENT = datetime(2026, 3, 1, 12, 30, tzinfo=timezone(timedelta(hours=2)))
 URL = sa.make_url("postgresql://reader:hunter2@db.example.com:5433/shop")
 
@@ -37,7 +37,18 @@ URL = sa.make_url("postgresql://reader:hunter2@db.example.com:5433/shop")
             "Incorrect integer value: 'o'neil' for column 'device_id' at row 1",
             "Incorrect integer value: … at row 1",
         ),
-        ("cannot convert bob@example.com of customer 123456", "cannot convert … of customer …"),
+        ("cannot read bob@example.com of customer 123456", "cannot read … of customer …"),
+        # as Trino, BigQuery, ClickHouse and others show them: without quotes
+        ("Value cannot be cast to date: anna", "Value cannot be cast to date: …"),
+        ("400 Bad int64 value: anna; reason: invalid", "400 Bad int64 value: …; reason: invalid"),
+        ("Cannot parse uuid anna: Cannot parse UUID", "Cannot parse uuid …: Cannot parse UUID"),
+        ("Conversion failed: +353 86 (Anna-Maria) 🎈 7", "Conversion failed: +… … (…) … …"),
+        ("Cannot cast devices.device_id to uuid, row 7", "Cannot cast devices.device_id to uuid, row 7"),
+        (
+            'column "value" is of devices alone',
+            'column "value" is of devices alone',
+        ),  # a name, if it is quoted
+        ("could not convert name of devices to INT32", "could not convert name of devices to INT32"),
         # apostrophes are not quotes
         ("the server can't say why it won't", "the server can't say why it won't"),
         # later lines contain details of rows
