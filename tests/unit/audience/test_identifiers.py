@@ -292,7 +292,7 @@ def test_texts_that_are_merged_from_many_runs_are_each_there_once_and_in_order(
             if len(batch) % 3 == 0:
                 early, before = counter.identifiers(), set(good)
             counter.add(pa.array(batch, pa.large_string()))
-            good.update(value for value in batch if value.strip())
+            good.update(value for value in batch if value.strip() and "\0" not in value)
         made = counter.identifiers()
         assert list(early) == by_bytes(list(before))
         assert list(made) == by_bytes(list(good))

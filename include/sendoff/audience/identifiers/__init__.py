@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sendoff.audience.identifiers.builders import Identifiers, IdentifierSetBuilder, Kind, RowCounter, builder
 from sendoff.audience.identifiers.integer_sets import (
@@ -26,8 +27,8 @@ from sendoff.audience.identifiers.string_sets import (
     UNUSABLE_TEXT,
     StringIdentifiers,
     is_usable,
+    not_blank,
     trimmed,
-    usable_texts,
 )
 from sendoff.audience.identifiers.string_sort import merged, run_of, sorted_once
 
@@ -101,10 +102,10 @@ def integers(values: npt.ArrayLike | Iterable[int]) -> IntegerIdentifiers:
 
 
 def strings(values: Iterable[str]) -> StringIdentifiers:
-    """Return a set of texts, given in any order and with duplicates. Raise ValueError if one is unusable."""
+    """Return a set of texts, given in any order and with duplicates. Raise ValueError if one is blank."""
     column = pa.array(values, pa.large_string())
-    if usable_texts(column) is not None:
-        raise ValueError(f"an identifier must not be blank, or {UNUSABLE_TEXT}")
+    if not pc.all(not_blank(column), skip_nulls=False, min_count=0).as_py():
+        raise ValueError("an identifier must not be blank")
     return StringIdentifiers(sorted_once([column]))
 
 

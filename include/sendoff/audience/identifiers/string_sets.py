@@ -178,11 +178,14 @@ def trimmed(column: pa.LargeStringArray) -> pa.LargeStringArray:
     return pc.utf8_trim_whitespace(column)
 
 
+def not_blank(column: pa.LargeStringArray) -> pa.BooleanArray:
+    """Return a mask of the texts that have a character other than white space."""
+    return pc.and_not(pc.binary_length(column).cast(pa.bool_()), pc.utf8_is_space(column))
+
+
 def usable_texts(column: pa.LargeStringArray) -> pa.BooleanArray | None:
     """Return a mask of the texts that can be identifiers, as :func:`is_usable` says, or None if all can."""
-    lengths = pc.binary_length(column)
-    usable = pc.and_not(pc.less_equal(lengths, LONGEST_TEXT), pc.utf8_is_space(column))
-    usable = pc.and_(usable, lengths.cast(pa.bool_()))
+    usable = pc.and_(not_blank(column), pc.less_equal(pc.binary_length(column), LONGEST_TEXT))
     if not lengths_and_text(column)[1].all():  # this is much faster than to look into each text
         usable = pc.and_not(usable, pc.match_substring(column, _NUL))
     return None if pc.all(usable, skip_nulls=False, min_count=0).as_py() else pc.fill_null(usable, False)
