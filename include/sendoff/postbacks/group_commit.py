@@ -24,7 +24,7 @@ from sendoff.ledger import Ledger
 from sendoff.service import PostBack
 from sendoff.telemetry import metrics
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 Waiting = tuple[PostBack, "asyncio.Future[bool]"]
 
@@ -201,7 +201,7 @@ class GroupCommit:
         assert self._registered_at is not None
         registered = self._ledger.post_backs.is_registered
         if not self._is_known and not registered(self.receiver, self._name, self._registered_at):
-            log.warning("Receiver %s: the ledger no longer knows it; registering again", self.receiver)
+            _log.warning("Receiver %s: the ledger no longer knows it; registering again", self.receiver)
             self._register()
         self._is_known = True
         return self.receiver
@@ -215,7 +215,7 @@ class GroupCommit:
         except (LedgerUnavailableError, UnusableLedgerError):
             raise
         except Exception as error:
-            log.error("Storing %d post-backs one by one: the batch failed (%s)", len(numbered), _kind(error))
+            _log.error("Storing %d post-backs one by one: the batch failed (%s)", len(numbered), _kind(error))
             self._commit_singly(receiver, numbered)
         self._next_number += len(numbered)
         self.counts.stored += len(numbered)
@@ -240,14 +240,14 @@ class GroupCommit:
             queued, self._queue = self._queue, []
         self.counts.failed_commits += 1
         if was_available or not self._tried.is_set():
-            log.error("The ledger is unavailable (%s); answering 503 until it is back", _kind(error))
+            _log.error("The ledger is unavailable (%s); answering 503 until it is back", _kind(error))
         _answer(batch + queued, stored=False)
 
     def _recovered(self) -> None:
         if not self._available:
             with self._changed:
                 self._available = True
-            log.info("Receiver %s: the ledger is available", self.receiver)
+            _log.info("Receiver %s: the ledger is available", self.receiver)
 
 
 def _answer(batch: list[Waiting], *, stored: bool) -> None:

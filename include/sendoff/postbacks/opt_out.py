@@ -23,7 +23,7 @@ from sendoff.postbacks.reading import BodyError, BodyReader
 from sendoff.service import OPT_OUT_PATH, OptOut, OptOutSigner
 from sendoff.telemetry import metrics
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 SOURCE = "opt-out"
 """The source of the entries in the suppression list."""
@@ -127,13 +127,13 @@ class OptOutEndpoint:
             try:
                 suppressions.add(new, who, now)
             except SettingsError as error:  # an opt-out counts more than an identifier that was erased
-                log.warning("An opt-out was stored without asking who was erased: %s", error)
+                _log.warning("An opt-out was stored without asking who was erased: %s", error)
                 suppressions.add(new, who, now, may_be_erased=True)
         except (LedgerUnavailableError, UnusableLedgerError) as error:
-            log.warning("An opt-out was not stored: %s", error)
+            _log.warning("An opt-out was not stored: %s", error)
             return False
         except Exception as error:  # its text may quote the identifier
-            log.error("An opt-out was not stored: %s", type(error).__name__)
+            _log.error("An opt-out was not stored: %s", type(error).__name__)
             return False
         return True
 

@@ -24,7 +24,7 @@ from sendoff.postbacks.reading import BodyReader
 from sendoff.service import OptOutSigner, PostBackSigner
 from sendoff.settings import Settings
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _LIMITS = Limits()
 
@@ -78,7 +78,7 @@ class ReceiverApp:
         for background_task in self._background_tasks:
             background_task.cancel()
         await asyncio.to_thread(self._commit.stop)
-        _log(self._commit, self.counts())
+        _log_line(self._commit, self.counts())
 
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Prepare for the first request, before the event loop runs."""
@@ -123,13 +123,13 @@ async def _log_counts(commit: GroupCommit, counts: Callable[[], dict[str, int]],
     while True:
         await asyncio.sleep(every)
         if (now := counts()) != before:
-            _log(commit, now)
+            _log_line(commit, now)
         before = now
 
 
-def _log(commit: GroupCommit, counts: dict[str, int]) -> None:
+def _log_line(commit: GroupCommit, counts: dict[str, int]) -> None:
     told = " ".join(f"{name}={count}" for name, count in counts.items() if count)
-    log.info("Receiver %s since its start: %s", commit.receiver, told or "nothing received")
+    _log.info("Receiver %s since its start: %s", commit.receiver, told or "nothing received")
 
 
 def app_of(settings: Settings) -> ReceiverApp:

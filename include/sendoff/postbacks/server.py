@@ -27,7 +27,7 @@ from sendoff.service import PostBackSigner
 from sendoff.settings import Settings
 from sendoff.telemetry import exporters, logs
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _LEDGER_SECONDS = 5  # maximum wait for the ledger's answer at the start
 _HEAD_BYTES = 16_384  # the request line and all headers; each connection may use as much
@@ -97,7 +97,7 @@ def _check_ledger(url: str) -> None:
             with closing(Ledger(url)) as ledger:
                 ledger.post_backs.check()
         except RetryableError as error:
-            log.warning("%s; answering 503 until it is back", error)
+            _log.warning("%s; answering 503 until it is back", error)
         except PermanentError as error:
             found.append(error)
 
