@@ -30,6 +30,8 @@ def test_a_period_reads_the_same_in_every_time_zone() -> None:
 def test_a_period_without_a_time_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="aware"):
         Period(datetime(2026, 3, 1), DAY.end)  # noqa: DTZ001
+    with pytest.raises(ValueError, match="aware"):
+        Period(DAY.start, datetime(2026, 3, 2))  # noqa: DTZ001
 
 
 def test_a_period_cannot_end_before_it_starts() -> None:
@@ -193,6 +195,7 @@ def test_the_key_of_a_period_describes_it() -> None:
         (datetime(2026, 3, 1, 9), "has no time zone"),  # noqa: DTZ001 - naive on purpose
         (datetime(2026, 3, 1, 9, tzinfo=UTC), "found one time as a period"),
         ((), "found 0 parts"),
+        (("2026-03-01", "2026-03-02", "list-a", "list-b"), "found 4 parts"),
         (("2026-03-02", "2026-03-01"), "cannot end before it starts"),
         (7, "found int in a period"),
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from threading import Barrier
+from threading import Barrier, Thread
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.states import Accepted, InDoubt, Refused
 
 from ...factories import KEY, NOW, make_campaign, make_launch, send
+from ...waiting import PATIENCE
 
 ACCEPTED, REFUSED = Accepted(200, 17), Refused(403, "no")
 WORKERS = 6
@@ -94,6 +95,20 @@ def test_several_limits_may_be_exceeded_together(ledger: Ledger) -> None:
     assert "; opt outs: 8 of 8 devices, more than 5 % " in why
 
 
+def test_recipients_who_were_left_out_of_requests_do_not_count(ledger: Ledger) -> None:
+    rates = watch(ledger, {"refused": 5, "opt_outs": 5}, *[2] * 30)
+    left_out = SuppressionChange("account", "device_id", "complaint", "ann")
+    ledger.suppressions.add(left_out, [1, 17], NOW)
+    send(ledger, KEY, *[REFUSED] * 8, *[ACCEPTED] * 8)
+    opt_outs = SuppressionChange("account", "device_id", "opt-out", "a recipient", launch_key=KEY)
+    ledger.suppressions.add(opt_outs, range(18, 33), NOW)
+    assert rates.look(NOW + timedelta(hours=1))
+    why = reason(ledger)
+    assert why is not None
+    assert why.startswith("refused: 15 of 30 devices (8 of 16 requests)")
+    assert "; opt outs: 15 of 15 devices" in why
+
+
 @pytest.mark.parametrize(("between", "looks"), [(0.0, 3), (60.0, 1)])
 def test_looks_are_spaced(between: float, looks: int) -> None:
     pace, seen = Pace(between), list[int]()
@@ -109,3 +124,17 @@ def test_a_slow_look_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(3):
         pace.run(lambda: seen.append(1))
     assert seen == [1]
+
+
+def test_one_thread_looks_at_a_time_and_the_others_go_on() -> None:
+    pace, seen = Pace(0.0), list[str]()
+
+    def look() -> None:
+        seen.append("first")
+        other = Thread(target=pace.run, args=(lambda: seen.append("second"),), daemon=True)
+        other.start()
+        other.join(PATIENCE)
+        assert not other.is_alive()
+
+    pace.run(look)
+    assert seen == ["first"]

@@ -39,11 +39,13 @@ class Disturbed:
     real: Any
     plans: list[str]
     calls: list[list[int]] = field(default_factory=list)
+    asked: int = 0
 
     def register_receiver(self, name: str, now: datetime) -> int:
         return int(self.real.register_receiver(name, now))
 
     def is_registered(self, receiver: int, name: str, started_at: datetime) -> bool:
+        self.asked += 1
         return bool(self.real.is_registered(receiver, name, started_at))
 
     def store(self, receiver: int, numbered: Sequence[tuple[int, PostBack]]) -> None:
@@ -259,6 +261,22 @@ def test_a_ledger_that_comes_back_as_an_older_copy_gets_the_receiver_anew(ledger
     ledger.post_backs = disturbed.real
     assert rows(ledger, "number", "device_id", receiver=receiver) == [(1, 2), (2, 3)]
     assert (receiver, 0, 2) in ledger.post_backs.pending()
+
+
+def test_only_after_a_failure_the_ledger_is_asked_whether_it_knows_the_receiver(ledger: Ledger) -> None:
+    disturbed = Disturbed(ledger.post_backs, ["works", "works", "away"])
+    ledger.post_backs = disturbed  # type: ignore[assignment]
+
+    async def test() -> None:
+        async with committing(ledger) as commit:
+            asked = []
+            for device in range(1, 6):
+                await stored(commit, post_back(device))
+                await available(commit)
+                asked.append(disturbed.asked)
+            assert asked == [0, 0, 1, 1, 1]
+
+    run(test())
 
 
 def forget_receivers(ledger: Ledger) -> None:
