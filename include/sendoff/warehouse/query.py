@@ -72,7 +72,7 @@ _LONGEST = 300
 _SEARCHED = 2_000  # characters of a part that may contain a value
 # Behind these words, a message may contain a value of a row without quotes.
 _OF_VALUE = re.compile(
-    r"(?<![\w\"'`.])(?:values?|cast(?:s|ing)?|conver(?:t|ts|ted|ting|sion)|pars(?:e|es|ed|ing|er))(?![\w\"'`])",
+    r"(?<![\w\"'`.])(?:values?|cast(?:s|ing)?|convert(?:s|ed|ing)?|conversion|pars(?:e|es|ed|ing|er))(?![\w\"'`])",
     re.IGNORECASE,
 )
 _NUMBERED = ("code", "column", "line", "pos", "position", "row")  # the number behind them is none of a row
