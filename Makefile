@@ -47,9 +47,8 @@ test: $(READY) ## Required before a change lands: style, types, the tests except
 
 proof: export HYPOTHESIS_PROFILE = proof
 proof: $(READY) ## The slower tests: crashes, cluster, browser, repository, pages, more property examples, audit
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync proof-servers proof-unit proof-airflow proof-airflow-next docs audit
+	@$(MAKE) --no-print-directory --keep-going proof-servers proof-unit proof-airflow proof-airflow-next docs audit
 
-# The tests with real processes wait a lot, so `make proof` runs the other parts beside them, one after the other.
 proof-servers: $(READY)
 	@echo "== tests with real processes"
 	@$(PROOF) $(SERVERS) --ignore tests/repository/docs $(addprefix tests/,acceptance demo repository service)
