@@ -125,11 +125,9 @@ class RecipientStatus:
             known = _LEFT_OUT.get(self.reason)
             return f"left out: {known}" if known else f"left out by rule: {self.reason}"
         if self.segment is None:
-            either = "the campaign's query did not return it in a usable row"
+            why = "the campaign's query did not return it in a usable row"
             return (
-                f"not known: {either}, or it was erased since"
-                if self.may_be_erased
-                else f"not selected: {either}"
+                f"not known: {why}, or it was erased since" if self.may_be_erased else f"not selected: {why}"
             )
         if self.verdict in _SENT:
             if self.is_suspect:

@@ -469,7 +469,7 @@ outcomes = Table(
     Column("reason", Text),
     Column("recorded_at", UtcDateTime, nullable=False),
     Index(None, "dispatch_key"),
-    comment="appended, never changed",
+    comment="appended; only an erasure changes a row, if its reason names a person",
 )
 
 receivers = Table(

@@ -623,7 +623,7 @@ def upgrade() -> None:
             ["dispatch_key"], ["dispatches.dispatch_key"], name=op.f("fk_outcomes_dispatch_key")
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_outcomes")),
-        comment="appended, never changed",
+        comment="appended; only an erasure changes a row, if its reason names a person",
     )
     op.create_index(op.f("ix_outcomes_dispatch_key"), "outcomes", ["dispatch_key"])
     op.create_table(
