@@ -125,10 +125,10 @@ class RecipientStatus:
             known = _LEFT_OUT.get(self.reason)
             return f"left out: {known}" if known else f"left out by rule: {self.reason}"
         if self.segment is None:
-            why = "the campaign's query did not return it in a usable row"
-            return (
-                f"not known: {why}, or it was erased since" if self.may_be_erased else f"not selected: {why}"
-            )
+            unseen = "the campaign's query did not return it in a usable row"
+            if self.may_be_erased:
+                return f"not known: {unseen}, or it was erased since"
+            return f"not selected: {unseen}"
         if self.verdict in _SENT:
             if self.is_suspect:
                 return f"{_SENT[self.verdict]}, probably by a machine"
