@@ -83,7 +83,12 @@ class CampaignError(PermanentError):
 
 
 class QueryError(PermanentError):
-    """The audience query failed, or its warehouse did."""
+    """The audience query failed, or its warehouse did.
+
+    ``line``: the line of the query, if the query was refused before it ran.
+    """
+
+    line: int | None = None
 
 
 class AudienceError(PermanentError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,10 @@ from sendoff.campaign.defaults import DEFAULTS, RULES
 from sendoff.campaign.field_types import did_you_mean
 from sendoff.campaign.journey import JOURNEY, is_journey_folder, load_journey
 from sendoff.campaign.lint import advice
-from sendoff.campaign.loader import CampaignFolder, load_folder
+from sendoff.campaign.loader import AUDIENCE, BEFORE, OUTCOME, CampaignFolder, load_folder
+from sendoff.campaign.period import OUTCOME_PARAMETERS, QUERY_PARAMETERS
 from sendoff.errors import CampaignError, Finding
+from sendoff.warehouse import refusal
 
 HOUSEKEEPING_DAGS = ("sendoff_doubts", "sendoff_maintenance", "sendoff_reconcile")
 """The default names of the DAGs for all campaigns."""
@@ -121,7 +123,7 @@ def _checked(path: Path, names: dict[str, Path]) -> Iterator[CheckedFolder]:
         return
     for each in campaigns:
         place = path / each.name.removeprefix(f"{path.name}.") if is_journey else path
-        mistakes = clashes or _clashes(place, names.setdefault(each.name, place))
+        mistakes = [*(clashes or _clashes(place, names.setdefault(each.name, place))), *_refused(each)]
         yield CheckedFolder(place, each, tuple(mistakes), tuple(_warnings(each)), tuple(_notes(each)))
 
 
@@ -130,6 +132,19 @@ def _clashes(path: Path, first: Path) -> Iterator[Finding]:
         yield Finding(path, f"the campaign {first} has the same name. Rename one of the two")
     if path.name in HOUSEKEEPING_DAGS:
         yield Finding(path, "a housekeeping DAG has this name. Rename the campaign's folder")
+
+
+def _refused(folder: CampaignFolder) -> Iterator[Finding]:
+    """Yield the mistakes of queries that a launch or a report refuses before they run."""
+    queries: list[tuple[str, str | None, Collection[str]]] = [
+        (AUDIENCE, folder.audience_sql, (*QUERY_PARAMETERS, "part", "parts")),
+        *((file, sql, QUERY_PARAMETERS) for file, sql in folder.exclusion_sql.items()),
+        (OUTCOME, folder.outcome_sql, OUTCOME_PARAMETERS),
+        (BEFORE, folder.before_sql, OUTCOME_PARAMETERS),
+    ]
+    for file, sql, parameters in queries:
+        if sql and (problem := refusal(sql, parameters)):
+            yield Finding(folder.path / file, str(problem), problem.line)
 
 
 def _notes(folder: CampaignFolder) -> Iterator[Finding]:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from sendoff.warehouse import Rows
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
-_CAMPAIGN, _AUDIENCE, _OUTCOME, _BEFORE = "campaign.yaml", "audience.sql", "outcome.sql", "before.sql"
+_CAMPAIGN, AUDIENCE, OUTCOME, BEFORE = "campaign.yaml", "audience.sql", "outcome.sql", "before.sql"
 ALLOWED_NAMES = "Use at most 100 letters, digits, _, - and . in its name"
 _NO_JINJA = (
     "found Jinja, such as {{ ds }}, which is not rendered in queries. Use query parameters, such as :period_start and "
@@ -147,7 +147,7 @@ class CampaignFolder:
     def needed_outcome_sql(self) -> str:
         """Return the outcome query. Raise CampaignError if there is none."""
         if self.outcome_sql is None:
-            raise CampaignError(f"{self.path / _OUTCOME}: the file does not exist. Add the outcome query")
+            raise CampaignError(f"{self.path / OUTCOME}: the file does not exist. Add the outcome query")
         return self.outcome_sql
 
 
@@ -336,8 +336,8 @@ class FolderReader:
         campaign, inherited = self._campaign(defaults, rules)
         audience_sql = self._audience_sql(campaign) if has_audience else None
         exclusion_sql = self._exclusion_sql(campaign.audience.exclude if campaign else (), campaign)
-        outcome_sql = self._sql(_OUTCOME, "the outcome query") if self._has(_OUTCOME) else None
-        before_sql = self._before_sql() if self._has(_BEFORE) else None
+        outcome_sql = self._sql(OUTCOME, "the outcome query") if self._has(OUTCOME) else None
+        before_sql = self._before_sql() if self._has(BEFORE) else None
         name = self._folder.name
         if not is_campaign_name(name):
             self._refuse("", f"found a folder {name!r}. {ALLOWED_NAMES}")
@@ -382,12 +382,12 @@ class FolderReader:
     def _audience_sql(self, campaign: Campaign | None) -> str | None:
         """Read the audience query, or refuse one that targeting does not use."""
         if campaign and (chosen_by := _chooser(campaign)):
-            if (self._folder / _AUDIENCE).exists():
-                self._refuse(_AUDIENCE, f"found a query with {chosen_by}. Remove one of them")
+            if (self._folder / AUDIENCE).exists():
+                self._refuse(AUDIENCE, f"found a query with {chosen_by}. Remove one of them")
             return None
-        sql = self._sql(_AUDIENCE, "the query of the recipients", campaign, has_references=True)
+        sql = self._sql(AUDIENCE, "the query of the recipients", campaign, has_references=True)
         if campaign and sql and (problem := _partitions_problem(sql, campaign.audience.partitions)):
-            self._refuse(_AUDIENCE, problem)
+            self._refuse(AUDIENCE, problem)
         return sql
 
     def _exclusion_sql(
@@ -413,12 +413,12 @@ class FolderReader:
 
     def _before_sql(self) -> str | None:
         """Read the query of what people did before the launch, or refuse one without an outcome to adjust."""
-        if not self._has(_OUTCOME):
+        if not self._has(OUTCOME):
             self._refuse(
-                _BEFORE,
-                f"found a query without {_OUTCOME}, which it adjusts. Add {_OUTCOME}, or remove this file",
+                BEFORE,
+                f"found a query without {OUTCOME}, which it adjusts. Add {OUTCOME}, or remove this file",
             )
-        return self._sql(_BEFORE, "the query of what people did before the launch")
+        return self._sql(BEFORE, "the query of what people did before the launch")
 
     def _sql(
         self, name: str, meaning: str, campaign: Campaign | None = None, *, has_references: bool = False

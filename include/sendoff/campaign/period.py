@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
+QUERY_PARAMETERS = ("period_start", "period_end", "partition")
+OUTCOME_PARAMETERS = (*QUERY_PARAMETERS, "sent_at")
 _DATE = len("2026-11-16")
 
 
@@ -85,6 +87,11 @@ class Period:
             for moment in (self.start, self.end)
         ]
         return "/".join(moments if self.partition is None else [*moments, self.partition])
+
+    @property
+    def parameters(self) -> dict[str, datetime | str | None]:
+        """The parameters of a query for this period, by name."""
+        return dict(zip(QUERY_PARAMETERS, (self.start, self.end, self.partition), strict=True))
 
 
 Given = Period | str | date | Sequence[str | date]

@@ -42,7 +42,8 @@ def check(
     With --json, the output also has each setting and its origin: campaign.yaml, defaults.yaml beside the folder, or
     built in.
 
-    It needs no warehouse, no Airflow and no ledger, so it runs in CI. It does not run the queries.
+    It needs no warehouse, no Airflow and no ledger, so it runs in CI. It does not run the queries, but finds what a
+    launch refuses before it runs them: a statement that is no query, several statements, or an unknown parameter.
 
     The exit code is 0 if there is no mistake, and 1 if there is one. Warnings do not change it.
     """

@@ -241,7 +241,7 @@ def _read(
     inputs = replace(inputs, folder=folder, campaign=resolved)
     if (origin := _origin(folder)) is None:
         return inputs
-    parameters = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
+    parameters = period.parameters
     try:
         from_verdicts = read_verdicts(ledger, folder, period, now=now, reported=inputs.options.reported)
         audience = (

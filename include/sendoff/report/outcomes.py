@@ -84,12 +84,7 @@ def measure_outcome(
             (),
             remarks=(f"There is nothing to compare in this launch: {alone}, and there is no control group.",),
         )
-    parameters = {
-        "period_start": launch.period.start,
-        "period_end": launch.period.end,
-        "partition": launch.period.partition,
-        "sent_at": sent_at(ledger, launch),
-    }
+    parameters = {**launch.period.parameters, "sent_at": sent_at(ledger, launch)}
     asked = _Asked(launch=launch.comparison_number or 1, detect=detect)
     outcome = _Rows(FILE, launch, sides, kept=None if before_sql is None else {})
     outcome.read(source, sql, parameters)

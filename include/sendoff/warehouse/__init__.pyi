@@ -3,7 +3,7 @@ from .column_types import QUERY, Wording, checked_text, is_text, sql_type_name, 
 from .dbapi import Cursors
 from .drivers import driver_of_type
 from .frames import Rows, audience_source
-from .query import Parameter, Query, named_parameters
+from .query import Parameter, Query, named_parameters, refusal
 from .reader import Source, address_of, is_reading, read
 from .sql_lexer import Spot, code_of, jinja_at, usual_dialect
 from .urls import LIBPQ_TIMEOUTS, Fields, is_sqlite_file
@@ -33,6 +33,7 @@ __all__ = [
     "named_parameters",
     "open_connection",
     "read",
+    "refusal",
     "sql_type_name",
     "usual_dialect",
     "value_type",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -77,6 +77,7 @@ _OF_VALUE = re.compile(
 )
 _NUMBERED = ("code", "column", "line", "pos", "position", "row")  # the number behind them is none of a row
 _PLACES: Mapping[str, Literal["qmark", "format"]] = {"?": "qmark", "%s": "format"}
+_FAMILIES = ("postgresql", "sqlite", "mysql")  # the databases of each read a query alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +144,11 @@ class Query:
         """Return the description of a place in the query, for errors."""
         return spot.describe(self.sql, self._dialect)
 
-    def _problem(self, found: str, allowed: str, offset: int) -> QueryError:
-        place = self.place(Spot.at(self.sql, offset))
-        return QueryError(f"found {found}. Use {allowed} ({place})")
+    def _problem(self, text: str, offset: int) -> QueryError:
+        spot = Spot.at(self.sql, offset)
+        error = QueryError(f"{text} ({self.place(spot)})")
+        error.line = spot.line
+        return error
 
     def _check_is_one_query(self, sql: str) -> None:
         """Refuse anything but a query, because even read-only, some statements can reach files and programs."""
@@ -153,13 +156,14 @@ class Query:
         word = _WORD.match(sql, begin := start.end() if start else 0)
         if (first := word[0] if word else "").upper() not in _QUERIES:
             allowed = f"one query that begins with {', '.join(_QUERIES[:-1])} or {_QUERIES[-1]}"
-            raise self._problem(f"a statement that begins with {first or 'nothing'}", allowed, begin)
+            found = f"found a statement that begins with {first or 'nothing'}"
+            raise self._problem(f"{found}. Use {allowed}", begin)
         backend = self.url.get_backend_name()
         for dialect in dialects(backend):
             code = code_of(sql, dialect)
             end = code.find(";")
             if end >= 0 and code[end:].strip("; \t\r\n"):
-                raise self._problem("more than one statement", "one query", end)
+                raise self._problem("found more than one statement. Use one query", end)
             if is_like_mysql(backend):
                 self._check_writes_no_file(sql, code, dialect)
 
@@ -168,13 +172,13 @@ class Query:
         at = 0
         for is_inert, text in tokens(sql, dialect):
             if mark := _EXECUTABLE.match(text) if is_inert else _EXECUTABLE.search(text):
-                found = f"{mark[0]}, which begins a comment that MySQL or MariaDB executes"
+                found = f"found {mark[0]}, which begins a comment that MySQL or MariaDB executes"
                 allowed = "comments that begin with /* and a space, or with --"
-                raise self._problem(found, allowed, at + mark.start())
+                raise self._problem(f"{found}. Use {allowed}", at + mark.start())
             at += len(text)
         if into := _INTO_FILE.search(code):
-            found = f"{' '.join(into[0].upper().split())}, which writes a file on the database's server"
-            raise self._problem(found, "a query that returns its rows", into.start())
+            found = f"found {' '.join(into[0].upper().split())}, which writes a file on the database's server"
+            raise self._problem(f"{found}. Use a query that returns its rows", into.start())
 
     def _used(self, text: sa.TextClause) -> list[str]:
         names = _names(text)
@@ -184,11 +188,24 @@ class Query:
             hint = f" (did you mean :{near[0]}?)" if near else ""
             colons = _COLON.finditer(code_of(self.sql, self._dialect))
             at = next((colon.start() for colon in colons if colon["name"] == unknown[0]), 0)
-            raise QueryError(
+            raise self._problem(
                 f"the query uses :{', :'.join(unknown)}, but its parameters are {known}{hint}; write \\: for a colon "
-                f"that does not begin a parameter ({self.place(Spot.at(self.sql, at))})"
+                "that does not begin a parameter",
+                at,
             )
         return names
+
+
+def refusal(sql: str, parameters: Collection[str]) -> QueryError | None:
+    """Return the error of a query that is refused for every database, or None. ``parameters``: their names."""
+    problems = []
+    for family in _FAMILIES:
+        query = Query(sql, dict.fromkeys(parameters), 1, sa.URL.create(family))
+        try:
+            query.with_bound_values(family)
+        except QueryError as problem:
+            problems.append(problem)
+    return problems[0] if len(problems) == len(_FAMILIES) else None
 
 
 def named_parameters(sql: str) -> list[str]:

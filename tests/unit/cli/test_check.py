@@ -46,6 +46,44 @@ def test_all_mistakes_of_all_campaigns_are_listed_with_file_and_line(sendoff: Co
     assert "'titel' is not a field (did you mean 'title'?)" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("query", "line", "text"),
+    [
+        ("SELECT device_id\nFROM devices\nWHERE day < :period_ende", 3, "did you mean :period_end?"),
+        ("-- Everyone\nDELETE FROM devices", 2, "found a statement that begins with DELETE"),
+        ("SELECT device_id FROM devices;\nDROP TABLE devices", 1, "found more than one statement"),
+    ],
+)
+@pytest.mark.parametrize("file", ["audience.sql", "outcome.sql", "returned.sql"])
+def test_a_query_that_a_launch_refuses_is_a_mistake(
+    sendoff: Command, file: str, query: str, line: int, text: str
+) -> None:
+    write("one", f"{FINE}audience: {{exclude: [{{kind: query, file: returned.sql}}]}}\n")
+    Path("one/returned.sql").write_text("SELECT device_id FROM devices WHERE day >= :period_start")
+    Path("one", file).write_text(query)
+    done = sendoff("check", "one")
+    assert done.returncode == 1
+    mistake, total = done.stdout.splitlines()
+    assert mistake.startswith(f"one/{file}:{line}: mistake: ")
+    assert text in mistake
+    assert total == "1 folder checked: 1 mistake, 0 warnings"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT device_id FROM [devices;1]",  # SQLite
+        "SELECT device_id FROM devices WHERE day >= :period_start AND part = :partition;",
+        "WITH d AS (SELECT $$;$$ AS note) SELECT device_id FROM devices, d WHERE x::int = 1",
+    ],
+)
+def test_a_query_that_some_database_reads_is_no_mistake(sendoff: Command, query: str) -> None:
+    write("one", FINE, query)
+    Path("one/outcome.sql").write_text("SELECT device_id FROM orders WHERE ordered_at >= :sent_at")
+    done = sendoff("check", "one")
+    assert (done.returncode, done.stdout) == (0, "1 folder checked: 0 mistakes, 0 warnings\n")
+
+
 def test_a_mistake_in_the_defaults_of_several_campaigns_is_listed_once(sendoff: Command) -> None:
     write("campaigns/one", FINE)
     write("campaigns/two", FINE)
