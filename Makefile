@@ -149,7 +149,7 @@ simulator: $(READY) ## Play seeded launches with faults and in every order of ev
 journey: $(READY) ## Send a journey in a real Airflow and kill each step's task (JOURNEY_RECIPIENTS=1000000)
 	@$(PYTEST) -s -n0 tests/acceptance/test_journey.py -k InAirflow
 
-mutants: $(READY) ## Change one line of the core packages at a time, and count which changes the tests notice (an hour at most)
+mutants: $(READY) ## Change one line of the core packages at a time, and count which changes the tests notice (an hour at most after recording)
 	@$(MEMORY) $(BIN)/python -m tools.mutation $(MUTANTS_OPTIONS)
 
 bench: $(READY) ## Run the benchmarks, and compare their figures with the goals (make bench-audience runs one)

@@ -1,14 +1,19 @@
-"""The mutants of `make mutants`: the changed lines, the sample, and the order of tests."""
+"""The mutants of `make mutants`: the changed lines, the sample, and the tests that run."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from tools.mutation.__main__ import NOTICED, SURVIVED, TIME_OVER, drawn, known_survivors, run_tests
-from tools.mutation.mutants import SOURCES, Mutant, all_mutants, mutants_of
-from tools.mutation.tests import Imports
+from tools.mutation.__main__ import drawn, known_survivors
+from tools.mutation.judge import NOTICED, SURVIVED
+from tools.mutation.mutants import ROOT, SOURCES, Mutant, Place, all_mutants, mutants_of
 
-CLAIMS = "sendoff/ledger/requests/claims.py"
+PERIOD = "sendoff/campaign/period.py"
 
 
 @pytest.mark.parametrize(
@@ -46,28 +51,49 @@ def test_a_seed_draws_the_same_mutants_again() -> None:
     assert drawn(mutants, 5, seed=1) == drawn(mutants, 5, seed=1) != drawn(mutants, 5, seed=2)
 
 
-def test_the_nearest_tests_come_first() -> None:
-    nearest, *others = Imports().tests_of(CLAIMS)
-    assert nearest == "tests/unit/ledger/test_claims.py"
-    assert "tests/unit/dispatch/test_worker.py" in others
+@pytest.mark.parametrize(
+    ("line", "statement", "function"),
+    [
+        (1, range(1, 2), None),
+        (4, range(4, 5), None),  # a default value is read on import
+        (6, range(5, 7), range(3, 8)),
+        (7, range(7, 8), range(3, 8)),
+    ],
+)
+def test_a_line_belongs_to_a_statement_and_the_outermost_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: int, statement: range, function: range | None
+) -> None:
+    source = "X = 1\n\n@cache\ndef f(x=2):\n    if (x\n        and 3):\n        return lambda: 4\n"
+    (tmp_path / "a.py").write_text(source)
+    monkeypatch.setattr("tools.mutation.mutants.SOURCES", tmp_path)
+    assert Mutant("a.py", line, 0, 0, "", "", "").place == Place(statement, function)
 
 
-def test_a_noticed_mutant_fails_a_test_and_the_file_stays_as_it_is() -> None:
-    before = (SOURCES / CLAIMS).read_bytes()
-    mutants = mutants_of(CLAIMS, before)
-    mutant = next(each for each in mutants if each.after == "attempt=dispatches.c.attempt - 1,")
-    assert run_tests(mutant, ["tests/unit/ledger/test_claims.py"], seconds=300) == NOTICED
-    assert (SOURCES / CLAIMS).read_bytes() == before
+@pytest.mark.parametrize(
+    ("tests", "result"),
+    [
+        ("tests/unit/campaign/test_period.py", NOTICED),
+        ("tests/unit/campaign/test_model.py", SURVIVED),  # its tests execute other lines of the file
+        ("tests/unit/test_settings.py", SURVIVED),  # its tests execute none
+    ],
+)
+def test_a_mutant_is_noticed_if_a_test_of_its_line_fails(tests: str, result: str) -> None:
+    before = (SOURCES / PERIOD).read_bytes()
+    for only in ("def launch_key", 'return _derived("dispatch"'):  # on import, or later
+        done = subprocess.run(
+            [sys.executable, "-m", "tools.mutation", "--only", only, "--seconds", "600", "--tests", tests],
+            cwd=ROOT,
+            env={**os.environ, "PYTEST_XDIST_WORKER": "gw0"},  # which must not mix with those of the command
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        found = {line.split(" ")[0] for line in done.stdout.splitlines() if PERIOD in line}
+        assert (found, done.returncode) == ({result}, int(result != NOTICED)), done.stdout + done.stderr
+    assert (SOURCES / PERIOD).read_bytes() == before
 
 
 def test_each_listed_survivor_still_exists_and_has_a_reason() -> None:
     listed = known_survivors()
     assert listed.keys() <= {mutant.key for mutant in all_mutants()}
     assert all(listed.values())
-
-
-def test_a_mutant_that_changes_nothing_is_not_noticed() -> None:
-    line = (SOURCES / "sendoff/campaign/period.py").read_text().splitlines()[0]
-    mutant = Mutant("sendoff/campaign/period.py", 1, 0, 0, "", line, line)
-    assert run_tests(mutant, ["tests/unit/test_states.py"], seconds=300) == SURVIVED
-    assert run_tests(mutant, ["tests/unit/test_states.py"], seconds=0) == TIME_OVER

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,14 @@ _SKIPPED_FILES = ("migrations", "__init__.py", "schema.py")
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """The lines of a statement without its body, and those of the outermost function around it."""
+
+    statement: range
+    function: range | None
+
+
+@dataclass(frozen=True, slots=True)
 class Mutant:
     """One changed line. ``key`` finds it again after other lines have moved."""
 
@@ -51,6 +60,11 @@ class Mutant:
         """Return the file and the line, before and after."""
         return f"{self.path}: {self.before} -> {self.after}"
 
+    @property
+    def place(self) -> Place:
+        """Return the statement and the function that it changes."""
+        return _place((SOURCES / self.path).read_bytes(), self.line)
+
     def source(self) -> bytes:
         """Return the file with the changed line. Raise SyntaxError if it cannot be compiled."""
         lines = (SOURCES / self.path).read_bytes().splitlines(keepends=True)
@@ -58,6 +72,19 @@ class Mutant:
         source = b"".join(lines)
         compile(source, self.path, "exec")
         return source
+
+
+@lru_cache(1_000)
+def _place(source: bytes, line: int) -> Place:
+    statement, function = range(line, line + 1), None
+    for node in ast.walk(ast.parse(source)):  # outer nodes come first
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (end := node.end_lineno or line):
+            body = getattr(node, "body", [])
+            statement = range(node.lineno, max(body[0].lineno, node.lineno + 1) if body else end + 1)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and body[0].lineno <= line:
+                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                function = function or range(first, end + 1)
+    return Place(statement, function)
 
 
 def all_mutants() -> list[Mutant]:
