@@ -59,6 +59,16 @@ def states(ledger: Ledger) -> dict[str, int]:
     return ledger.dispatch_queries.states(KEY)
 
 
+def test_adding_a_long_list_reads_no_entry_for_each_new_one(ledger: Ledger) -> None:
+    suppress(ledger, *range(5_000))
+    if ledger.name.startswith("postgresql"):
+        with ledger._database.read() as db:
+            db.execute(sa.text("SELECT pg_stat_force_next_flush()"))
+        with ledger._database.read() as db:
+            query = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'suppressions'"
+            assert db.scalar(sa.text(query)) < 5_000
+
+
 def test_entries_are_added_once_and_removed(ledger: Ledger) -> None:
     assert suppress(ledger, 1, 2) == 2
     assert suppress(ledger, 2, 3) == 1

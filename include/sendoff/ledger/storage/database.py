@@ -172,15 +172,20 @@ class Database:
         """Return an INSERT that adds to ``columns`` if the primary key already exists."""
         return self._upsert(table, lambda new: {name: table.c[name] + new[name] for name in columns})
 
-    def insert_or_replace(self, table: sa.Table) -> Any:
-        """Return an INSERT that replaces all other columns if the primary key already exists."""
-        names = [column.name for column in table.columns if not column.primary_key]
-        return self._upsert(table, lambda new: {name: new[name] for name in names})
+    def insert_or_replace(self, table: sa.Table, where: Callable[[Any], Any] | None = None) -> Any:
+        """Return an INSERT that replaces all other columns if the primary key already exists.
 
-    def _upsert(self, table: sa.Table, changes: Any) -> Any:
+        ``where`` receives the columns of the new row, and returns the condition for replacing a row.
+        """
+        names = [column.name for column in table.columns if not column.primary_key]
+        return self._upsert(table, lambda new: {name: new[name] for name in names}, where)
+
+    def _upsert(self, table: sa.Table, changes: Any, where: Callable[[Any], Any] | None = None) -> Any:
         insert: Any = sqlite.insert(table) if self._is_sqlite else postgresql.insert(table)
         return insert.on_conflict_do_update(
-            index_elements=list(table.primary_key.columns), set_=changes(insert.excluded)
+            index_elements=list(table.primary_key.columns),
+            set_=changes(insert.excluded),
+            where=where and where(insert.excluded),
         )
 
     def migrate(self) -> None:

@@ -230,19 +230,23 @@ class SuppressionList:
         return [text for text in texts if text not in erased] if erased else texts
 
     def _add(self, db: sa.Connection, new: SuppressionChange, texts: Sequence[str], now: datetime) -> int:
-        added, version = 0, None
+        # No SELECT finds out which entries exist: PostgreSQL knows nothing of a list that grows in this transaction, and
+        # may read all of it for each part.
+        until = suppressions.c.until
+        add = self._database.insert_or_replace(suppressions, lambda _new: sa.not_(_in_force(now)))
+        prolong = self._database.insert_or_replace(
+            suppressions, lambda new: sa.or_(until < new.until, new.until.is_(None) & until.is_not(None))
+        )
         values = {**asdict(new), "added_at": now, "removed_at": None, "removed_by": None}
+        version = self._version(db) + 1
+        added = prolonged = 0
         for some in _batches(texts):
-            query = sa.select(suppressions.c.identifier, suppressions.c.until)
-            rows = db.execute(query.where(*_own(new), _among(some), _in_force(now)))
-            ends = {row.identifier: row.until for row in rows}
-            missing = [text for text in some if text not in ends]
-            longer = [text for text, until in ends.items() if _ends_earlier(until, new.until)]
-            if missing or longer:
-                version = version or self._next_version(db)
-                changed = [{**values, "identifier": text, "version": version} for text in missing + longer]
-                db.execute(self._database.insert_or_replace(suppressions), changed)
-            added += len(missing)
+            rows = [{**values, "identifier": text, "version": version} for text in some]
+            added += (missing := _changed(db, add, rows))
+            if missing < len(rows):
+                prolonged += _changed(db, prolong, rows)
+        if added or prolonged:
+            self._next_version(db)
         return added
 
     def _current(self, db: sa.Connection, new: SuppressionChange, now: datetime) -> set[str]:
@@ -326,15 +330,16 @@ def _decision(
     return Decision(None, kind, change.author, change.reason, now, detail)
 
 
+def _changed(db: sa.Connection, insert: Any, rows: list[dict[str, Any]]) -> int:
+    """Insert rows, and return how many were new or replaced."""
+    return db.execute(insert, rows, execution_options={"preserve_rowcount": True}).rowcount
+
+
 def _in_force(now: datetime) -> sa.ColumnElement[bool]:
     return sa.and_(
         suppressions.c.removed_at.is_(None),
         sa.or_(suppressions.c.until.is_(None), suppressions.c.until > now),
     )
-
-
-def _ends_earlier(until: datetime | None, other: datetime | None) -> bool:
-    return until is not None and (other is None or until < other)
 
 
 _ENTRIES: sa.Select[Any] = sa.select(*(suppressions.c[name] for name in Suppression.__slots__))
