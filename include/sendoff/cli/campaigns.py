@@ -13,23 +13,23 @@ import typer
 from rich.console import Console
 
 from sendoff.cli.progress import Steps
-from sendoff.cli.shared import AsJson, Folders, LedgerUrl, WarehouseUrls, app, opened, warehouse_urls
-from sendoff.errors import CampaignError
+from sendoff.cli.shared import (
+    AsJson,
+    Folders,
+    GivenPeriod,
+    LedgerUrl,
+    WarehouseUrls,
+    app,
+    asked_period,
+    opened,
+    warehouse_urls,
+)
+from sendoff.errors import CampaignError, NotYetError
 from sendoff.settings import load_settings
 
 if TYPE_CHECKING:
     from sendoff.campaign import Campaign, Period, Setting
     from sendoff.report import Section
-
-PeriodEnd = Annotated[
-    datetime | None,
-    typer.Option(
-        help="End of the period, in UTC; default: the last midnight, or the next one if the campaign is sent at a "
-        "time of day",
-        show_default=False,
-    ),
-]
-Days = Annotated[int, typer.Option(min=0, help="Length of the period in days")]
 
 WOULD_NOT_SEND = 3
 """The exit code of a preview if a run would not send the campaign."""
@@ -45,8 +45,7 @@ def preview(
     rate: Annotated[
         float | None, typer.Option(min=0.001, help="Rate limit of the connection, in requests per second")
     ] = None,
-    period_end: PeriodEnd = None,
-    days: Days = 1,
+    period: GivenPeriod = None,
     size_limit: Annotated[int | None, typer.Option(min=1, help="Send to this many people at most")] = None,
     send_late: Annotated[
         bool, typer.Option("--send-late", help="Preview a run that is triggered with Send late")
@@ -54,6 +53,9 @@ def preview(
     as_json: AsJson = False,
 ) -> None:
     """Show what a launch would send, to how many people, and whether its gates are open. Send and store nothing.
+
+    Without --period, it previews the launch that sendoff send would make now. If the campaign has no schedule, it
+    previews the last day, but sendoff send needs --period.
 
     With a ledger, the preview compares the audience with the last launch and applies the suppressions that need it.
 
@@ -69,7 +71,7 @@ def preview(
     from sendoff.report import as_terminal, describe_preview
 
     loaded = load_campaign(folder)
-    period, remarks = previewed_period(loaded.campaign, period_end, days)
+    previewed, remarks = previewed_period(loaded.campaign, period)
     settings = load_settings(["ledger_url", "warehouse_url"])
     warehouses = warehouse_urls(warehouse or [settings.warehouse_url or ""])
     url = ledger_url or settings.ledger_url
@@ -79,12 +81,12 @@ def preview(
     ):
         found = make_preview(
             loaded,
-            period=period,
+            period=previewed,
             warehouses=warehouses,
             ledger=ledger,
             options=LaunchOptions(
                 size_limit=size_limit,
-                due_at=due_time(loaded.campaign, period, None),
+                due_at=due_time(loaded.campaign, previewed, None),
                 send_late=send_late,
             ),
             rate=rate,
@@ -117,26 +119,24 @@ def _section(settings: list[Setting]) -> Section:
     return Section("settings", "Settings", [Table(("Setting", "Value", "From"), rows)])
 
 
-def previewed_period(campaign: Campaign, end: datetime | None, days: int) -> tuple[Period, list[str]]:
-    """Return the requested period, or else one like the next run's, with remarks on how it was chosen."""
-    from sendoff.campaign import Once, Period
+def previewed_period(campaign: Campaign, given: str | None) -> tuple[Period, list[str]]:
+    """Return the period to preview, with remarks if ``sendoff send`` would not choose it."""
+    from sendoff.campaign import Period, last_period
 
-    if end is not None:
-        end = end if end.tzinfo else end.replace(tzinfo=UTC)
-        return Period(end - timedelta(days=days), end), []
-    if campaign.fixed_period:
-        return campaign.fixed_period, []
+    try:
+        period = asked_period(campaign, given)
+    except NotYetError as early:
+        period = last_period(campaign, early.until)
+        assert period is not None
+        return period, [f"It is too early to send: {early}. Until then, the query may find fewer recipients."]
+    if period:
+        return period, []
     end = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    if not campaign.schedule:
-        return Period(end - timedelta(days=days), end), []
-    if isinstance(campaign.send, Once) and campaign.send.date is None:
-        end += timedelta(days=1)  # the next run sends at a time of day that is still to come
-    when = f"{campaign.schedule} ({campaign.schedule_time_zone})"
     remark = (
-        f"No period was given, so this preview uses one that ends on {end:%Y-%m-%d} at 00:00 UTC. The DAG's period may "
-        f"differ: it is the time between two runs of its schedule, {when}. To preview it, give --period-end and --days."
+        "The campaign has no schedule, so this preview uses the last day (UTC). To send the campaign, name the period: "
+        "sendoff send --period"
     )
-    return Period(end - timedelta(days=days), end), [remark]
+    return Period(end - timedelta(days=1), end), [remark]
 
 
 @app.command()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sendoff.cli.campaigns import Days, PeriodEnd, previewed_period
-from sendoff.cli.shared import AsJson, WarehouseUrls, app, warehouse_urls
+from sendoff.cli.campaigns import previewed_period
+from sendoff.cli.shared import AsJson, GivenPeriod, WarehouseUrls, app, warehouse_urls
 from sendoff.errors import CampaignError
 from sendoff.figures import counted
 from sendoff.settings import load_settings
@@ -43,8 +43,7 @@ def diff(
         ),
     ] = False,
     warehouse: WarehouseUrls = None,
-    period_end: PeriodEnd = None,
-    days: Days = 1,
+    period: GivenPeriod = None,
     as_json: AsJson = False,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help=f"End with exit code {DIFFERS} if something changes")
@@ -72,7 +71,7 @@ def diff(
     pairs_changed = [pair for pair, each in zip(pairs, found, strict=True) if each in changed]
     counts: list[RecipientChange | None] = [None] * len(changed)
     if preview:
-        counts = list(_counts(pairs_changed, warehouse, period_end, days))
+        counts = list(_counts(pairs_changed, warehouse, period))
     recipients = [counts[changed.index(each)] if each in changed else None for each in found]
     if as_json:
         parts = [difference_as_json(*each) for each in zip(found, recipients, strict=True)]
@@ -102,9 +101,7 @@ def _pairs(old: Path, new: Path) -> list[Pair]:
     return [(before.get(name), after.get(name)) for name in sorted({*before, *after})]
 
 
-def _counts(
-    pairs: Sequence[Pair], given: list[str] | None, period_end: datetime | None, days: int
-) -> Iterator[RecipientChange]:
+def _counts(pairs: Sequence[Pair], given: list[str] | None, period: str | None) -> Iterator[RecipientChange]:
     """Yield how the recipients of each campaign change, for the period of its new version."""
     from sendoff.launch import compare_recipients
 
@@ -113,8 +110,8 @@ def _counts(
     for old, new in pairs:
         folder = new or old
         assert folder is not None
-        period, _ = previewed_period(folder.campaign, period_end, days)
-        yield compare_recipients(old, new, period=period, warehouses=urls, now=now)
+        previewed, _ = previewed_period(folder.campaign, period)
+        yield compare_recipients(old, new, period=previewed, warehouses=urls, now=now)
 
 
 def _campaigns(place: Path) -> dict[str, CampaignFolder]:

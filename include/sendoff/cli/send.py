@@ -16,7 +16,17 @@ import typer
 from rich.console import Console
 
 from sendoff.cli.progress import Steps
-from sendoff.cli.shared import AsJson, LedgerUrl, WarehouseUrls, app, only_launch, opened, warehouse_urls
+from sendoff.cli.shared import (
+    AsJson,
+    GivenPeriod,
+    LedgerUrl,
+    WarehouseUrls,
+    app,
+    asked_period,
+    only_launch,
+    opened,
+    warehouse_urls,
+)
 from sendoff.errors import (
     GateError,
     LateError,
@@ -84,15 +94,7 @@ def send(
             help="The folder of a campaign or journey, or the key of a launch to continue, or its beginning",
         ),
     ],
-    period: Annotated[
-        str | None,
-        typer.Option(
-            metavar="START/END",
-            help="The period, such as 2026-11-16/2026-11-23 or 2026-11-16 for a day (UTC); default: the last complete "
-            "interval of the campaign's schedule, as for its DAG",
-            show_default=False,
-        ),
-    ] = None,
+    period: GivenPeriod = None,
     warehouse: WarehouseUrls = None,
     ledger_url: LedgerUrl = None,
     yes: Annotated[
@@ -314,16 +316,9 @@ def _period(campaign: Campaign, given: str | None) -> Period | None:
 
     A launch is sent once for each period. So without a schedule, a person must name it.
     """
-    from sendoff.campaign import Period, last_period
-
-    if given is not None:
-        try:
-            return Period.of(given)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--period") from None
-    if campaign.fixed_period:
+    if given is None and campaign.fixed_period:
         return None
-    period = last_period(campaign, datetime.now(UTC))
+    period = asked_period(campaign, given)
     if period is None:
         raise SettingsError(
             "The campaign has no schedule, so its period is not known. Name it: --period 2026-11-16 for a day, or "

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +16,9 @@ from sendoff.errors import NotFoundError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.settings import load_settings
 from sendoff.telemetry import exporters
+
+if TYPE_CHECKING:
+    from sendoff.campaign import Campaign, Period
 
 app = typer.Typer(
     name="sendoff",
@@ -72,6 +76,16 @@ Folders = Annotated[
 LaunchKey = Annotated[str, typer.Argument(help="A launch key, or the first characters of it")]
 Why = Annotated[str, typer.Option(help="The reason, for the audit log")]
 MaybeLaunch = Annotated[str | None, typer.Argument(help="A launch key, or the first characters of it")]
+GivenPeriod = Annotated[
+    str | None,
+    typer.Option(
+        "--period",
+        metavar="START/END",
+        help="The period, such as 2026-11-16/2026-11-23 or 2026-11-16 for a day (UTC); default: the last complete "
+        "interval of the campaign's schedule, as for its DAG",
+        show_default=False,
+    ),
+]
 Everything = Annotated[bool, typer.Option("--all", help="Every launch, instead of one")]
 OfConnection = Annotated[
     str | None, typer.Option("--connection", help="Every launch of this connection, instead of one")
@@ -108,6 +122,21 @@ def only_launch(ledger: Ledger, prefix: str) -> str:
     if len(found) > 1:
         raise SettingsError(f"More than one launch starts with {prefix!r}. Give more of the key.")
     return found[0].launch_key
+
+
+def asked_period(campaign: Campaign, given: str | None) -> Period | None:
+    """Return the period that was given, or else the campaign's own or its schedule's last one; None without any.
+
+    Raise NotYetError if the schedule's first period has not ended.
+    """
+    from sendoff.campaign import Period, last_period
+
+    if given is None:
+        return campaign.fixed_period or last_period(campaign, datetime.now(UTC))
+    try:
+        return Period.of(given)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--period") from None
 
 
 def warehouse_urls(given: list[str]) -> Callable[[str], str]:

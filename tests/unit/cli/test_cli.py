@@ -16,7 +16,15 @@ import sqlalchemy as sa
 import yaml
 
 from sendoff.audience.identifiers import integers
-from sendoff.campaign import Campaign, Period, campaign_schema, defaults_schema, launch_key
+from sendoff.campaign import (
+    Campaign,
+    Period,
+    campaign_schema,
+    defaults_schema,
+    last_period,
+    launch_key,
+    load_campaign,
+)
 from sendoff.ledger import Ledger, NotLaunched
 from sendoff.report import dbt_sources
 from sendoff.states import Accepted
@@ -222,7 +230,7 @@ def campaign(tmp_path: Path) -> tuple[str, str]:
     folder = tmp_path / "campaigns" / "spring"
     folder.mkdir(parents=True)
     (folder / "campaign.yaml").write_text(
-        'title: Spring\nschedule: "0 9 * * 1"\nmessage: {title: Hello, text: Spring}\n'
+        'title: Spring\nschedule: "0 * * * *"\nmessage: {title: Hello, text: Spring}\n'
         "channels: {android_push: }\nwarehouse: shop\ngates: {most: 2}\nsegment_size: 2\n"
     )
     (folder / "audience.sql").write_text("SELECT device_id FROM devices")
@@ -260,29 +268,39 @@ def test_a_preview_for_machines_shows_the_whole_request(campaign: tuple[str, str
     assert seen["request"]["device_ids"] == [4_000_001, 4_000_002]
 
 
-def test_a_preview_says_which_period_it_chose(campaign: tuple[str, str], sendoff: Command) -> None:
+def test_a_preview_has_the_period_that_send_would_choose(campaign: tuple[str, str], sendoff: Command) -> None:
     folder, url = campaign
+    before = datetime.now(UTC)
     chosen = json.loads(sendoff("preview", folder, "--warehouse", url, "--json").stdout)
-    assert any("The DAG's period may differ" in warning for warning in chosen["warnings"])
-    asked = ("--period-end", "2026-03-02", "--days", "7", "--json")
-    done = sendoff("preview", folder, "--warehouse", url, *asked)
-    given = json.loads(done.stdout)
+    periods = [last_period(load_campaign(Path(folder)).campaign, at) for at in (before, datetime.now(UTC))]
+    assert chosen["period"] in [period and period.key for period in periods]
+    asked = ("--period", "2026-02-23/2026-03-02", "--json")
+    given = json.loads(sendoff("preview", folder, "--warehouse", url, *asked).stdout)
     assert {each["name"] for each in given["gates"] if not each["is_open"]} == {"most", "lateness"}
     assert given["period"] == "2026-02-23T00:00:00Z/2026-03-02T00:00:00Z"
-    assert not any("The DAG's period may differ" in warning for warning in given["warnings"])
+    assert chosen["warnings"] == given["warnings"]
 
 
-def test_a_nightly_preview_of_a_time_of_day_is_for_one_that_is_not_over(
-    campaign: tuple[str, str], sendoff: Command
+@pytest.mark.parametrize(
+    ("old", "new", "remark"),
+    [
+        ('schedule: "0 * * * *"\n', "", "The campaign has no schedule"),
+        ("title", f"start: {datetime.now(UTC).date() + timedelta(days=2)}\ntitle", "It is too early to send"),
+    ],
+)
+def test_a_preview_says_if_send_would_not_choose_its_period(
+    campaign: tuple[str, str], sendoff: Command, old: str, new: str, remark: str
 ) -> None:
-    folder, url = campaign
-    open_the_gate(folder)
-    with (Path(folder) / "campaign.yaml").open("a") as file:
-        file.write('send: {kind: once, time: "00:01", time_zone: UTC}\n')
-    before = datetime.now(UTC)
-    done = sendoff("preview", folder, "--warehouse", url, "--json")
-    assert done.returncode == 0, done.stderr
-    assert datetime.fromisoformat(json.loads(done.stdout)["send_times"]["first_at"]) > before
+    file = Path(campaign[0]) / "campaign.yaml"
+    file.write_text(file.read_text().replace(old, new, 1))
+    done = sendoff("preview", campaign[0], "--warehouse", campaign[1], "--json")
+    assert json.loads(done.stdout)["warnings"][0].startswith(remark)
+
+
+def test_a_preview_refuses_what_is_no_period(campaign: tuple[str, str], sendoff: Command) -> None:
+    done = sendoff("preview", campaign[0], "--warehouse", campaign[1], "--period", "yesterday")
+    assert done.returncode == 2
+    assert "'yesterday' is not a day or time" in done.stderr
 
 
 def test_the_warehouse_of_an_exclusion_is_given_beside_the_campaigns(
