@@ -53,6 +53,14 @@ class Launch:
         return {str(state): count for state, count in states.items()}
 
     @property
+    def finished_at(self) -> datetime | None:
+        """The time of the newest outcome of its requests; None while some of them were not made."""
+        queries = self._connections.ledger.dispatch_queries
+        if {DispatchState.PLANNED, DispatchState.IN_FLIGHT} & queries.states(self.key).keys():
+            return None
+        return queries.newest_outcome(self.key)
+
+    @property
     def people(self) -> int | None:
         """The size of its audience, with the holdout; None if the service chooses the recipients."""
         record = self._record

@@ -6,6 +6,7 @@ import json
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -51,6 +52,7 @@ class Status(StrEnum):
     """The result of the command."""
 
     SENT = "sent"
+    ALREADY_SENT = "already sent"
     NOT_YET = "not yet"
     HELD = "held"
     NOT_SENT = "not sent"
@@ -58,7 +60,8 @@ class Status(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-_EXIT_CODES = {Status.SENT: 0, Status.SKIPPED: 0, Status.INTERRUPTED: 130}
+_DONE = (Status.SENT, Status.ALREADY_SENT, Status.SKIPPED)
+_EXIT_CODES = {**dict.fromkeys(_DONE, 0), Status.INTERRUPTED: 130}
 NOT_NOW = 3
 """The exit code if nothing is wrong, but the launch was not sent, or not completely."""
 
@@ -126,7 +129,7 @@ def send(
     A step that is named, as FOLDER/STEP, must be due too.
 
     A launch that stopped continues: give the folder and the period again, or the key of the launch. Running the command
-    twice, or beside a DAG, sends nothing twice.
+    twice, or beside a DAG, sends nothing twice: the second output says "already sent", and when that was.
 
     Needs SENDOFF_SERVICE_URL, SENDOFF_CLIENT_ID, SENDOFF_CLIENT_SECRET, SENDOFF_PUBLIC_URL and
     SENDOFF_POST_BACK_SECRETS.
@@ -198,7 +201,7 @@ def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
             check = turn.wait_until_due if options.wait else turn.check_due
             result = _tried(turn.prepared, options, check)
             yield replace(result, period=period.found)
-            if result.status not in (Status.SENT, Status.SKIPPED):
+            if result.status not in _DONE:
                 unfinished.add(step.name)
 
 
@@ -350,9 +353,17 @@ def _sent(launch: Launch, options: _Options) -> _Result:
                 f"it waits for approval. To approve it, run: sendoff send {launch.key[:12]} --yes"
             )
         launch.release(_MADE)
+    finished = launch.finished_at
+    status = Status.ALREADY_SENT if finished else Status.SENT
+    message = ""
+    if finished:
+        message = (
+            f"{_counts(launch.requests)}, the last at {finished:%Y-%m-%d %H:%M} UTC. Nothing was sent now."
+        )
     while True:
+        sending = steps.step("sending", sum(launch.requests.values()), lambda: _made(launch))
         try:
-            with steps.step("sending", sum(launch.requests.values()), lambda: _made(launch)):
+            with nullcontext() if finished else sending:
                 launch.send()
             break
         except NotYetError as early:
@@ -360,11 +371,11 @@ def _sent(launch: Launch, options: _Options) -> _Result:
                 raise
             _wait(early, steps)
     if not options.wait:
-        return _Result(Status.SENT, launch)
+        return _Result(status, launch, message)
     with steps.step("waiting for post-backs"):
         is_quiet = launch.wait_for_post_backs()
-    late = "" if is_quiet else "post-backs still come, so the report is not final"
-    return _Result(Status.SENT, launch, late, is_reported=True)
+    late = message if is_quiet else "post-backs still come, so the report is not final"
+    return _Result(status, launch, late, is_reported=True)
 
 
 def _wait(early: NotYetError, steps: Steps) -> None:
@@ -398,11 +409,14 @@ def _print(result: _Result, *, as_json: bool) -> None:
     typer.echo(f"{result.status}: {result.message or _counts(requests)}")
     if requests.get(DispatchState.IN_DOUBT):
         typer.echo(f"Some requests got no clear answer. List them with: sendoff doubts {launch.key[:12]}")
+    elif result.status is Status.ALREADY_SENT and not result.period:  # a journey is often run again
+        again = f"--period {shlex.quote(launch.period.key)} --resend NUMBER --reason TEXT"
+        typer.echo(f"To send the period again, to everyone in it, run: sendoff send FOLDER {again}")
     if result.is_reported:
         from sendoff.report import as_terminal
 
         Console().print(as_terminal(launch.report().document))
-    elif result.status is Status.SENT:
+    elif result.status in (Status.SENT, Status.ALREADY_SENT):
         typer.echo(f"For its report, run: sendoff report {launch.key[:12]}")
     elif not launch.state.is_final and result.status is not Status.HELD:
         typer.echo(f"To continue, run: sendoff send {launch.key[:12]}")
@@ -411,7 +425,7 @@ def _print(result: _Result, *, as_json: bool) -> None:
 def _print_rest(what: str, results: Iterable[_Result]) -> None:
     """Print how to send the steps that were not sent. Another day, the schedule has another period."""
     for result in results:
-        if result.period and result.status not in (Status.SENT, Status.SKIPPED):
+        if result.period and result.status not in _DONE:
             typer.echo(
                 f"For what is left, run: sendoff send {shlex.quote(what)} --period {result.period.key}"
             )
