@@ -51,13 +51,19 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True)
 
-    ledger_url: str | None = Field(None, repr=False, description="SQLAlchemy URL of the ledger database")
+    ledger_url: str | None = Field(
+        None,
+        repr=False,
+        description="SQLAlchemy URL of the ledger database, such as sqlite:////data/sendoff.db",
+    )
     public_url: str | None = Field(
         None,
         description="Public URL of the receiver, where the service sends post-backs, such as https://events.example.com",
     )
     post_back_secrets: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
-        (), description="One or two secrets to sign post-back addresses, newest first, separated by a comma"
+        (),
+        description="One or two secrets to sign post-back addresses, newest first, separated by a comma; the same for "
+        "the receiver and whoever sends (create one: openssl rand -hex 32)",
     )
     warehouse_url: str | None = Field(
         None, repr=False, description="SQLAlchemy URL of the warehouse where the query of a campaign runs"
@@ -133,12 +139,25 @@ class Settings(BaseSettings):
 
     def ledger(self) -> str:
         """Return the ledger's URL. Raise SettingsError if it is not set: a default would create a second ledger."""
-        if self.ledger_url is None:
-            raise SettingsError(
-                "SENDOFF_LEDGER_URL is not set. Set it to the URL of the ledger database, such as "
-                "sqlite:////data/sendoff.db"
-            )
-        return self.ledger_url
+        self.require("ledger_url")
+        return str(self.ledger_url)
+
+    def require(self, *names: str) -> None:
+        """Raise one SettingsError that lists all settings with these names that are not set, and what each one is.
+
+        A private key is enough instead of a client secret.
+        """
+        missing = [name for name in names if not getattr(self, name)]
+        if self.private_key and "client_secret" in missing:
+            missing.remove("client_secret")
+        if not missing:
+            return
+        fields = type(self).model_fields
+        if len(missing) == 1:
+            name = missing[0]
+            raise SettingsError(f"{_variable([name])} is not set. Set it: {fields[name].description}")
+        lines = [f"- {_variable([name])}: {fields[name].description}" for name in missing]
+        raise SettingsError("\n".join([f"{len(missing)} settings are not set. Set all of them:", *lines]))
 
     @field_validator("public_url", "service_url")
     @classmethod

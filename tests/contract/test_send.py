@@ -221,6 +221,24 @@ def test_a_campaign_without_a_schedule_needs_a_period(send: Send, write: Callabl
     assert "--period 2026-11-16" in done.stderr
 
 
+def test_missing_settings_are_listed_before_anything_is_frozen(
+    environment: dict[str, str], send: Send, write: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SENDOFF_WAREHOUSE_URL", "SENDOFF_CLIENT_ID", "SENDOFF_PUBLIC_URL"):
+        monkeypatch.delenv(name)
+    done = send(write(FIELDS), "--period", "2026-03-01", "--send-late")
+    assert (done.returncode, done.stdout) == (1, "")
+    head, *lines = done.stderr.splitlines()
+    assert head == "sendoff: 3 settings are not set. Set all of them:"
+    assert [line.split(":")[0] for line in lines] == [
+        "- SENDOFF_WAREHOUSE_URL",
+        "- SENDOFF_CLIENT_ID",
+        "- SENDOFF_PUBLIC_URL",
+    ]
+    with closing(Ledger(environment["SENDOFF_LEDGER_URL"])) as ledger:
+        assert ledger.launches.search() == []
+
+
 def test_a_name_that_is_neither_a_folder_nor_a_launch_is_an_error(send: Send) -> None:
     assert "There is no folder nowhere, and no launch starts with it" in send("nowhere").stderr
     assert "--size-limit: a launch that exists" in send("nowhere", "--size-limit", "3").stderr

@@ -114,6 +114,17 @@ class App:
         """Create the tables of the ledger, or bring them up to date, as ``sendoff migrate`` does; safe to repeat."""
         self._connections.ledger.migrate()
 
+    def check_settings(self, *, reads_warehouse: bool = False) -> None:
+        """Raise one SettingsError that lists all missing settings that preparing and sending a launch needs.
+
+        ``reads_warehouse``: whether the audience comes from a warehouse.
+        """
+        from sendoff.app.service import NEEDED
+
+        settings, warehouse = self._connections.settings, self._connections.warehouse
+        names = ["warehouse_url"] if reads_warehouse and warehouse is None else []
+        settings.require("ledger_url", *names, *NEEDED)
+
     def close(self) -> None:
         """Close the connections to the ledger."""
         self._connections.close()

@@ -21,16 +21,18 @@ from sendoff.service import (
 from sendoff.service.wire import FieldNames
 from sendoff.settings import Settings
 
+NEEDED = ("service_url", "client_id", "client_secret", "public_url", "post_back_secrets")
+"""The settings without which no request can be made."""
+
 
 def service_connection(settings: Settings) -> ServiceConnection:
     """Return what a worker needs to make requests. Nothing is sent yet.
 
     Raise SettingsError if a setting is missing or wrong, and CredentialsError if the key or secret cannot be used.
     """
-    if settings.service_url is None:
-        raise _missing("the base URL of the service", "service", "SENDOFF_SERVICE_URL")
+    settings.require(*NEEDED)
     signer = PostBackSigner.from_settings(settings)
-    base_url = checked_base_url(settings.service_url, allow_http=settings.allow_http)
+    base_url = checked_base_url(str(settings.service_url), allow_http=settings.allow_http)
     session = service_session(settings.requests_at_once, ca_bundle=settings.ca_bundle, proxy=settings.proxy)
     tokens = token_source_for(credentials_of(settings), base_url, session, allow_http=settings.allow_http)
     return ServiceConnection(
@@ -51,14 +53,14 @@ def service_connection(settings: Settings) -> ServiceConnection:
 
 def credentials_of(settings: Settings) -> Credentials:
     """Return the credentials: a client ID with either a secret or a private key."""
-    if not settings.client_id:
-        raise _missing("the client ID", "client_id", "SENDOFF_CLIENT_ID")
+    settings.require("client_id", "client_secret")
+    client_id = str(settings.client_id)
     secret, key = _secret(settings.client_secret), _secret(settings.private_key)
     if secret and key:
         raise SettingsError("there are a client secret and a private key. Remove one of them")
     if key:
         return JwtBearer(
-            settings.client_id,
+            client_id,
             key,
             algorithm=settings.algorithm,
             passphrase=_secret(settings.private_key_passphrase),
@@ -66,8 +68,8 @@ def credentials_of(settings: Settings) -> Credentials:
             lifetime=settings.token_lifetime,
         )
     if not secret:
-        raise _missing("the client secret", "client_secret", "SENDOFF_CLIENT_SECRET")
-    return ClientSecret(settings.client_id, secret, lifetime=settings.token_lifetime)
+        raise SettingsError("the client secret is empty. Set SENDOFF_CLIENT_SECRET")
+    return ClientSecret(client_id, secret, lifetime=settings.token_lifetime)
 
 
 def rate_of(settings: Settings) -> float | None:
@@ -83,7 +85,3 @@ def rate_of(settings: Settings) -> float | None:
 
 def _secret(given: SecretStr | None) -> str | None:
     return given.get_secret_value().strip() or None if given else None
-
-
-def _missing(what: str, argument: str, variable: str) -> SettingsError:
-    return SettingsError(f"{what} is missing. Add {argument}=... to sendoff.connect, or set {variable}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -137,7 +137,6 @@ def send(
     The exit code is 0 if all requests were made. It is 3 if the launch must not be sent now: it is too early or too
     late, a gate is closed, or a person must decide. It is 1 after an error, and 130 after Ctrl-C.
     """
-    from sendoff import connect
     from sendoff.campaign import is_journey_folder, load_campaign
     from sendoff.telemetry import exporters
 
@@ -160,9 +159,7 @@ def send(
             _print_rest(what, results)
         raise typer.Exit(max(_EXIT_CODES.get(each.status, NOT_NOW) for each in results))
     is_folder = path.is_dir()
-    with connect(
-        ledger_url, warehouse=_urls([load_campaign(path)], warehouse) if is_folder else None
-    ) as sender:
+    with _connected([load_campaign(path)] if is_folder else [], options) as sender:
         if is_folder:
             result = _tried(lambda: _prepared(sender, what, given, options.steps), options)
         else:
@@ -176,7 +173,6 @@ def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
 
     Steps after an unfinished one are left out. All steps have the same period, however long they wait.
     """
-    from sendoff import connect
     from sendoff.campaign import is_journey_folder, load_campaign, load_journey
 
     only = None if is_journey_folder(path) else load_campaign(path).name
@@ -188,8 +184,7 @@ def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
         )
     campaigns = [each for each in journey.campaigns if only in (None, each.name)]
     unfinished: set[str] = set()
-    url = options.ledger_url
-    with connect(url, warehouse=_urls(campaigns, options.warehouse)) as sender, opened(url) as ledger:
+    with _connected(campaigns, options) as sender, opened(options.ledger_url) as ledger:
         period = _FixedPeriod(journey.campaigns[0].campaign, options.given["period"])
         for number, (step, campaign) in enumerate(zip(journey.journey.steps, journey.campaigns, strict=True)):
             if campaign not in campaigns:
@@ -289,6 +284,15 @@ class _Turn:
             return _prepared(self.sender, str(self.journey.path / step), given, self.options.steps)
         except NobodyLeftError as nobody:
             raise NoStepError(str(nobody)) from None
+
+
+def _connected(folders: Sequence[CampaignFolder], options: _Options) -> App:
+    """Return the app that sends some campaigns. Raise SettingsError with all settings that are missing."""
+    from sendoff import connect
+
+    sender = connect(options.ledger_url, warehouse=_urls(folders, options.warehouse))
+    sender.check_settings(reads_warehouse=any(each.audience_sql or each.exclusion_sql for each in folders))
+    return sender
 
 
 def _urls(folders: Iterable[CampaignFolder], given: list[str] | None) -> Mapping[str, str] | None:

@@ -63,6 +63,7 @@ def serve(
     address cannot be used. Raise UnusableLedgerError if someone must correct the ledger, such as one without tables. If
     the ledger is unavailable, wait for it. ``make_app`` is called in each worker process.
     """
+    settings.require("public_url", "post_back_secrets", "ledger_url")
     PostBackSigner.from_settings(settings)
     _check_ledger(settings.ledger())
     server = Server(

@@ -51,16 +51,10 @@ class PostBackSigner:
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:
         """Create a signer from the settings. Raise SettingsError if the public URL or a secret is missing."""
-        if settings.public_url is None:
-            raise SettingsError(
-                "SENDOFF_PUBLIC_URL is not set; set it to the URL where the service reaches the receiver"
-            )
-        if not settings.post_back_secrets:
-            raise SettingsError(
-                "SENDOFF_POST_BACK_SECRETS is not set; set it to the secret that signs the addresses of post-backs, "
-                "the same for the receiver and for Airflow (create one: openssl rand -hex 32)"
-            )
-        return cls(settings.public_url, [secret.get_secret_value() for secret in settings.post_back_secrets])
+        settings.require("public_url", "post_back_secrets")
+        return cls(
+            str(settings.public_url), [secret.get_secret_value() for secret in settings.post_back_secrets]
+        )
 
     def for_dispatch(
         self, dispatch_key: str, kinds: Collection[str] = tuple(PostBackKind)

@@ -112,6 +112,22 @@ def test_a_missing_setting_is_named(missing: str, advice: str) -> None:
         service_connection(load_settings(**settings))
 
 
+def test_all_missing_settings_are_one_error_before_anything_is_opened(tmp_path: Path) -> None:
+    app = sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", client_id="a", private_key="b")
+    with pytest.raises(SettingsError) as error:
+        app.check_settings(reads_warehouse=True)
+    head, *lines = str(error.value).splitlines()
+    assert head == "4 settings are not set. Set all of them:"
+    assert [line.partition(": ")[0] for line in lines] == [
+        "- SENDOFF_WAREHOUSE_URL",
+        "- SENDOFF_SERVICE_URL",
+        "- SENDOFF_PUBLIC_URL",
+        "- SENDOFF_POST_BACK_SECRETS",
+    ]
+    assert lines[1].endswith(": Base URL of the messaging service, such as https://api.example.com")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("wrong", "problem"),
     [
