@@ -65,7 +65,9 @@ def test_adding_a_long_list_reads_no_entry_for_each_new_one(ledger: Ledger) -> N
         with ledger._database.read() as db:
             db.execute(sa.text("SELECT pg_stat_force_next_flush()"))
         with ledger._database.read() as db:
-            query = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'suppressions'"
+            query = (
+                "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'suppressions'"
+            )
             assert db.scalar(sa.text(query)) < 5_000
 
 

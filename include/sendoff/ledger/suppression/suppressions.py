@@ -230,8 +230,8 @@ class SuppressionList:
         return [text for text in texts if text not in erased] if erased else texts
 
     def _add(self, db: sa.Connection, new: SuppressionChange, texts: Sequence[str], now: datetime) -> int:
-        # No SELECT finds out which entries exist: PostgreSQL knows nothing of a list that grows in this transaction, and
-        # may read all of it for each part.
+        # No SELECT finds out which entries exist: PostgreSQL knows too little of a list that grows in this transaction,
+        # and may read all of it for each part.
         until = suppressions.c.until
         add = self._database.insert_or_replace(suppressions, lambda _new: sa.not_(_in_force(now)))
         prolong = self._database.insert_or_replace(
