@@ -72,6 +72,12 @@ def test_importing_the_library_imports_nothing_that_is_slow() -> None:
     )
 
 
+def test_a_command_or_a_task_imports_nothing_that_only_migrations_need() -> None:
+    loaded = loaded_by("import sendoff.cli")
+    assert "sendoff.ledger.ledger" in loaded
+    assert loaded & {"airflow", "alembic", "mako", "pandas"} == set()
+
+
 def test_every_public_name_is_there() -> None:
     assert [name for name in sendoff.__all__ if getattr(sendoff, name, None) is None] == []
     assert set(sendoff.__all__) <= set(dir(sendoff))

@@ -15,10 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.util import CommandError
 from sqlalchemy import event, exc
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.compiler import compiles
@@ -193,6 +189,12 @@ class Database:
 
         Raise UnusableLedgerError if the tables are newer than this version of Sendoff.
         """
+        # Imported here, because most commands and tasks migrate nothing and would start a fifth later.
+        from alembic import command
+        from alembic.config import Config
+        from alembic.migration import MigrationContext
+        from alembic.util import CommandError
+
         config = Config()
         config.set_main_option("script_location", str(_MIGRATIONS))
         self._may_be_made = True
