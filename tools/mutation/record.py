@@ -45,6 +45,7 @@ class Record:
     def tests_of(self, mutant: Mutant, collected: Iterable[str]) -> list[str]:
         """Return the tests that execute a changed line: the files of its own package first, then the fastest files.
 
+        Tests on PostgreSQL come last, because the first of them creates the tables.
         A line that runs on import is executed before the tests. Its tests are those that execute any line of the file.
         So are those of a function that runs only in other processes. A test that was not recorded may execute anything.
         """
@@ -57,7 +58,13 @@ class Record:
         own = f"/{path.split('/')[1]}/"
         return sorted(
             (test for test in collected if test in found or test not in self.seconds),
-            key=lambda test: (test in self.seconds, own not in test, seconds[_file(test)], _file(test)),
+            key=lambda test: (
+                test in self.seconds,
+                "postgresql" in test,
+                own not in test,
+                seconds[_file(test)],
+                _file(test),
+            ),
         )
 
     def runs_on_import(self, mutant: Mutant) -> bool:
@@ -106,8 +113,8 @@ class _Recorder:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._seconds: defaultdict[str, float] = defaultdict(float)
-        source, concurrency = [str(SOURCES / "sendoff")], ["thread", "greenlet"]
-        self._coverage = Coverage(data_file=None, source=source, concurrency=concurrency, config_file=False)
+        source = [str(SOURCES / "sendoff")]  # threads only: recording greenlets can hang Python 3.11
+        self._coverage = Coverage(data_file=None, source=source, config_file=False)
         self._coverage.start()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
