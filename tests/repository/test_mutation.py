@@ -30,6 +30,9 @@ PERIOD = "sendoff/campaign/period.py"
         ('x = "é" == y', {'x = "é" != y'}),
         ("x: Literal[1] = f()", set()),
         ('_log.info("%d", 1)', set()),
+        ("_AT_ONCE = 1 << 16", set()),
+        ("_TRIES = 5", {"_TRIES = 6"}),
+        ("x = zip(a, b, strict=True)", set()),
         ('raise ValueError("found " + 1)', set()),
     ],
 )

@@ -32,6 +32,7 @@ _SWAPPED = {"and_": "or_", "or_": "and_", "min": "max", "max": "min", "any": "al
 _CONDITIONS = {"where", "and_", "or_"}  # a condition is dropped from calls of these
 # Nothing depends on these: logs, metrics, and texts for people, whose wording tests do not repeat.
 _SKIPPED_CALLS = {"_log", "metrics", "warnings", "cast", "TypeVar", "field", "Column", "Index", "Table"}
+_LARGE = 50  # of this number or a larger one, one more is little
 _SKIPPED_FILES = ("migrations", "__init__.py", "schema.py")
 
 
@@ -160,25 +161,47 @@ def _of_statement(node: ast.Return | ast.Expr | ast.AugAssign) -> Iterator[_Chan
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what tests can notice: no annotations, no texts, no decorators, no logs."""
-    if isinstance(node, ast.Call) and _names(node.func) & _SKIPPED_CALLS:
-        return
-    if isinstance(node, ast.Expr) and (isinstance(node.value, ast.Constant | ast.Yield) or _is_skipped(node)):
-        return
-    if isinstance(node, ast.Raise | ast.Import | ast.ImportFrom | ast.JoinedStr):
-        return
-    if isinstance(node, ast.If) and "TYPE_CHECKING" in _names(node.test):
+    if _is_skipped(node):
         return
     yield node
+    skipped = {"annotation", "returns", "decorator_list", "type_params", "slice"}
+    if isinstance(node, ast.Call) and _names(node.func) == {"zip"}:
+        skipped.add("keywords")  # strict=True only checks what is true anyway
     for name, value in ast.iter_fields(node):
-        if name in {"annotation", "returns", "decorator_list", "type_params", "slice"}:
+        if name in skipped:
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
                 yield from _walk(child)
 
 
-def _is_skipped(node: ast.Expr) -> bool:
-    return isinstance(node.value, ast.Call) and bool(_names(node.value.func) & _SKIPPED_CALLS)
+def _is_size(node: ast.AST) -> bool:
+    """Check for a private constant such as ``_AT_ONCE = 1 << 16``. One more changes nothing but the speed."""
+    if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)):
+        return False
+    is_number = all(
+        isinstance(each, ast.BinOp | ast.operator | ast.Constant) for each in ast.walk(node.value)
+    )
+    name = node.targets[0].id
+    return name.startswith("_") and name.isupper() and is_number and _value(node.value) >= _LARGE
+
+
+def _value(node: ast.expr) -> float:
+    found = eval(compile(ast.Expression(node), "", "eval"))  # noqa: S307 (numbers of our own code)
+    return found if isinstance(found, int) else 0
+
+
+def _is_skipped(node: ast.AST) -> bool:
+    match node:
+        case ast.Call():
+            return bool(_names(node.func) & _SKIPPED_CALLS)
+        case ast.Expr():
+            return isinstance(node.value, ast.Constant | ast.Yield) or _is_skipped(node.value)
+        case ast.If():
+            return "TYPE_CHECKING" in _names(node.test)
+        case ast.FunctionDef():
+            return node.name == "__repr__"
+    return isinstance(node, ast.Raise | ast.Import | ast.ImportFrom | ast.JoinedStr) or _is_size(node)
 
 
 def _names(node: ast.AST) -> set[str]:
