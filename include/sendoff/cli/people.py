@@ -68,6 +68,8 @@ def forget(
 ) -> None:
     """Erase people from the ledger. Give all identifiers that it may know them by, one column at a time.
 
+    It prints how many of the identifiers the ledger did not have. Their hashes are stored too.
+
     Needs SENDOFF_ERASURE_SECRET. It can be interrupted at any moment, and continues with --continue.
     """
     from sendoff.postbacks import continue_erasures, replay_erasures
@@ -81,10 +83,14 @@ def forget(
         raise SettingsError("Give a reason: --reason TEXT. It must not name the people.")
     with opened(ledger_url) as ledger:
         if people:
+            named = ledger.erasures.named(identified_by, people)
+            unknown = len(named.identifiers) - ledger.erasures.count_known(named)
             done = erase(
                 ledger, people, identified_by=identified_by, who=who or user_name(), reason=str(reason)
             )
             _show(ledger, done, reclaim=reclaim)
+            if unknown:
+                _show_unknown(unknown, identified_by)
         elif replay:
             _show(ledger, replay_erasures(ledger, replay, who=who or user_name()), reclaim=reclaim)
         elif resume:
@@ -107,6 +113,15 @@ def _show(ledger: Ledger, done: Erased, *, reclaim: bool) -> None:
     )
     if not reclaim:
         typer.echo(_BYTES_LEFT + (_ON_SQLITE if ledger.name.startswith("sqlite") else _ON_POSTGRESQL))
+
+
+def _show_unknown(unknown: int, identified_by: str) -> None:
+    is_one = unknown == 1
+    typer.echo(
+        f"The ledger did not have {unknown:,} of them. {'Its hash is' if is_one else 'Their hashes are'} stored, so "
+        f"that later imports cannot bring {'this person' if is_one else 'these people'} back. Check that "
+        f"{identified_by} is the right column, and that nothing is misspelled."
+    )
 
 
 @app.command("export-person")

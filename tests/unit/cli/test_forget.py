@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from sendoff.audience.identifiers import integers
 from sendoff.cli import app
 from sendoff.errors import AudienceError, SettingsError
 from sendoff.ledger import Ledger
@@ -46,6 +47,19 @@ def test_people_are_erased_by_arguments_and_by_a_file(url: str, tmp_path: Path) 
         assert list(ledger.launches.audience(KEY)) == [1]
         assert ledger.verdicts.figures(KEY).erased == 3
     assert "sendoff forget --reclaim" in run("forget", "--continue", "--ledger", url)
+
+
+def test_identifiers_that_no_one_knows_are_counted_and_remembered(url: str, tmp_path: Path) -> None:
+    (tmp_path / "people.txt").write_text("2\n4711\n4712\n")
+    words = ("--file", str(tmp_path / "people.txt"), "--reason", "letters", "--ledger", url)
+    out = run("forget", *words)
+    assert "erased: 3 identifiers; 1 report made again" in out
+    assert "The ledger did not have 2 of them. Their hashes are stored" in out
+    assert "471" not in out
+    with closing(Ledger(url, erasure_secret=SECRET["SENDOFF_ERASURE_SECRET"])) as ledger:
+        assert list(ledger.erasures.in_set("device_id", integers([2, 3, 4711, 4712]))) == [2, 4711, 4712]
+    assert "did not have 3 of them" in run("forget", *words)
+    assert "did not have" not in run("forget", "3", "--reason", "a letter", "--ledger", url)
 
 
 @pytest.mark.parametrize(

@@ -238,8 +238,11 @@ def test_nothing_names_an_erased_person(ledger: Ledger, kind: Kind) -> None:
         *{("erasure_queue", "identifier"), ("erasure_queue", "number")},
     }
     column = "device_id" if kind == "integer" else "user_id"
+    asked = ledger.erasures.named(column, [*map(str, gone), "2000001"])
+    assert ledger.erasures.count_known(asked) == 4
     done = forget(ledger, gone, identified_by=column, **ROWS)
     assert (done.requests, done.people, done.reports) == (1, 4, 1)
+    assert ledger.erasures.count_known(asked) == 0
     assert named_in(ledger, gone) == set()
     others = people - gone  # type: ignore[operator]
     assert ledger.launches.audience(KEY) == _of(people, list(people)[:36]) - gone  # type: ignore[operator]

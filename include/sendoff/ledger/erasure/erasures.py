@@ -136,6 +136,11 @@ class Erasures:
         ]
         return NamedPeople(identified_by, texts, remembered)
 
+    def count_known(self, people: NamedPeople) -> int:
+        """Return how many of the people the ledger names now, anywhere that an erasure empties."""
+        named = person_columns.People.of(people.identified_by, people.identifiers)
+        return len(person_columns.known_among(self._database, named))
+
     def request(self, people: NamedPeople, *, who: str, why: str, now: datetime) -> Erasure:
         """Store a request to erase people, and return it; :meth:`advance` then does the work.
 

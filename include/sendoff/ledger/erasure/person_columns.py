@@ -103,6 +103,10 @@ class People:
         """Return the people as a set of one kind."""
         return self.people.get(kind, empty(kind))
 
+    def among(self, identifiers: Identifiers) -> Identifiers:
+        """Return the members of a set who are among the people."""
+        return identifiers & self.of_kind(identifiers.kind)
+
     def are_named_in(self, body: bytes) -> bool:
         """Check whether a body contains an identifier: numbers as a whole, other texts anywhere."""
         searched = _searched(body)
@@ -153,8 +157,8 @@ def every_set(database: Database, identified_by: str, kind: Kind) -> Iterator[Id
                 yield from_bytes(kind, row.blob)
 
 
-def in_rows(database: Database, identified_by: str, kind: Kind, people: KnownPeople) -> set[str]:
-    """Return the known people in tables with one identifier per row, as text."""
+def in_rows(database: Database, identified_by: str, kind: Kind, people: KnownPeople | People) -> set[str]:
+    """Return the people in tables with one identifier per row, as text."""
     query = sa.select(suppressions.c.identifier).where(suppressions.c.identified_by == identified_by)
     found: set[str] = set()
     with database.read() as db, db.scalars(streamed(query, 5_000)) as values:
@@ -167,6 +171,26 @@ def in_rows(database: Database, identified_by: str, kind: Kind, people: KnownPeo
                 texts = [str(each) for each in column.to_pylist()]
                 found.update(_known_among(identified_by, kind, people, texts))
     return found
+
+
+def known_among(database: Database, people: People) -> set[str]:
+    """Return those of the people that the ledger names anywhere, as text. Stop once all are found."""
+    found: set[str] = set()
+    for named in filter(None, _named(database, people)):
+        found.update(text for text in people.texts if text in named or str(as_integer(text)) in named)
+        if len(found) == len(people.texts):
+            break
+    return found
+
+
+def _named(database: Database, people: People) -> Iterator[set[str]]:
+    """Yield the people in each place of the ledger, as text."""
+    for kind in people.people:
+        for identifiers in every_set(database, people.identified_by, kind):
+            yield set(map(str, people.among(identifiers)))
+        yield in_rows(database, people.identified_by, kind, people)
+    for identifiers in in_bodies(database, people.identified_by):
+        yield set(map(str, people.among(identifiers)))
 
 
 def naming(database: Database, people: People, run: PendingRun) -> list[int]:
@@ -186,7 +210,9 @@ def naming(database: Database, people: People, run: PendingRun) -> list[int]:
     return sorted(numbers)
 
 
-def _known_among(identified_by: str, kind: Kind, people: KnownPeople, texts: Sequence[str]) -> set[str]:
+def _known_among(
+    identified_by: str, kind: Kind, people: KnownPeople | People, texts: Sequence[str]
+) -> set[str]:
     sets = as_kinds(identified_by, texts)
     return set(map(str, people.among(sets[kind]))) if kind in sets else set()
 
