@@ -17,6 +17,7 @@ from html import escape
 
 from granian.rsgi import HTTPProtocol, Scope
 
+from sendoff.audience.identifiers import as_member
 from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedgerError
 from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.postbacks.reading import BodyError, BodyReader
@@ -43,7 +44,7 @@ class OptOutCounts:
 
 
 class OptOutEndpoint:
-    """Serves the addresses of opt-outs: 200 once one is stored; 404 if we did not make the address.
+    """Serves the addresses of opt-outs: 200 once one is stored; 404 if it is none of them, or no one can have it.
 
     GET returns a page to confirm, and changes nothing. A POST without ``List-Unsubscribe=One-Click`` gets 400. A 503
     with Retry-After means that nothing was stored, so it may be sent again.
@@ -80,7 +81,7 @@ class OptOutEndpoint:
         if scope.method not in ("GET", "POST"):
             return 405, _page("This address cannot do that.", "Open the link from your message again.")
         opt_out = self._signer.read(scope.path)
-        if opt_out is None:
+        if opt_out is None or as_member("string", opt_out.identifier) is None:
             return 404, _page(
                 "This link does not work.", "Copy the whole link from your message, and try again."
             )

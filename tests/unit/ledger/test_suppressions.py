@@ -16,7 +16,7 @@ from sendoff.audience.identifiers import LONGEST_TEXT, Identifiers, integers, st
 from sendoff.audience.segmentation import Segment
 from sendoff.audience.template_values import TemplateValues
 from sendoff.dispatch.worker import LEASE
-from sendoff.errors import GateError
+from sendoff.errors import GateError, SettingsError
 from sendoff.launch import recipients_of
 from sendoff.ledger import Claim, Ledger, Replacement, SuppressionChange
 from sendoff.ledger.storage.schema import outcomes
@@ -197,6 +197,14 @@ def test_spellings_of_a_number_are_entries_of_their_own(ledger: Ledger) -> None:
 def test_a_scope_that_does_not_exist_is_an_error(scope: str) -> None:
     with pytest.raises(ValueError, match="Use account, everything, topic:NAME or channel:NAME"):
         entry(scope)
+
+
+@pytest.mark.parametrize("field", ["reason", "source", "author"])
+@pytest.mark.parametrize("character", ["\0", "\ud800"])
+def test_a_text_that_the_ledger_cannot_store_is_an_error_with_its_name(field: str, character: str) -> None:
+    with pytest.raises(SettingsError, match=f"the {field} has a character") as error:
+        entry(**{field: f"secret{character}"})
+    assert "secret" not in str(error.value)
 
 
 def test_a_blank_identifier_changes_nothing(ledger: Ledger) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sendoff.audience.identifiers import Identifiers, empty, integers, strings
-from sendoff.errors import NotFoundError
+from sendoff.errors import NotFoundError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.ledger.suppression.uploaded_lists import UploadedList
 
@@ -20,6 +20,13 @@ def test_a_list_is_given_as_it_was_uploaded(ledger: Ledger, people: Identifiers)
     assert uploaded == UploadedList("complaints", "device_token", people.kind, len(people), "ann", NOW)
     assert ledger.uploaded_lists.get("complaints") == (uploaded, people)
     assert ledger.uploaded_lists.all() == [uploaded]
+
+
+def test_a_name_that_the_ledger_cannot_store_is_an_error(ledger: Ledger) -> None:
+    with pytest.raises(
+        SettingsError, match="the name of the list has a character that the ledger cannot store"
+    ):
+        ledger.uploaded_lists.store("sta\0ff", "device_id", integers([7]), "ann", NOW)
 
 
 def test_an_upload_replaces_the_list_of_that_name_and_no_other(ledger: Ledger) -> None:

@@ -543,6 +543,20 @@ def test_an_opt_out_is_not_answered_2xx_before_it_is_stored(database: Database) 
     assert counts["opt_outs_refused"] >= 1
 
 
+@pytest.mark.parametrize("identifier", ["ada\0@example.com", " ", "a" * 1_001])
+def test_an_opt_out_of_an_identifier_that_no_one_can_have_is_an_unknown_address(
+    database: Database, monkeypatch: pytest.MonkeyPatch, identifier: str
+) -> None:
+    monkeypatch.setattr("sendoff.service.opt_out.LONGEST_IDENTIFIER", 2_000)
+    path = OptOutSigner(URL, [SECRET]).sign(OptOut(KEY, "account", "user_id", identifier)).removeprefix(URL)
+
+    async def test() -> None:
+        async with running(database) as app:
+            assert status_of(await send(app, path, ONE_CLICK)) == 404
+
+    run(test())
+
+
 def test_opt_outs_do_not_write_identifiers_or_addresses_to_the_log(
     empty: Database, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from sendoff.errors import LedgerUnavailableError, UnusableLedgerError
+from sendoff.campaign import storable
+from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedgerError
 
 LedgerProblem = LedgerUnavailableError | UnusableLedgerError
 
@@ -132,6 +133,15 @@ class LedgerAddress:
 
 def _file(url: sa.URL) -> str:
     return (url.database or ":memory:").removeprefix("file:")
+
+
+def check_texts(**texts: str | None) -> None:
+    """Raise SettingsError, with the name of the text, if one has a character that databases refuse."""
+    for name, text in texts.items():
+        if text is not None and storable(text) != text:
+            raise SettingsError(
+                f"the {name} has a character that the ledger cannot store, such as NUL. Remove the character"
+            )
 
 
 def problem_of(error: BaseException, place: LedgerAddress, *, tables: str = NO_TABLES) -> LedgerProblem:

@@ -28,6 +28,7 @@ from sendoff.campaign import ACCOUNT, EVERYTHING, is_suppression_scope
 from sendoff.errors import GateError
 from sendoff.ledger.control.audit_log import Decision, append_decision
 from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.problems import check_texts
 from sendoff.ledger.storage.schema import suppression_state, suppressions
 from sendoff.states import DecisionKind
 
@@ -40,7 +41,8 @@ class SuppressionChange:
 
     ``source``: where they come from, such as ``opt-out`` or ``csv``. A removal may have None: those of every source.
     ``identified_by``: the column that identifies the recipients, as in audience queries. ``launch_key``: the launch
-    whose message led to it. Raise ValueError for a scope that does not exist.
+    whose message led to it. Raise ValueError for a scope that does not exist, and SettingsError for a text that the
+    ledger cannot store.
     """
 
     scope: str
@@ -56,6 +58,7 @@ class SuppressionChange:
             raise ValueError(
                 f"found the scope {self.scope!r}. Use {ACCOUNT}, {EVERYTHING}, topic:NAME or channel:NAME"
             )
+        check_texts(source=self.source, author=self.author, reason=self.reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sendoff.audience.identifiers import Identifiers, Kind
 from sendoff.errors import NotFoundError
 from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.problems import check_texts
 from sendoff.ledger.storage.schema import uploaded_list_chunks, uploaded_lists
 from sendoff.ledger.storage.stored_sets import LARGEST, LISTS
 
@@ -45,7 +46,11 @@ class UploadedLists:
     def store(
         self, name: str, identified_by: str, identifiers: Identifiers, who: str, now: datetime
     ) -> UploadedList:
-        """Store a list without people who were erased, and replace one of the same name."""
+        """Store a list without people who were erased, and replace one of the same name.
+
+        Raise SettingsError if the ledger cannot store the name.
+        """
+        check_texts(**{"name of the list": name, "name of the user": who})
         if len(erased := self._erased_among(identified_by, identifiers)):
             identifiers -= erased
         row = UploadedList(name, identified_by, identifiers.kind, len(identifiers), who, now)
