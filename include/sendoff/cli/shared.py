@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from sendoff import __version__
 from sendoff.errors import NotFoundError, SettingsError
@@ -20,8 +21,34 @@ from sendoff.telemetry import exporters
 if TYPE_CHECKING:
     from sendoff.campaign import Campaign, Period
 
+GROUPS = {
+    "Start": ("demo", "init", "check", "preview", "migrate", "receiver", "send", "report"),
+    "Campaign files": ("diff", "schema", "dbt-exposures"),
+    "Launches": ("pause", "resume", "release", "stop", "doubts", "resolve", "verdicts", "tables"),
+    "People": ("why", "suppress", "lists", "forget", "export-person"),
+    "Maintenance": ("feeds", "metrics", "maintain", "grants"),
+}
+"""The commands by what a user does with them, in the order of the help."""
+
+
+class _Grouped(TyperGroup):
+    """Shows the commands in :data:`GROUPS`."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        listed = [name for names in GROUPS.values() for name in names]
+        return listed + [name for name in super().list_commands(ctx) if name not in listed]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command: Any = super().get_command(ctx, cmd_name)
+        for title, names in GROUPS.items():
+            if cmd_name in names:
+                command.rich_help_panel = title
+        return command
+
+
 app = typer.Typer(
     name="sendoff",
+    cls=_Grouped,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 import yaml
+from typer.main import get_command
 
 from sendoff.audience.identifiers import integers
 from sendoff.campaign import (
@@ -25,6 +26,8 @@ from sendoff.campaign import (
     launch_key,
     load_campaign,
 )
+from sendoff.cli import app
+from sendoff.cli.shared import GROUPS
 from sendoff.ledger import Ledger, NotLaunched
 from sendoff.report import dbt_sources
 from sendoff.states import Accepted
@@ -83,6 +86,16 @@ def test_a_ledger_that_nobody_named_is_not_made(tmp_path: Path, sendoff: Command
     done = sendoff("migrate")
     assert done.returncode == 1
     assert "SENDOFF_LEDGER_URL is not set" in done.stderr
+
+
+def test_the_help_has_every_command_in_a_group(sendoff: Command) -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    command = get_command(app)
+    assert sorted(command.commands) == sorted(grouped)  # type: ignore[attr-defined]
+    shown = sendoff("--help").stdout
+    places = [shown.index(f" {title} ") for title in GROUPS]
+    assert places == sorted(places)
+    assert shown.index(" demo ") < shown.index(" send ") < shown.index(" pause ") < shown.index(" grants ")
 
 
 def test_help_shows_where_defaults_come_from(sendoff: Command) -> None:
