@@ -116,6 +116,8 @@ def test_the_winner_goes_to_the_rest_when_the_time_is_over(
     (decision,) = ledger.audit_log.of_launch(KEY)
     shares = "engaged: warm 93.33 % of 30, control 10.00 % of 30"
     assert decision.why == f"the rest gets warm: warm is clearly ahead ({shares})"
+    assert decision.detail
+    assert decision.detail["is_clear"] is True
     check_all_sent(ledger, KEY)
 
 
@@ -145,6 +147,8 @@ def test_without_a_clear_winner_the_rest_gets_the_default(
     assert (got("control"), got("warm")) == ([*CONTROL, *EVERYBODY[60:]], [*WARM])
     (decision,) = ledger.audit_log.of_launch(KEY)
     assert decision.why == f"the rest gets control, the default: no variant is clearly ahead ({shares})"
+    assert decision.detail
+    assert decision.detail["is_clear"] is False
 
 
 def test_sides_that_lost_people_have_no_winner(

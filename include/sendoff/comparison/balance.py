@@ -125,7 +125,7 @@ def mismatch_of_sent(
     if is_waiting and not LaunchState(figures.state).is_final:
         return f"The variants cannot be compared yet: requests are still to be made, to {lost}."
     causes = {
-        "in doubt": figures.verdicts.get(Verdict.IN_DOUBT, 0),
+        "in doubt": figures.verdicts[Verdict.IN_DOUBT],
         **{
             _CAUSES.get(reason, reason): count
             for reason, count in figures.not_sent_because.items()

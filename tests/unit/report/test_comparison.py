@@ -40,7 +40,7 @@ from sendoff.ledger import Decision, Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import as_json, as_text, describe_comparison
 from sendoff.report.outcomes import SENT_TO, measure_outcome
-from sendoff.states import Accepted, InDoubt, Outcome
+from sendoff.states import Accepted, InDoubt, Outcome, Refused
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
 
@@ -98,7 +98,7 @@ def test_a_mean_of_few_values_has_no_interval() -> None:
 
 @pytest.mark.parametrize(
     ("mean", "shown"),
-    [(0.0, "0.000"), (1.0, "1.000"), (999.94, "999.9"), (999.96, "1,000"), (12_345.6, "12,346")],
+    [(0.0, "0.000"), (1.0, "1.000"), (999.94, "999.9"), (999.95, "1,000"), (12_345.6, "12,346")],
 )
 def test_means_are_shown_with_as_many_digits_as_each_other(mean: float, shown: str) -> None:
     assert amount(mean, "mean") == shown
@@ -394,6 +394,9 @@ def test_opens_that_a_machine_probably_made_widen_the_intervals(ledger: Ledger) 
     assert compared is not None
     sides = [Counted("blue", 60, 100, doubtful=10), Counted("red", 20, 100, doubtful=5)]
     assert only(compared) == only(compared_shares("engaged", sides))
+    one_side = of_engagement(ledger, replace(figures, suspects=10, suspects_by_variant={"blue": 10}))
+    assert one_side
+    assert only(one_side) == only(compared_shares("engaged", [sides[0], Counted("red", 20, 100)]))
     certain = compared_shares("engaged", [("blue", 60, 100), ("red", 20, 100)])
     assert only(compared).low < only(certain).low < only(certain).high < only(compared).high
     assert compared.sides[0].estimate == 0.6
@@ -420,6 +423,13 @@ def test_a_variant_that_lost_people_is_not_compared_and_the_causes_are_counted(l
     assert compared.mismatch in section
     assert "is ahead" not in section
     assert Comparison.from_json(json.loads(json.dumps(compared.to_json()))) == compared
+
+
+def test_only_the_causes_of_the_launch_are_named(ledger: Ledger) -> None:
+    launch(ledger, outcomes=(Accepted(200, 17), Refused(400, "no")))
+    assert engagement(ledger).mismatch.endswith(
+        "Possible causes in the whole launch: 100 refused by the service."
+    )
 
 
 def test_variants_that_are_still_sent_are_not_compared_yet(ledger: Ledger) -> None:
@@ -498,6 +508,10 @@ def test_a_report_made_soon_after_the_launch_says_that_later_opens_are_not_in_it
         assert compared
         assert compared.is_final is is_final
         assert any(words in each for each in compared.remarks) is not is_final
+    for after, when in ((1, "1 s after"), (0, "before")):
+        compared = of_engagement(ledger, reconcile_launch(ledger, KEY, now=sent + timedelta(seconds=after)))
+        assert compared
+        assert any(f"made {when} the launch went out" in each for each in compared.remarks)
     early = reconcile_launch(ledger, KEY, now=sent + timedelta(hours=2))
     ledger.launches.settle(KEY, NOW)
     settled = of_engagement(ledger, early)

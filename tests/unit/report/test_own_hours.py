@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.comparison import Comparison, comparisons_of
 from sendoff.comparison.engagement import of_own_hours
+from sendoff.comparison.statistics import Counted, compared_shares
 from sendoff.figures import LaunchStats
 from sendoff.ledger import Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
@@ -98,6 +100,21 @@ def test_opens_of_the_last_hours_count_for_either_side(ledger: Ledger, keys: lis
     assert not early.is_final
     assert compared(ledger).remarks[0].startswith("Sending at own hours loses")
     assert compared(ledger).is_final
+
+
+def test_opens_that_a_machine_probably_made_count_for_one_side_only(ledger: Ledger, keys: list[str]) -> None:
+    _, control, own, _ = keys_of(ledger)
+    opened(ledger, control, CONTROL[:200])
+    opened(ledger, own, OWN[:400])
+    found = of_own_hours(
+        ledger, replace(reconcile_launch(ledger, KEY, now=LATER), suspects_by_arm={"own_hour": 50})
+    )
+    assert found
+    sides = [Counted("own hour", 400, 1_000, doubtful=50), Counted("at once", 200, 1_000)]
+    assert (
+        found.differences[0].interval
+        == compared_shares("engaged", sides, control="at once").differences[0].interval
+    )
 
 
 def test_nothing_is_compared_before_every_request_is_made(ledger: Ledger) -> None:

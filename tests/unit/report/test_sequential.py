@@ -187,6 +187,8 @@ def test_unbalanced_sides_are_found_and_chance_is_not_taken_for_one(simulation: 
         ({"a": 40, "b": 40, "c": 20}, {"a": 400, "b": 400, "c": 100}, True),
         ({"a": 50, "b": 50}, {"a": 0, "b": 0}, False),
         ({"a": 50, "b": 50}, {"a": 2, "b": 0}, False),
+        ({"a": 50, "b": 50}, {"a": 5_184, "b": 4_816}, True),  # by chance once in 4,000 times, on this side
+        ({"a": 50, "b": 50}, {"a": 5_183, "b": 4_817}, False),
     ],
 )
 def test_shares_of_people_are_off_only_if_chance_hardly_explains_it(
