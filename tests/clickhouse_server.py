@@ -97,7 +97,7 @@ class _Requests(BaseHTTPRequestHandler):
             return
         self._begin(kind)
         self._chunk(engine.query(sql, kind).bytes())
-        self._chunk(b"")
+        self._end()
 
     def _stream(self, engine: Any, sql: str, given: dict[str, str]) -> None:
         known = f"{sql}\n/* {given['query_id']} */"  # the engine gives queries IDs of its own
@@ -123,7 +123,7 @@ class _Requests(BaseHTTPRequestHandler):
                 self._begin("ArrowStream")
                 self._chunk(engine.query(sql, "ArrowStream").bytes().removesuffix(_END_OF_STREAM))
             self._chunk(_END_OF_STREAM)
-            self._chunk(b"")
+            self._end()
         except RuntimeError as error:
             if not begun:
                 raise
@@ -163,7 +163,11 @@ class _Requests(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _chunk(self, data: bytes) -> None:
-        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data) if data else b"0\r\n\r\n")
+        if data:  # an empty chunk would be the end
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def _end(self) -> None:
+        self.wfile.write(b"0\r\n\r\n")
 
     def _fail(self, message: str) -> None:
         body = f"{_said(message)}\n".encode()
