@@ -1863,6 +1863,8 @@ def test_a_launch_whose_run_ended_is_stuck_until_someone_continues_it(
             assert "Stuck: this launch stopped before it was sent. No one has got it yet." in said, path
             assert "It then goes out at once, to 6 devices. No one gets it twice." in said, path
             assert ("Press Continue to start it again." in said) is may, path
+            assert ("Ask someone who may clear its tasks in Airflow" in said) is not may, path
+            assert (f"Clear the task {failed} of the run." in said) is not may, path
             assert (f"launches/{key}/continue" in text) is may, path
         assert titles(person.get("?state=stuck").text) == [name]
     text = olga.post(f"launches/{key}/continue").text
@@ -1975,11 +1977,15 @@ def test_a_launch_of_a_paused_dag_is_stuck_until_someone_unpauses_it(
     assert "sending" in olga.get(f"launches/{key}").text
 
 
-def test_a_stuck_launch_without_a_run_shows_the_command_that_continues_it(
+def test_a_stuck_launch_without_a_run_names_who_continues_it_and_has_the_command_apart(
     olga: Person, ledger: Ledger
 ) -> None:
     key = freeze(ledger, "from_a_shell")
-    assert f"<code>sendoff send {key[:12]}</code>" in olga.get(f"launches/{key}").text
+    shown = olga.get(f"launches/{key}").text
+    sentences, _, command = shown.partition("<summary>For the data engineer</summary>")
+    assert "Ask a data engineer to continue it" in words(sentences)
+    assert "sendoff send" not in sentences
+    assert f"<code>sendoff send {key[:12]}</code>" in command
     for day in range(2, 13):
         freeze(ledger, "from_a_shell", day=day)
     text = olga.get("waiting").text
