@@ -198,10 +198,15 @@ def _is_skipped(node: ast.AST) -> bool:
         case ast.Expr():
             return isinstance(node.value, ast.Constant | ast.Yield) or _is_skipped(node.value)
         case ast.If():
-            return "TYPE_CHECKING" in _names(node.test)
+            only_logs = not node.orelse and all(map(_is_skipped, node.body)) and not _calls(node.test)
+            return only_logs or "TYPE_CHECKING" in _names(node.test)
         case ast.FunctionDef():
             return node.name == "__repr__"
     return isinstance(node, ast.Raise | ast.Import | ast.ImportFrom | ast.JoinedStr) or _is_size(node)
+
+
+def _calls(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.Call) for each in ast.walk(node))
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -32,6 +32,12 @@ def at_own_hours(**fields: Any) -> Campaign:
     return make_campaign(**{"send": OWN_HOURS, "connection": "service", **fields})
 
 
+def test_a_tenth_explores_and_half_is_sent_at_once_by_default() -> None:
+    own_hours = at_own_hours().own_hours
+    assert own_hours
+    assert (own_hours.explore, own_hours.control) == (10, 50)
+
+
 def usual(people: range, *launches: Mapping[int, Any]) -> dict[int, list[int]]:
     """Return the usual hours of people by launches, the newest first."""
     opened = [{hour: integers(who) for hour, who in launch.items()} for launch in launches]

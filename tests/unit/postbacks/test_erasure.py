@@ -1177,6 +1177,18 @@ def test_known_texts_are_found_and_no_others(members: set[str], known: set[str])
     assert people.marked(part).tolist() == [each in known for each in part.to_pylist()]
 
 
+def test_hashes_of_erased_people_never_change() -> None:
+    """With other hashes or buckets, a new version would not recognize the people who were erased before."""
+    numbers = KeyedHash(SECRET, "device_id", "integer").hashed(integers([1, 2**63 - 1]))
+    texts = KeyedHash(SECRET, "user_id", "string").hashed(strings(["é", "somebody@example.com"]))
+    assert [(each.digest[:16], each.bucket) for each in (*numbers, *texts)] == [
+        ("37b42aa4e2d577db", 980_938),
+        ("1dfdc09a60952fba", 258_591),
+        ("5724d1927d8b906c", 656_114),
+        ("53409d4c2fa4bef6", 264_000),
+    ]
+
+
 def test_the_queue_is_empty_at_the_end_and_hashes_stay(ledger: Ledger) -> None:
     make_launch(ledger, [1, 2, 3])
     forget(ledger, [2, 9], identified_by="device_id", **ROWS)
