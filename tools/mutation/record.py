@@ -43,27 +43,26 @@ class Record:
             self._data[-1].loads(file.read_bytes())
 
     def tests_of(self, mutant: Mutant, collected: Iterable[str]) -> list[str]:
-        """Return the tests that execute a changed line: the files of its own package first, then the fastest files.
+        """Return the tests that execute a changed line.
 
-        Tests on PostgreSQL come last, because the first of them creates the tables.
+        First come those that also execute the following line, then those of its own package, then the fastest. Tests on
+        PostgreSQL come last, because the first of them creates the tables.
         A line that runs on import is executed before the tests. Its tests are those that execute any line of the file.
         So are those of a function that runs only in other processes. A test that was not recorded may execute anything.
         """
         path, place = mutant.path, mutant.place
         is_seen = place.function and self._tests(path, place.function) and not self.runs_on_import(mutant)
         found = self._tests(path, place.statement if is_seen else self._contexts(path))
-        seconds: defaultdict[str, float] = defaultdict(float)
-        for test in found:
-            seconds[_file(test)] += self.seconds[test]
+        following = self._tests(path, [place.statement.stop])  # the body of a condition
         own = f"/{path.split('/')[1]}/"
         return sorted(
             (test for test in collected if test in found or test not in self.seconds),
             key=lambda test: (
                 test in self.seconds,
                 "postgresql" in test,
+                test not in following,
                 own not in test,
-                seconds[_file(test)],
-                _file(test),
+                self.seconds.get(test, 0),
             ),
         )
 
