@@ -278,7 +278,7 @@ def test_a_campaign_on_a_postgresql_warehouse_comes_to_a_report(
     (folder / "campaign.yaml").write_text(CAMPAIGN)
     (folder / "audience.sql").write_text(QUERY)
     written = receiver.run("airflow", "dags", "test", "welcome_back")
-    assert "Reached:" in written
+    assert "Reached of the audience:" in written
     receiver.settings["SENDOFF_LEDGER_URL"] = receiver.ledger_url
     [launch] = json.loads(receiver.run("sendoff", "report", "--json"))
     report = json.loads(receiver.run("sendoff", "report", launch["launch"], "--json"))

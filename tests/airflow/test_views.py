@@ -1020,7 +1020,7 @@ def test_the_sums_of_a_launch_are_seen_to_add_up(vera: Person, ledger: Ledger) -
         "60 control group",
         "= 1,140 devices",
         "= 12 requests",
-        "Reached: at least 712 (59.3 %), at most 949 (79.1 %).",
+        "Reached of the audience: at least 712 (59.3 %), at most 949 (79.1 %).",
         "not sent 60 control group 95 refused",
     ):
         assert re.sub(r"\s+", " ", words) in re.sub(r"\s+", " ", text), words
@@ -2093,7 +2093,7 @@ def test_the_list_of_campaigns_shows_what_comes_next_and_the_last_result(
     for words in (
         "Spring sale spring_sale Android push, iOS push, web push",
         ": not sent yet",
-        "reached at least 59.3 %, opened 19.8 %",
+        "reached at least 59.3 % of the audience, opened 19.8 % of the audience",
         "stuck",
     ):
         assert words in sale

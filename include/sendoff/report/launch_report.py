@@ -244,8 +244,10 @@ def describe_comparison(compared: Comparison, number: int = 1) -> Section:
 
 
 def _columns(compared: Comparison) -> tuple[str, ...]:
-    counted_as = compared.what if compared.measure == "share" else "with a value"
-    return (compared.noun[1], counted_as, compared.measure, f"{percent(LEVEL)} interval")
+    people, interval = compared.noun[1], f"{percent(LEVEL)} interval"
+    if compared.measure == "share":
+        return (people, compared.what, f"share of {people}", interval)
+    return (people, "with a value", compared.measure, interval)
 
 
 def _cells(side: Side, compared: Comparison) -> tuple[str, ...]:

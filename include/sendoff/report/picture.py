@@ -245,7 +245,9 @@ def _remark(figures: LaunchStats) -> str:
         again = " Sent again and again." if figures.is_recurring else ""
         return f"{words} Reached: at least {low:,}; at most is not known.{again}"
     shares = [share(count, figures.audience) for count in (low, high)]
-    words = f"Reached: at least {shares[0]}, at most {shares[1]}. " if figures.audience else ""
+    words = (
+        f"Reached of the audience: at least {shares[0]}, at most {shares[1]}. " if figures.audience else ""
+    )
     if figures.is_recurring:
         words += "Sent again and again: silence proves nothing."
     else:

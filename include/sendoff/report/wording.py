@@ -51,7 +51,7 @@ def reached(figures: LaunchStats) -> list[str]:
     if not figures.audience:
         return []
     shares = [share(count, figures.audience) for count in (low, high)]
-    said = [f"Reached: at least {low:,} ({shares[0]}), at most {high:,} ({shares[1]})."]
+    said = [f"Reached of the audience: at least {low:,} ({shares[0]}), at most {high:,} ({shares[1]})."]
     others = figures.audience - figures.not_sent_because.get("held out", 0)
     if 0 < others < figures.audience:
         shares = [share(count, others) for count in (low, high)]

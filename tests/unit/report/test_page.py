@@ -151,7 +151,7 @@ def test_what_a_launch_says_is_text_and_never_markup() -> None:
 def test_the_page_says_what_the_report_says() -> None:
     text = Page(as_html(WHOLE, [COMPARED])).text
     for said in (
-        "Reached: at least 500 (50.0 %), at most 950 (95.0 %).",
+        "Reached of the audience: at least 500 (50.0 %), at most 950 (95.0 %).",
         "200 unknowable: accepted, then silent where silence proves nothing (android 200).",
         "1 unexpected, 7 duplicate, 2 unreadable",
         "- 20 gave it back",

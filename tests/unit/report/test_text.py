@@ -142,13 +142,13 @@ def test_the_text_shows_a_sum_of_verdicts() -> None:
 
 
 def test_the_text_bounds_how_many_were_reached() -> None:
-    assert "Reached: at least 500 (50.0 %), at most 950 (95.0 %)." in as_text(figures())
+    assert "Reached of the audience: at least 500 (50.0 %), at most 950 (95.0 %)." in as_text(figures())
 
 
 def test_the_text_says_how_many_were_reached_of_those_who_are_not_held_out() -> None:
     verdicts = {"engaged": 500, "unknowable": 250, "not_sent": 250}
     text = as_text(figures(verdicts=verdicts, not_sent_because={"held out": 200, "refused": 50}))
-    assert "Reached: at least 500 (50.0 %), at most 750 (75.0 %)." in text
+    assert "Reached of the audience: at least 500 (50.0 %), at most 750 (75.0 %)." in text
     assert "Of the 800 people outside the control group: at least 62.5 %, at most 93.8 %." in text
     assert "control group" not in as_text(figures())
 
