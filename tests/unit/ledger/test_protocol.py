@@ -540,20 +540,20 @@ record = Dispatches.record
 @pytest.mark.proof
 @pytest.mark.parametrize("ledger", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
-    ("where", "name", "wrong"),
+    ("where", "name", "wrong", "steps"),
     [
-        (Dispatches, "record", record_hopefully),
-        (Doubts, "expire_leases", forget_claims),
-        (Dispatches, "record_and_claim", claim_another),
-        (Dispatches, "record_and_claim", claim_what_is_unrecorded),
-        (doubts, "accept_by_evidence", overlook_evidence),
-        (ClaimRequest, "_skip_proven", claim_in_spite_of_evidence),
+        (Dispatches, "record", record_hopefully, 25),
+        (Doubts, "expire_leases", forget_claims, 25),
+        (Dispatches, "record_and_claim", claim_another, 25),
+        (Dispatches, "record_and_claim", claim_what_is_unrecorded, 25),
+        (doubts, "accept_by_evidence", overlook_evidence, 45),
+        (ClaimRequest, "_skip_proven", claim_in_spite_of_evidence, 25),
     ],
 )
 @pytest.mark.promise("twice/proof")
 def test_a_wrong_protocol_is_found_out(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, where: object, name: str, wrong: object
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, where: object, name: str, wrong: object, steps: int
 ) -> None:
     monkeypatch.setattr(where, name, wrong)
     with pytest.raises(AssertionError):
-        run(ledger, 3_000, steps=25)  # stops at the first example that fails; short ones are found sooner
+        run(ledger, 3_000, steps)  # stops at the first example that fails; most failures need few steps
