@@ -30,6 +30,7 @@ PERIOD = "sendoff/campaign/period.py"
         ('x = "é" == y', {'x = "é" != y'}),
         ("x: Literal[1] = f()", set()),
         ('_log.info("%d", 1)', set()),
+        ("count(people=a or 0)", set()),
         ("if a and b: _log.info(c)", set()),
         ("if f(3): _log.info(c)", {"if False: _log.info(c)", "if f(4): _log.info(c)"}),
         ("_AT_ONCE = 1 << 16", set()),

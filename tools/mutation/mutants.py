@@ -196,7 +196,8 @@ def _is_skipped(node: ast.AST) -> bool:
         case ast.Call():
             return bool(_names(node.func) & _SKIPPED_CALLS)
         case ast.Expr():
-            return isinstance(node.value, ast.Constant | ast.Yield) or _is_skipped(node.value)
+            is_count = isinstance(node.value, ast.Call) and _names(node.value.func) == {"count"}  # of a trace
+            return is_count or isinstance(node.value, ast.Constant | ast.Yield) or _is_skipped(node.value)
         case ast.If():
             only_logs = not node.orelse and all(map(_is_skipped, node.body)) and not _calls(node.test)
             return only_logs or "TYPE_CHECKING" in _names(node.test)

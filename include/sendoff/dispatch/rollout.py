@@ -31,8 +31,8 @@ class WaveResult:
     wave: int
     requests: int
     refused: int
-    people: int = 0
-    missing: int = 0
+    people: int
+    missing: int
 
     def violations(self, rollout: Rollout) -> Iterator[str]:
         """Yield a sentence for each limit of the campaign that the waves exceed."""

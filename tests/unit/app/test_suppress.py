@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from pyarrow import parquet
 
 import sendoff
 from sendoff import App, AudienceError, SettingsError
+from sendoff.launch.suppression_list import end_of
 
 FRAME = pd.DataFrame({"device_id": [7, 9, 9], "since": ["a", "b", "c"]})
 
@@ -59,6 +60,20 @@ def test_everything_that_names_recipients_is_read(
     assert app.suppress(given, identified_by="device_id", reason="moved") == 0
     assert app.unsuppress(given, identified_by="device_id", reason="back") == 2
     assert members(app) == []
+
+
+@pytest.mark.parametrize(
+    "until",
+    [
+        date(2099, 1, 31),
+        datetime(2099, 1, 31),  # noqa: DTZ001
+        "2099-01-31",
+        datetime(2099, 1, 31, 5, tzinfo=timezone(timedelta(hours=5))),
+        "2099-01-31T05:00+05:00",
+    ],
+)
+def test_an_end_without_a_time_zone_is_in_utc(until: Any) -> None:
+    assert end_of(until, datetime(2026, 1, 1, tzinfo=UTC)) == datetime(2099, 1, 31, tzinfo=UTC)
 
 
 def test_the_sizes_of_the_list_are_a_frame(app: App) -> None:

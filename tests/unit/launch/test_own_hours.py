@@ -16,9 +16,9 @@ from sendoff.audience.identifiers import Identifiers, integers, strings, union
 from sendoff.campaign import Campaign, Slot, campaign_from, check_campaign
 from sendoff.errors import CampaignError
 from sendoff.launch import closed_until, lateness, preview_launch
-from sendoff.launch.own_hours import HoursOfLaunch, allowed_hours, usual_hours
+from sendoff.launch.own_hours import HoursOfLaunch, allowed_hours, hours_by_words, usual_hours
 from sendoff.launch.plan import prepare_launch
-from sendoff.ledger import Ledger
+from sendoff.ledger import HourSize, Ledger
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.report import as_text, describe_preview
 from sendoff.states import Arm
@@ -36,6 +36,15 @@ def test_a_tenth_explores_and_half_is_sent_at_once_by_default() -> None:
     own_hours = at_own_hours().own_hours
     assert own_hours
     assert (own_hours.explore, own_hours.control) == (10, 50)
+
+
+def test_hours_are_told_in_their_order_after_those_who_get_the_message_at_once() -> None:
+    sizes = [HourSize(Arm.EXPLORE, 1, 5), HourSize(Arm.OWN_HOUR, 0, 3), HourSize(None, None, 2)]
+    assert list(hours_by_words(sizes).items()) == [
+        ("at once, no hour known", 2),
+        ("00:00, own hour", 3),
+        ("01:00, random hour", 5),
+    ]
 
 
 def usual(people: range, *launches: Mapping[int, Any]) -> dict[int, list[int]]:

@@ -64,6 +64,7 @@ from ...factories import (
     LEASE,
     NOW,
     PERIOD,
+    make_accepted,
     make_audience,
     make_launch,
     post_back,
@@ -391,6 +392,16 @@ def test_a_late_post_back_of_an_erased_person_is_not_kept(ledger: Ledger) -> Non
     assert figures.anomalies["unexpected"] == 1
     assert figures.anomalies["duplicate"] == 0
     assert figures.unaccounted_identifiers == 0
+
+
+def test_an_erasure_keeps_the_post_backs_that_another_receiver_stored_under_the_same_numbers(
+    ledger: Ledger,
+) -> None:
+    key = make_accepted(ledger, [1_000_001, 1_000_002])
+    store(ledger, post_back(key, "delivery", 1_000_002))
+    store(ledger, post_back(key, "delivery", 1_000_001))
+    forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
+    assert [each.device_id for each in stored_post_backs(ledger)] == [None, 1_000_001]
 
 
 def test_post_backs_of_an_erased_person_that_wait_are_scrubbed_and_counted_later(ledger: Ledger) -> None:
