@@ -61,6 +61,15 @@ def rules(**fields: Any) -> DeploymentRules:
     return DeploymentRules.model_validate({"default_time_zone": "Europe/Berlin", **fields})
 
 
+def test_the_rules_are_told_with_all_their_times() -> None:
+    told = rules(
+        quiet_hours={"earliest": "08:00", "latest": "20:00"}, days=["monday", "friday"], holidays=["IE"]
+    )
+    assert told.words() == (
+        "08:00 to 20:00, on monday, friday, not on holidays in IE, in each person's time zone"
+    )
+
+
 def hours(earliest: str, latest: str) -> dict[str, str]:
     return {"earliest": earliest, "latest": latest}
 

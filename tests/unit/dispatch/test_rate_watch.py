@@ -11,6 +11,7 @@ import pytest
 
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
+from sendoff.dispatch.control import release
 from sendoff.dispatch.pace import Pace
 from sendoff.dispatch.rate_watch import RateWatch
 from sendoff.ledger import Ledger, SuppressionChange
@@ -93,6 +94,21 @@ def test_several_limits_may_be_exceeded_together(ledger: Ledger) -> None:
     assert why is not None
     assert why.startswith("refused: 8 of 16 devices")
     assert "; opt outs: 8 of 8 devices, more than 5 % " in why
+
+
+def test_opt_outs_of_earlier_recipients_do_not_count_after_a_release(ledger: Ledger) -> None:
+    rates = watch(ledger, {"opt_outs": 5}, *[1] * 80)
+    send(ledger, KEY, *[ACCEPTED] * 40)
+    new = SuppressionChange("account", "device_id", "opt-out", "a recipient", launch_key=KEY)
+    ledger.suppressions.add(new, range(1, 21), NOW)
+    assert rates.look(NOW)
+    release(ledger, KEY, "ann", "a joke that some did not like", now=NOW + timedelta(hours=1))
+    later = NOW + timedelta(hours=2)
+    send(ledger, KEY, *[ACCEPTED] * 20, at=later)
+    ledger.suppressions.add(new, range(21, 41), later)
+    assert not rates.look(later)
+    ledger.suppressions.add(new, range(41, 61), later)
+    assert rates.look(later)
 
 
 def test_recipients_who_were_left_out_of_requests_do_not_count(ledger: Ledger) -> None:
