@@ -34,7 +34,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV) || { echo "Python could not create a virtual environment. On Debian, run: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Installing into $(VENV) (once, a few minutes; it downloads Airflow)"
 	@$(BIN)/python -m pip uninstall -qq --yes sendoff  # the name in older clones; Airflow refuses duplicate providers
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 setup: $(READY) ## Create the virtual environment with the pinned versions
@@ -94,7 +94,7 @@ $(NEXT)/.ready: $(READY) $(NEXT_PINS)
 	@echo "Installing into $(NEXT), with the pins of $(NEXT_PINS)"
 	@rm -rf $(NEXT) && $(PYTHON) -m venv --without-pip $(NEXT)
 	@cp -al $(VENV)/lib/. $(NEXT)/lib/ 2>/dev/null || cp -R $(VENV)/lib/. $(NEXT)/lib/
-	@$(NEXT)/bin/python -m pip install --quiet --disable-pip-version-check -c $(NEXT_PINS) -e '.[$(EXTRAS)]'
+	@$(NEXT)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c $(NEXT_PINS) -e '.[$(EXTRAS)]'
 	@touch $@
 
 airflow-next: $(NEXT)/.ready ## Run the tests that need Airflow on the newest Airflow, even if it is a pre-release
