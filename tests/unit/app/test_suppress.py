@@ -15,7 +15,10 @@ from pyarrow import parquet
 
 import sendoff
 from sendoff import App, AudienceError, SettingsError
-from sendoff.launch.suppression_list import end_of
+from sendoff.audience.identifiers import integers
+from sendoff.errors import GateError
+from sendoff.launch.suppression_list import end_of, replace_suppressions
+from sendoff.ledger import SuppressionChange
 
 FRAME = pd.DataFrame({"device_id": [7, 9, 9], "since": ["a", "b", "c"]})
 
@@ -74,6 +77,15 @@ def test_everything_that_names_recipients_is_read(
 )
 def test_an_end_without_a_time_zone_is_in_utc(until: Any) -> None:
     assert end_of(until, datetime(2026, 1, 1, tzinfo=UTC)) == datetime(2099, 1, 31, tzinfo=UTC)
+
+
+def test_a_list_that_would_lose_too_many_entries_is_not_replaced(app: App) -> None:
+    ledger, crm = app._connections.ledger, SuppressionChange("account", "device_id", "crm", "ada")
+    assert replace_suppressions(ledger, crm, integers(range(1, 11))).added == 10
+    with pytest.raises(GateError, match="3 of the 10 entries from crm would be removed"):
+        replace_suppressions(ledger, crm, integers(range(4, 11)))
+    assert replace_suppressions(ledger, crm, integers(range(3, 11))).removed == 2
+    assert members(app) == [*range(3, 11)]
 
 
 def test_the_sizes_of_the_list_are_a_frame(app: App) -> None:

@@ -411,6 +411,7 @@ def test_what_is_no_plain_file_is_told_and_not_read(
     with pytest.raises(CampaignError) as error:
         load_campaign(folder)
     assert f"{folder / name}: found {found}" in str(error.value)
+    assert str(error.value).count(name) == 1 + (name == "before.sql")  # which also lacks an outcome
 
 
 def test_files_may_be_as_large_as_is_said(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ def test_a_launch_is_scheduled_only_while_each_open_zone_waits(ledger: Ledger) -
     parts = [Segment(integers([n]), Variation(time_zone=zone)) for n, zone in enumerate(zones, 1)]
     make_launch(ledger, segments=parts, campaign=make_campaign(gates={"window": window}))
     assert stage(ledger, NOW, works=False) == Stage.STUCK
+    assert stage(ledger, NOW, works=True) == Stage.SENDING
     claim = ledger.dispatches.claim(
         KEY, worker="w", now=NOW, lease=timedelta(minutes=1), closed_zones=["UTC"]
     )

@@ -424,6 +424,14 @@ def test_a_new_launch_leaves_the_erased_out(ledger: Ledger) -> None:
     assert audience.rows == len(audience.identifiers) + sum(audience.dropped.values())
 
 
+def test_the_same_number_in_another_column_is_another_person(ledger: Ledger) -> None:
+    for column in ("device_id", "profile_id"):
+        ledger.uploaded_lists.store(column, column, integers([1, 2]), "ada", NOW)
+    forget(ledger, [2], identified_by="device_id", **ROWS)
+    assert list(ledger.uploaded_lists.get("device_id")[1]) == [1]
+    assert list(ledger.uploaded_lists.get("profile_id")[1]) == [1, 2]
+
+
 def test_no_list_takes_an_erased_person_back(ledger: Ledger) -> None:
     forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
     new = SuppressionChange("account", "device_id", "csv", "ada")

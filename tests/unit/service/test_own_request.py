@@ -195,7 +195,8 @@ def test_without_a_send_type_the_service_sends_at_once() -> None:
 
 def test_a_once_off_without_a_zone_counts_as_sent_when_the_last_zone_on_earth_reaches_its_time() -> None:
     assert created(**ONCE, timezone="Europe/Dublin").sends_at == datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
-    assert created(**ONCE).sends_at == datetime(2026, 3, 2, 21, 30, tzinfo=UTC)
+    for unknown in ({}, {"timezone": "Europe/Nowhere"}, {"timezone": 1}):
+        assert created(**ONCE, **unknown).sends_at == datetime(2026, 3, 2, 21, 30, tzinfo=UTC)
 
 
 def test_a_recurring_or_triggered_request_is_repeated() -> None:
