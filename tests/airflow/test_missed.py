@@ -33,6 +33,11 @@ def words_of(text: str) -> str:
     return unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text)))
 
 
+def tomorrow_of(text: str) -> str:
+    """Return the words of the section *Tomorrow*."""
+    return words_of(text.partition('id="tomorrow"')[2].partition("</section>")[0])
+
+
 def days(first: int, last: int) -> tuple[str, str]:
     """Return the dates in a page of the periods that ended from ``first`` to ``last`` days ago."""
     return (NEWEST - timedelta(days=first + 1)).isoformat(), (NEWEST - timedelta(days=last)).isoformat()
@@ -229,6 +234,7 @@ def test_today_is_in_the_order_of_time_and_has_the_launches_that_wait_for_someon
     decided = "Once released waiting for a decision Spring sale digest to 12 devices , waits for a decision "
     assert places[0] < flat.find(decided) < places[2], flat
     assert "next_sale" not in flat
+    assert "Spring sale next_sale" in tomorrow_of(text)
     assert "until" not in flat
     run.ask()
     assert f'waits for an approval until <time datetime="{run.asks_until.isoformat()}">' in vera.get("").text
@@ -279,6 +285,39 @@ def test_today_has_the_launches_whose_window_opens_today_and_the_rest_of_those_t
     assert re.search("Goes out [^.]*scheduled Early sale early_sale to 12 devices", today), today
     assert re.search("Goes on [^.]*scheduled Late sale late_sale to 12 devices", today), today
     assert "Other sale" not in today
+    assert re.search("Goes out [^.]*scheduled Other sale other_sale to 12 devices", tomorrow_of(text))
+
+
+@pytest.mark.airflow_database
+def test_tomorrow_has_the_launches_that_go_out_and_the_runs_that_start_then(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    ledger: Ledger,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    with create_session() as session:
+        session.query(DagModel).update({"is_paused": True})
+    assert "So far, nothing goes out tomorrow." in tomorrow_of(vera.get("").text)
+    at = datetime.now(UTC).replace(hour=9, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    for name, days_later in (("morning_sale", 0), ("later_sale", 1)):
+        sends = at + timedelta(days=days_later, hours=1)
+        key = freeze(ledger, name, made=NOW - timedelta(days=3), sends=sends)
+        send(ledger, key, *[Accepted(200, 1)] * 6, at=NOW - timedelta(days=3))
+    names = ("runs_tomorrow", "runs_later")
+    for name in names:
+        Run(server, tmp_path, name, NOBODY)
+    for days_later, name in enumerate(names):
+        change(name, is_paused=False, next_dagrun_create_after=at + timedelta(days=days_later))
+    text = vera.get("").text
+    assert re.search("Runs .* Goes out .* morning_sale", tomorrow_of(text)), tomorrow_of(text)
+    assert "campaigns/runs_tomorrow" in text.partition('id="tomorrow"')[2].partition("</section>")[0]
+    assert "later_sale" not in tomorrow_of(text)
+    assert "campaigns/runs_later" not in text
+    assert "still runs today" not in text
+    assert "sale" not in words_of(text.partition('id="today"')[2].partition("</section>")[0])
+    change("runs_later", next_dagrun_create_after=datetime.now(UTC) + timedelta(seconds=5))
+    assert "A campaign that still runs today is added after that run." in tomorrow_of(vera.get("").text)
+    assert 'id="tomorrow"' not in vera.get("?words=sale").text
 
 
 MESSAGE = {

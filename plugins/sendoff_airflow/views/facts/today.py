@@ -1,4 +1,4 @@
-"""What goes out today, in the reader's time zone, and which campaigns do not run although they have a schedule."""
+"""What goes out today and tomorrow in the reader's time zone, and which campaigns with a schedule do not run."""
 
 from __future__ import annotations
 
@@ -40,9 +40,8 @@ def idle_campaigns(
     return sorted(idle, key=lambda each: (each.title.casefold(), each.name))
 
 
-def runs_today(schedules: Mapping[str, DagSchedule], zone: ZoneInfo) -> Sequence[DagSchedule]:
-    """Return the schedules whose next run starts today."""
-    _, end = day_in(zone)
+def runs_before(schedules: Mapping[str, DagSchedule], end: datetime) -> Sequence[DagSchedule]:
+    """Return the schedules whose next run starts before a moment."""
     return [
         each
         for each in schedules.values()
@@ -50,8 +49,10 @@ def runs_today(schedules: Mapping[str, DagSchedule], zone: ZoneInfo) -> Sequence
     ]
 
 
-def day_in(zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """Return the beginning and the end of today in a time zone."""
+def days_in(zone: ZoneInfo) -> tuple[datetime, datetime, datetime]:
+    """Return the beginning of today and of tomorrow, and the end of tomorrow, in a time zone."""
     today = datetime.now(zone).date()
-    begin, end = (datetime.combine(day, time(), zone) for day in (today, today + timedelta(days=1)))
-    return begin.astimezone(UTC), end.astimezone(UTC)
+    begin, middle, end = (
+        datetime.combine(today + timedelta(days=days), time(), zone).astimezone(UTC) for days in range(3)
+    )
+    return begin, middle, end

@@ -19,7 +19,7 @@ from sendoff_airflow.views.airflow_state import airflow_db
 from sendoff_airflow.views.airflow_state.airflow_db import DagSchedule
 from sendoff_airflow.views.airflow_state.deadlines import deadlines_of
 from sendoff_airflow.views.facts.holds import standings_of, stuck_launches, unanswered, visible_pauses
-from sendoff_airflow.views.facts.today import day_in, idle_campaigns, runs_today
+from sendoff_airflow.views.facts.today import days_in, idle_campaigns, runs_before
 from sendoff_airflow.views.web.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
 from sendoff_airflow.views.web.permissions import ViewerDep
 from sendoff_airflow.views.web.reader import ZoneDep
@@ -32,7 +32,7 @@ LAUNCHES_PER_PAGE = 25
 COLUMNS = ("campaign", "sends", "period", "state", "recipients", "reached", "opened", "requests")
 """The columns of the list, by which it can be sorted."""
 _FIRST_ASCENDING = ("campaign", "state")
-_MOST_TODAY = 25  # of each kind
+_MOST_HAPPENING = 50  # of each kind, today and tomorrow
 WAITS = (Stage.STUCK, Stage.PAUSED, Stage.WAITING_FOR_APPROVAL, Stage.WAITING_FOR_DECISION)
 """The states that a launch leaves only if someone does something."""
 
@@ -141,6 +141,9 @@ class LaunchRow:
         return until is not None and self.listed.sends_at is not None and self.listed.sends_at < until
 
 
+_Happening = LaunchRow | NotLaunched | DagSchedule
+
+
 @router.get("/")
 def list_launches(
     request: Request,
@@ -149,7 +152,7 @@ def list_launches(
     zone: ZoneDep,
     asked: Annotated[Filter, Query()],
 ) -> HTMLResponse:
-    """Show the launches, newest first, below what waits for a person and what goes out today."""
+    """Show the launches, newest first, below what waits for a person and what goes out today and tomorrow."""
     visible = viewer.visible(
         [
             *ledger.launches.campaigns(),
@@ -160,15 +163,15 @@ def list_launches(
     selection = asked.selection(visible, zone)
     paged, shown = _page_of(ledger, asked, selection)
     titles, schedules = titles_of(ledger, visible), airflow_db.schedules_of(visible)
-    day = _today(ledger, visible, schedules, zone) if asked.is_whole else None
+    days = _days(ledger, visible, schedules, zone) if asked.is_whole else []
     return page(
         request,
         "launches.html",
         rows=shown,
         paged=paged,
         campaigns=titles,
-        day=day,
-        deadlines=deadlines_of([each.launch for each in day or () if isinstance(each, LaunchRow)]),
+        days=days,
+        deadlines=deadlines_of([each.launch for day in days for each in day if isinstance(each, LaunchRow)]),
         idle=idle_campaigns(ledger, schedules, titles),
         asked=asked,
         sort_links=asked.sort_links(),
@@ -182,44 +185,48 @@ def list_launches(
     )
 
 
-def _today(
+def _days(
     ledger: Ledger, visible: frozenset[str], schedules: Mapping[str, DagSchedule], zone: ZoneInfo
-) -> Sequence[LaunchRow | NotLaunched | DagSchedule]:
-    """Return what happens today, earliest first: launches that went out, go out or may go out, others, and runs.
+) -> Sequence[Sequence[_Happening]]:
+    """Return what happens today and tomorrow, earliest first: launches that go out or may go out, others, and runs.
 
     The others are launches that were not made. A launch may go out if it waits for a person and not for a later day,
-    or if its send window or its next wave opens today.
+    or if its send window or its next wave opens by then. Of each schedule, only the next run is known.
     """
-    begin, end = day_in(zone)
+    begin, middle, end = days_in(zone)
     listed = ledger.overview.page(
-        Selection(visible, since=begin, until=end), order="sends", is_ascending=True, limit=_MOST_TODAY
+        Selection(visible, since=begin, until=end), order="sends", is_ascending=True, limit=_MOST_HAPPENING
     )
     rows = rows_of(ledger, listed)
     known = {each.launch.launch_key for each in listed}
-    held = ledger.launches.page(visible, states=[LaunchState.HELD], limit=_MOST_TODAY)
+    held = ledger.launches.page(visible, states=[LaunchState.HELD], limit=_MOST_HAPPENING)
     held_keys = [launch.launch_key for launch in held]
     unsent = ledger.launches.unsent(LaunchState.RELEASED)
     if keys := [key for key in (*held_keys, *unsent) if key not in known]:
         waiting = rows_of(ledger, ledger.overview.page(Selection(visible, keys), limit=len(keys)))
         rows += [row for row in waiting if _may_go_out(row, end)]
-    refused = ledger.not_launched.newest(visible, limit=_MOST_TODAY)
-    found: list[LaunchRow | NotLaunched | DagSchedule] = [
+    refused = ledger.not_launched.newest(visible, limit=_MOST_HAPPENING)
+    found: list[_Happening] = [
         *rows,
         *(each for each in refused if begin <= each.checked_at < end),
-        *runs_today(schedules, zone),
+        *runs_before(schedules, end),
     ]
-    return sorted(found, key=_moment_of)
+    found.sort(key=_moment_of)
+    return [
+        [each for each in found if _moment_of(each) < middle],
+        [each for each in found if _moment_of(each) >= middle],
+    ]
 
 
 def _may_go_out(row: LaunchRow, end: datetime) -> bool:
-    """Check whether a launch that waits may go out, or go on, before the end of the day."""
+    """Check whether a launch that waits may go out, or go on, before a moment."""
     if row.launch.state != LaunchState.HELD:
         return row.standing.until is not None and row.standing.until < end
     return row.listed.sends_at is None or row.listed.sends_at < end
 
 
-def _moment_of(each: LaunchRow | NotLaunched | DagSchedule) -> datetime:
-    """Return the time of something that happens today. What may happen at any time counts as now."""
+def _moment_of(each: _Happening) -> datetime:
+    """Return the time of something that happens. What may happen at any time counts as now."""
     if isinstance(each, LaunchRow):
         moment = None if each.is_open else each.standing.until if each.is_to_continue else each.goes_out_at
     else:
