@@ -61,6 +61,18 @@ def rules(**fields: Any) -> DeploymentRules:
     return DeploymentRules.model_validate({"default_time_zone": "Europe/Berlin", **fields})
 
 
+@pytest.mark.parametrize(
+    ("fields", "depend"),
+    [
+        ({"cap": {"messages": 3, "days": 7}}, True),
+        ({"exclude": [{"kind": "campaign", "name": "winter", "days": 7}]}, True),
+        ({"exclude": [{"kind": "list", "name": "complaints"}]}, False),
+    ],
+)
+def test_a_cap_and_excluded_campaigns_depend_on_other_launches(fields: dict[str, Any], depend: bool) -> None:
+    assert DeploymentRules.model_validate(fields).depend_on_launches is depend
+
+
 def test_the_rules_are_told_with_all_their_times() -> None:
     told = rules(
         quiet_hours={"earliest": "08:00", "latest": "20:00"}, days=["monday", "friday"], holidays=["IE"]

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ from sendoff.ledger.storage.schema import decisions
 from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Resolution
 
-from ...factories import KEY, LEASE, NOW, PERIOD, make_campaign, make_launch
+from ...factories import KEY, LEASE, NOW, PERIOD, make_campaign, make_launch, send
 from ...leases import end_leases
 
 
@@ -500,3 +501,13 @@ def test_a_release_at_the_command_line_names_the_variant_for_the_rest(migrated_u
         assert done.exit_code == 0, done.output
         launch = other.launches.get(KEY)
     assert (launch.state, launch.winner, launch.wave) == ("released", "warm", 2)
+
+
+def test_a_request_without_an_answer_is_in_doubt_from_the_moment_at_which_somebody_looks(
+    ledger: Ledger,
+) -> None:
+    make_launch(ledger, [1])
+    send(ledger, KEY, None)
+    end_leases(ledger)
+    later = NOW + timedelta(hours=1)
+    assert [each.since for each in doubts(ledger, KEY, now=later)] == [later]
