@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from sendoff.dispatch.control import (
     stop,
     stop_all,
 )
+from sendoff.dispatch.winner import proposal_of
 from sendoff.errors import GateError, NotFoundError, SettingsError
 from sendoff.ledger import Claim, Decision, Doubt, Ledger
 from sendoff.ledger.storage.schema import decisions
@@ -497,9 +499,12 @@ def test_a_release_at_the_command_line_names_the_variant_for_the_rest(migrated_u
         assert "Name one with --variant: plain, warm (proposed: warm)" in str(
             unnamed.exception or unnamed.output
         )
+        assert proposal_of(other.launches.get(KEY), other.audit_log.of_launch(KEY))
         done = CliRunner().invoke(app, [*usual, "--variant", "warm"])
         assert done.exit_code == 0, done.output
         launch = other.launches.get(KEY)
+        stopped = replace(launch, state="stopped", winner=None)
+        assert proposal_of(stopped, other.audit_log.of_launch(KEY)) is None
     assert (launch.state, launch.winner, launch.wave) == ("released", "warm", 2)
 
 

@@ -17,7 +17,7 @@ from sendoff.campaign import CampaignFolder, Period, VerdictsOf, campaign_from, 
 from sendoff.errors import AudienceError, CampaignError, NotFoundError
 from sendoff.launch import LaunchOptions, prepare_launch, preview_campaign, preview_launch
 from sendoff.launch.plan import Plan, plan_launch
-from sendoff.launch.verdict_audience import read_verdicts
+from sendoff.launch.verdict_audience import read_verdict_exclusions, read_verdicts
 from sendoff.ledger import LaunchSource, Ledger
 from sendoff.ledger.storage.schema import launches
 from sendoff.report import as_text, describe_preview
@@ -74,6 +74,18 @@ def test_the_launch_is_reconciled_first(ledger: Ledger) -> None:
     assert list(read(ledger, "missing").identifiers) == [2, 3]
     store(ledger, post_back(key, "delivery", 2))
     assert list(read(ledger, "missing").identifiers) == [3]
+
+
+def test_who_responded_since_the_last_report_is_left_out(ledger: Ledger) -> None:
+    make_launch(ledger, integers([1, 2, 3]))
+    (key,) = send(ledger, KEY, Accepted(200, 17))
+    engaged = {"exclude": [{"kind": "verdicts", "of": "spring", "are": ["engaged"]}]}
+    folder = campaign_from(FIELDS | {"audience": engaged}, "reminder", "SELECT 1 AS device_id")
+    for who in (1, 2):
+        store(ledger, post_back(key, "open", who))
+        audience = make_audience(integers([1, 2, 3]))
+        excluded, _ = read_verdict_exclusions(ledger, folder, audience, PERIOD, now=NOW)
+        assert [list(people) for people in excluded.values()] == [[*range(1, who + 1)]]
 
 
 def test_an_unknown_verdict_is_an_error_at_once() -> None:
