@@ -44,6 +44,7 @@ from sendoff.ledger.storage.schema import (
     erased,
     erasure_queue,
     metadata,
+    open_hours,
     parked_post_backs,
     post_backs,
     segments,
@@ -422,6 +423,22 @@ def test_a_new_launch_leaves_the_erased_out(ledger: Ledger) -> None:
     assert list(audience.identifiers) == [1, 4]
     assert audience.dropped == {"erased": 1}
     assert audience.rows == len(audience.identifiers) + sum(audience.dropped.values())
+
+
+def test_an_erasure_keeps_the_hours_at_which_others_opened(ledger: Ledger) -> None:
+    parts = [Segment(integers([1_000_001])), Segment(integers([1_000_002, 1_000_003]))]
+    make_launch(ledger, segments=parts)
+    first, second = send(ledger, KEY, Accepted(200, 17), Accepted(200, 17))
+    opens = ((first, 1_000_001), (second, 1_000_002), (second, 1_000_003))
+    store(ledger, *(post_back(key, "open", who) for key, who in opens))
+    aggregate(ledger, now=NOW)
+    forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
+    with ledger._database.read() as db:
+        rows = db.execute(sa.select(open_hours.c.dispatch_key, open_hours.c.identifiers)).all()
+    assert {key: list(from_bytes("integer", people)) for key, people in rows} == {
+        first: [1_000_001],
+        second: [1_000_003],
+    }
 
 
 def test_the_same_number_in_another_column_is_another_person(ledger: Ledger) -> None:
