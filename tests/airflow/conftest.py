@@ -209,6 +209,10 @@ class House:
         mine = [each for each in campaigns if each["title"].startswith(f"The campaign {name} [")]
         return [self.admin(f"campaigns/{each['id']}/truth") for each in mine]
 
+    def has_met_a_fault(self) -> bool:
+        """Check whether a request has reached the service and met an injected fault."""
+        return any(fault["happened"] for fault in self.admin("faults")["faults"])
+
     def wait_until_quiet(self) -> None:
         until(lambda: self.admin("progress")["quiet"])
 

@@ -35,7 +35,7 @@ def test_a_request_of_a_thread_that_is_only_just_started_is_recorded(
     def start_and_tell(thread: threading.Thread) -> None:
         start(thread)
         if thread.name.startswith("dispatch"):
-            until(lambda: house.states(key).get("in_flight"))
+            until(house.has_met_a_fault)  # a request that has not begun would be given back
             signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr(threading.Thread, "start", start_and_tell)
