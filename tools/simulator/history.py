@@ -192,6 +192,10 @@ class _History:
             erased = ledger.erasures.people()
             people = integers(range(FIRST, FIRST + self.people + extra))
             people -= erased.among("device_id", people)
+            # Someone may be erased while the launch is planned.
+            self.scheduler.sleep(
+                self.choices.pick(f"planning of {process.name}", (0.0, 60.0, 600.0), (6, 1, 1))
+            )
             parts = list(people.slices(self.size))
             last = len(parts) if self.last_wave > 1 else 0
             segments = [Segment(part, wave=1 + (number == last)) for number, part in enumerate(parts, 1)]
@@ -309,6 +313,8 @@ class _History:
                 except GateError:
                     break
             continue_erasures(ledger, now=process.now())
+            aggregate(ledger, now=process.now())  # this takes out late post-backs of erased people
+            self._record_remains()
             self._export(ledger, process)
             ended.append(True)
 
@@ -330,9 +336,14 @@ class _History:
                 record(name, rows=[list(row) for row in db.execute(query)])
             for verdict, blob in db.execute("SELECT verdict, identifiers FROM verdicts"):
                 record("verdict", verdict=verdict, people=list(map(int, from_bytes("integer", blob))))
-            erased = {event["person"] for event in self.machine.events if event["event"] == "erasure answer"}
+        self._record_remains()
+
+    def _record_remains(self) -> None:
+        """Record where erased people are still named. A later report would hide that old ones still name them."""
+        erased = {event["person"] for event in self.machine.events if event["event"] == "erasure answer"}
+        with self.machine.disk.raw() as db:
             for person in sorted(erased):
-                record("remains", person=person, tables=tables_naming(db, person))
+                self.machine.record("remains", person=person, tables=tables_naming(db, person))
 
 
 _TIMES = (1.0, 0.0, 10.0, 45.0, 130.0, 400.0, 1_000.0)
