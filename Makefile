@@ -22,6 +22,8 @@ SERVERS = --dist loadfile --no-loadscope-reorder
 
 # Without compiled modules, each of the many processes of the tests compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
+# Most installed modules are never imported. Python compiles the others when it imports them first.
+export PIP_NO_COMPILE = 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test proof proof-servers proof-unit proof-airflow proof-airflow-next check lint types quick unit contract demos service airflow acceptance repository docs reference conformance lock sbom audit chaos interleavings simulator journey mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
@@ -34,7 +36,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV) || { echo "Python could not create a virtual environment. On Debian, run: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Installing into $(VENV) (once, a few minutes; it downloads Airflow)"
 	@$(BIN)/python -m pip uninstall -qq --yes sendoff  # the name in older clones; Airflow refuses duplicate providers
-	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 setup: $(READY) ## Create the virtual environment with the pinned versions
@@ -94,7 +96,7 @@ $(NEXT)/.ready: $(READY) $(NEXT_PINS)
 	@echo "Installing into $(NEXT), with the pins of $(NEXT_PINS)"
 	@rm -rf $(NEXT) && $(PYTHON) -m venv --without-pip $(NEXT)
 	@cp -al $(VENV)/lib/. $(NEXT)/lib/ 2>/dev/null || cp -R $(VENV)/lib/. $(NEXT)/lib/
-	@$(NEXT)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -c $(NEXT_PINS) -e '.[$(EXTRAS)]'
+	@$(NEXT)/bin/python -m pip install --quiet --disable-pip-version-check -c $(NEXT_PINS) -e '.[$(EXTRAS)]'
 	@touch $@
 
 airflow-next: $(NEXT)/.ready ## Run the tests that need Airflow on the newest Airflow, even if it is a pre-release
