@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache, partial
@@ -124,7 +125,7 @@ class _History:
         for person in self._chosen("opt-outs", (0, 1, 2), (3, 2, 1)):
             leave = partial(opt_out, self.machine, self.receivers, KEY, person)
             self.scheduler.spawn(f"recipient {person}", leave, delay=pick.pick(f"opt out {person}", _TIMES))
-        for number, person in enumerate(self._chosen("erasures", (0, 1), (9, 1))):
+        for number, person in enumerate(self._chosen("erasures", (0, 1), (4, 1))):
             erase = partial(self._erase, person=person)
             self._start(f"clerk {number}", erase, pick.pick(f"erase {person}", _TIMES))
 
@@ -194,7 +195,7 @@ class _History:
             people -= erased.among("device_id", people)
             # Someone may be erased while the launch is planned.
             self.scheduler.sleep(
-                self.choices.pick(f"planning of {process.name}", (0.0, 60.0, 600.0), (6, 1, 1))
+                self.choices.pick(f"time before {process.name} freezes", (0.0, 60.0, 600.0), (9, 1, 1))
             )
             parts = list(people.slices(self.size))
             last = len(parts) if self.last_wave > 1 else 0
@@ -272,6 +273,9 @@ class _History:
 
     def _erase(self, process: Process, person: int) -> None:
         answered = False
+        if self.choices.chance(f"report with {person}", 0.3):  # whose verdicts name the person
+            with suppress(SendoffError):
+                self._report(process)
         for _ in range(_MOST_CALLS):
             try:
                 if not answered:
