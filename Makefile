@@ -142,7 +142,7 @@ audit: $(READY) ## Check the pinned versions for known vulnerabilities
 chaos: $(READY) ## Run the crash tests for a quarter of an hour: count duplicate and lost messages
 	@$(BIN)/python -m tools.chaos $(CHAOS_OPTIONS)
 
-interleavings: $(READY) ## Play the orders of two steps of the protocol, with more orders of an erasure than `make proof`
+interleavings: $(READY) ## Play the orders of two steps of the protocol, more of them than `make proof`
 	@HYPOTHESIS_PROFILE=search $(PYTEST) -rP -m "" tests/unit/ledger/test_interleavings.py
 
 simulator: $(READY) ## Play seeded launches with faults and in every order of events (SIMULATOR_OPTIONS="--seconds 600")

@@ -65,6 +65,12 @@ def change(name: str, **values: Any) -> None:
         session.query(DagModel).filter_by(dag_id=name).update(values)
 
 
+def pause_all() -> None:
+    """Pause the campaigns of other tests, which run daily at nine. That may be now."""
+    with create_session() as session:
+        session.query(DagModel).update({"is_paused": True})
+
+
 @pytest.mark.airflow_database
 def test_a_paused_campaign_says_since_when_and_which_periods_it_missed(
     server: TestClient,  # noqa: F811
@@ -161,8 +167,7 @@ def test_the_list_begins_with_what_went_out_and_goes_out_today_in_the_readers_zo
     ledger: Ledger,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    with create_session() as session:  # the campaigns of other tests run daily at nine, which may be now
-        session.query(DagModel).update({"is_paused": True})
+    pause_all()
     assert "Nothing went out today" in vera.get("").text
     now = datetime.now(UTC)  # the tests may have begun minutes ago
     midnight = now.replace(hour=0, minute=0, second=0)
@@ -295,8 +300,7 @@ def test_tomorrow_has_the_launches_that_go_out_and_the_runs_that_start_then(
     ledger: Ledger,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    with create_session() as session:
-        session.query(DagModel).update({"is_paused": True})
+    pause_all()
     assert "So far, nothing goes out tomorrow." in tomorrow_of(vera.get("").text)
     at = datetime.now(UTC).replace(hour=9, minute=0, second=0, microsecond=0) + timedelta(days=1)
     for name, days_later in (("morning_sale", 0), ("later_sale", 1)):

@@ -189,7 +189,7 @@ class Database:
 
         Raise UnusableLedgerError if the tables are newer than this version of Sendoff.
         """
-        # Imported here, because most commands and tasks migrate nothing and would start a fifth later.
+        # Imported here, because most commands and tasks migrate nothing, and start sooner without it.
         from alembic import command
         from alembic.config import Config
         from alembic.migration import MigrationContext
