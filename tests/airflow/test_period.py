@@ -161,7 +161,16 @@ def _context(
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Dublin", "America/New_York", "Australia/Lord_Howe"])
 @pytest.mark.parametrize(
     "schedule",
-    ["0 9 * * 1", "30 1 * * *", "30 2 * * *", "*/30 * * * *", "15 */2 * * *", "@daily", "@quarterly"],
+    [
+        "0 9 * * 1",
+        "30 1 * * *",
+        "30 2 * * *",
+        "30 0-2 * * *",
+        "*/30 * * * *",
+        "15 */2 * * *",
+        "@daily",
+        "@quarterly",
+    ],
 )
 @pytest.mark.proof
 def test_the_period_of_a_shell_is_that_of_the_dag_also_when_clocks_change(schedule: str, zone: str) -> None:

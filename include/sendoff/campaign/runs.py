@@ -6,7 +6,7 @@ They must be the same, because the period decides the launch: a cron job and a D
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime, time
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -27,8 +27,6 @@ def last_period(campaign: Campaign, now: datetime) -> Period | None:
     clock = _Clock(PRESETS.get(campaign.schedule, campaign.schedule), ZoneInfo(campaign.schedule_time_zone))
     end = clock.at_or_before(now.replace(microsecond=0))
     start = clock.step(end, "prev")
-    if start == end:  # the clocks skip this time, so the step before it ends at the same moment
-        start = clock.step(end - timedelta(hours=1), "prev")
     if campaign.start is not None:
         first = clock.at_or_after(datetime.combine(campaign.start, time(), clock.zone))
         if start < first:
@@ -63,6 +61,13 @@ class _Clock:
         found: datetime = times.get_next(datetime) if direction == "next" else times.get_prev(datetime)
         if times.expanded[1] == ["*"]:
             return at.astimezone(UTC) + (found - local)
-        there = found.replace(tzinfo=self.zone, fold=1)
-        is_skipped = there.astimezone(UTC).astimezone(self.zone).replace(tzinfo=None) != found
+        while (
+            direction == "prev" and self._moment(found) >= at
+        ):  # the clocks skip the time, so it moved later
+            found = times.get_prev(datetime)
+        return self._moment(found)
+
+    def _moment(self, local: datetime) -> datetime:
+        there = local.replace(tzinfo=self.zone, fold=1)
+        is_skipped = there.astimezone(UTC).astimezone(self.zone).replace(tzinfo=None) != local
         return there.replace(fold=0 if is_skipped else 1).astimezone(UTC)
