@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -296,22 +297,18 @@ def _checked(document: YamlDocument, tree: Mapping[str, Any]) -> Campaign | None
     return campaign
 
 
-def _without(tree: Any, unknown: Sequence[YamlPath], place: YamlPath = ()) -> Any:
+def _without(tree: Mapping[str, Any], unknown: Sequence[YamlPath]) -> dict[str, Any]:
     """Copy a tree without the fields at some places, which pydantic names with steps that are not in the tree."""
-    if isinstance(tree, list):
-        return [_without(item, unknown, (*place, number)) for number, item in enumerate(tree)]
-    if isinstance(tree, dict):
-        return {
-            key: _without(value, unknown, (*place, key))
-            for key, value in tree.items()
-            if not any(loc[-1] == key and _leads_to(loc, (*place, key)) for loc in unknown)
-        }
-    return tree
-
-
-def _leads_to(loc: YamlPath, place: YamlPath) -> bool:
-    steps = iter(loc)
-    return all(step in steps for step in place)
+    known = deepcopy(dict(tree))
+    for *steps, name in unknown:
+        node: Any = known
+        for step in steps:
+            inner = (
+                node.get(step) if isinstance(node, dict) else node[step] if isinstance(step, int) else None
+            )
+            node = inner if isinstance(inner, dict | list) else node
+        node.pop(name, None)
+    return known
 
 
 def _is_about_channels(path: YamlPath) -> bool:

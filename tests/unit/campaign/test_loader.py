@@ -218,6 +218,7 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
         ('schedule: "0 9 1 13 *"', "campaign.yaml:6: schedule: found month 13. Use 1 to 12 or jan to dec"),
         ('schedule: "0 9 * * 8"', "campaign.yaml:6: schedule: found weekday 8. Use 0 to 7 or sun to sat"),
         ('schedule: "0 9 * * Monday"', "campaign.yaml:6: schedule: found weekday 'monday'. Use 0 to 7 or sun"),
+        ('schedule: "0 9 1 13 8"', "campaign.yaml:6: schedule: found month 13. Use 1 to 12 or jan to dec"),
         ('schedule: "0 9 1 6-0 *"', "campaign.yaml:6: schedule: found month '6-0'. Use 1 to 12 or jan to dec"),
         ('schedule: "0 9 15W,20 * *"', "campaign.yaml:6: schedule: found day '15w,20'. Use 1 to 31, alone"),
         ('schedule: "0 9 * * mon#2,fri"', "campaign.yaml:6: schedule: found weekday 'mon#2,fri'. Use 0 to 7"),
@@ -304,6 +305,25 @@ def test_rules_are_checked_as_well_where_only_unknown_fields_are_wrong(tmp_path:
         "channels.inbox",
         "channels.inbox",
     ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "place"),
+    [
+        ("message: {title: T, text: T, channels: 4}", "message.channels"),  # the name of another field
+        ("send: {kind: once, time: '18:00', time_zone: UTC, title: A}", "send.title"),
+        (
+            "audience: {exclude: [{kind: campaign, name: b, days: 3}, {kind: list, name: c, days: 3}]}",
+            "audience.exclude[1].days",
+        ),
+    ],
+)
+def test_an_unknown_field_is_the_only_mistake_that_is_told_of_it(
+    tmp_path: Path, wrong: str, place: str
+) -> None:
+    rest = "" if wrong.startswith("message") else "message: {title: T, text: T}\n"
+    (found,) = problems(tmp_path, f"title: A\nchannels: {{inbox: }}\n{rest}{wrong}\n")
+    assert f": {place}: '{place.rpartition('.')[2]}' is not a field" in found
 
 
 @pytest.mark.parametrize(
