@@ -94,7 +94,7 @@ def _schedule_problem(schedule: str) -> str | None:
     is_valid = croniter.is_valid(schedule)
     for place, (name, values) in enumerate(_CRON_FIELDS.items()):
         for part in dict.fromkeys([*fields[place].lower().split(","), fields[place].lower()]):
-            alone = " ".join([*"*" * place, part, *"*" * (len(fields) - place - 1)])
+            alone = " ".join(part if name == each else "*" for each in _CRON_FIELDS)
             has_zero = name in ("day", "month") and _ZERO.search(part)  # croniter accepts 0 in a range
             if has_zero or _RANDOM.match(part) or not (is_valid or croniter.is_valid(alone)):
                 found = part if part.isdigit() else describe(part)

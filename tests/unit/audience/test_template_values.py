@@ -137,6 +137,16 @@ def test_numbers_of_several_types_are_one_column() -> None:
     }
 
 
+@pytest.mark.parametrize("other", [([1, 3], ["1", "2"]), ([1, 2], ["1", "3"]), ([1, 2], [1, 2])])
+def test_template_values_are_equal_with_the_same_people_values_and_types(other: tuple[Any, Any]) -> None:
+    def made(people: list[int], values: list[Any]) -> Any:
+        batch = pa.record_batch({"device_id": people, "own": values})
+        return build_audience([batch], columns=["own"]).template_values
+
+    assert made([1, 2], ["1", "2"]) == made([2, 1], ["2", "1"])
+    assert made([1, 2], ["1", "2"]) != made(*other)
+
+
 # Values of some recipients
 
 

@@ -650,6 +650,18 @@ def test_languages_that_the_service_chooses_are_shown_too() -> None:
     assert found[1].channels["android_push"] == {"title": "Hallo", "text": "Frühling"}
 
 
+def test_only_channels_that_show_a_picture_have_one() -> None:
+    picture = "https://shop.example.com/a.png"
+    channels = {"android_push": None, "ios_push": None, "web_push": {"browsers": ["chrome"]}, "inbox": None}
+    message = WORDS | {"picture": picture}
+    campaign = Campaign.model_validate(SPRING | {"message": message, "channels": channels})
+    (found,) = renderings(campaign, {Variation(): 5}, period_end=PERIOD.end)
+    assert {name for name, parts in found.channels.items() if parts.get("picture") == picture} == {
+        "android_push",
+        "ios_push",
+    }
+
+
 def test_two_time_zones_have_the_same_words_and_are_shown_once() -> None:
     campaign = Campaign.model_validate(
         SPRING | {"send": {"kind": "once", "time": "18:30", "time_zone": "query", "default_time_zone": "UTC"}}

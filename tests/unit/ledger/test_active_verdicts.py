@@ -129,6 +129,20 @@ def test_an_open_between_reading_the_verdicts_and_the_claim_counts(ledger: Ledge
     assert found == {Verdict.ENGAGED: integers([3])}
 
 
+def test_only_so_many_launches_are_kept_in_memory(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sendoff.ledger.suppression.active_verdicts._MOST_LAUNCHES", 2)
+    reminder, active = Reminder(ledger), ActiveVerdicts()
+    source = LaunchSource(KEY, (Verdict.DELIVERED,), (Verdict.ENGAGED,))
+    keys = [make_launch(ledger, [1], name=name, sources=[source]).launch_key for name in ("a", "b")]
+    reminder.post("open", 1)
+    with ledger._database.read() as db:
+        for key, kept in ((reminder.key, 1), (keys[0], 2), (keys[0], 2), (keys[1], 1), (reminder.key, 2)):
+            active.load(db, key)
+            assert len(active._newest) == kept
+            revision = db.execute(sa.select(SOURCES_REVISION), {"launch": key}).scalar_one()
+            assert active.among(db, key, integers([1, 2]), revision) == {Verdict.ENGAGED: integers([1])}
+
+
 def test_a_request_without_remaining_recipients_is_not_made(ledger: Ledger) -> None:
     reminder = Reminder(ledger)
     reminder.post("open", 1, 2, 3, 5)

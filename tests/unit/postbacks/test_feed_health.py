@@ -239,6 +239,25 @@ def test_a_receiver_without_post_backs_is_silent_where_some_certainly_should_hav
     assert state(ledger, RECEIVER, START + 2 * HOUR) == "as expected"
 
 
+@pytest.mark.parametrize(
+    ("age", "expected"), [(HOUR - timedelta(seconds=1), "as expected"), (HOUR, "cannot tell")]
+)
+def test_a_post_back_shows_for_an_hour_that_the_receiver_works(
+    ledger: Ledger, age: timedelta, expected: str
+) -> None:
+    receive(ledger, "f" * 32, "open", [1], START)
+    assert state(ledger, RECEIVER, START + age) == expected
+
+
+@pytest.mark.parametrize(("newest", "expected"), [(timedelta(minutes=59), "silent"), (HOUR, "as expected")])
+def test_a_receiver_is_silent_if_what_was_sent_after_its_newest_post_back_is_due(
+    ledger: Ledger, newest: timedelta, expected: str
+) -> None:
+    receive(ledger, "f" * 32, "open", [1], START + newest)
+    send(ledger, START + HOUR)
+    assert state(ledger, RECEIVER, START + 2 * HOUR) == expected
+
+
 def test_each_change_is_given_once(ledger: Ledger) -> None:
     key = send(ledger, START)
     ledger.post_backs.register_receiver("r", START)

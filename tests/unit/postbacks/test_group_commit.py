@@ -134,6 +134,41 @@ def test_while_the_ledger_is_away_nothing_is_queued(ledger: Ledger) -> None:
     run(test())
 
 
+def unavailable(caplog: pytest.LogCaptureFixture) -> int:
+    """Return how often the log says that the ledger is unavailable."""
+    return sum("The ledger is unavailable" in each.getMessage() for each in caplog.records)
+
+
+def test_each_outage_is_logged_once(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+    ledger.post_backs = Disturbed(ledger.post_backs, ["away"] * 3)  # type: ignore[assignment]
+
+    async def test() -> None:
+        async with committing(ledger) as commit:
+            assert await stored(commit, post_back(1)) == [False]
+            await available(commit)
+            assert commit.counts.failed_commits == 3
+
+    run(test())
+    assert unavailable(caplog) == 1
+
+
+def test_an_outage_at_the_start_is_logged_once(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+    tries = threading.Semaphore(0)
+
+    class Away(Disturbed):
+        def register_receiver(self, name: str, now: datetime) -> int:
+            tries.release()
+            raise LedgerUnavailableError("away")
+
+    ledger.post_backs = Away(ledger.post_backs, [])  # type: ignore[assignment]
+    commit = GroupCommit(ledger, "test:1", Limits(pause=0.01))
+    commit.start(PATIENCE)
+    for _ in range(3):
+        assert tries.acquire(timeout=PATIENCE)
+    commit.stop()
+    assert unavailable(caplog) == 1
+
+
 @pytest.mark.promise("lost/kept")
 def test_what_the_ledger_cannot_hold_is_kept_as_it_arrived_and_harms_no_neighbour(
     ledger: Ledger, caplog: pytest.LogCaptureFixture
