@@ -51,6 +51,11 @@ def test_a_winner_that_cannot_be_chosen_is_refused(fields: dict[str, Any], probl
     assert problem in broken(**fields)
 
 
+def test_the_rest_may_be_sent_just_before_it_is_too_late() -> None:
+    late = {"lateness": {"length": 121, "unit": "minutes"}}
+    assert campaign(**TWO, decide=DECIDE, gates=late).decide
+
+
 def test_a_mistake_is_reported_with_its_line(tmp_path: Path) -> None:
     folder = tmp_path / "spring"
     folder.mkdir()

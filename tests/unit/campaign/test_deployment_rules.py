@@ -396,6 +396,23 @@ def test_a_daily_limit_grows_until_its_most() -> None:
     assert warm_up(growth=1).days_for(1_001, date(2026, 12, 1), 400) == (100, 2)
 
 
+@pytest.mark.parametrize(
+    ("growth", "people", "used", "expected"),
+    [
+        (1.5, 500, 0, (500, 0)),
+        (1.5, 501, 0, (500, 1)),
+        (1.5, 1_250, 0, (500, 1)),  # 750 on the second day
+        (1.5, 1_251, 0, (500, 2)),
+        (1.5, 10, 501, (0, 1)),  # the limit was higher before
+        (1, 1_000, 0, (500, 1)),
+    ],
+)
+def test_a_launch_takes_as_few_days_as_its_limits_allow(
+    growth: float, people: int, used: int, expected: tuple[int, int]
+) -> None:
+    assert warm_up(growth=growth).days_for(people, date(2026, 12, 1), used) == expected
+
+
 @given(st.integers(1, 10**6), st.floats(1, 3), st.integers(0, 400), st.integers(0, 10**6))
 def test_the_days_of_a_launch_are_those_of_its_limits(
     first: int, growth: float, later: int, people: int

@@ -43,6 +43,22 @@ def test_words_of_a_channel_of_its_own_are_named_there() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("channel", "part", "most"),
+    [
+        ("android_push", "title", 65),
+        ("android_push", "text", 240),
+        ("ios_push", "title", 50),
+        ("ios_push", "text", 178),
+        ("web_push", "title", 50),
+        ("web_push", "text", 120),
+    ],
+)
+def test_what_a_channel_shows_in_full_is_not_too_long(channel: str, part: str, most: int) -> None:
+    assert advice(push(channel, **{part: "x" * most})) == []
+    assert len(advice(push(channel, **{part: "x" * (most + 1)}))) == 1
+
+
 def test_translations_are_measured_too() -> None:
     translations = {"de": {"title": "x" * 51, "text": "Text"}}
     message = {"title": "Title", "text": "Text", "translations": translations}
@@ -59,12 +75,14 @@ def test_tags_are_not_counted_and_are_told() -> None:
 
 def test_a_push_that_no_platform_takes_is_named() -> None:
     assert advice(push("ios_push", payload={"a": "é" * 2043})) == []  # 4,096 bytes
+    assert len(advice(push("ios_push", payload={"ab": "é" * 2043}))) == 1
     assert advice(push("ios_push", payload={"a": "é" * 2050})) == [
         "channels.ios_push: 4,110 bytes of texts, addresses and payload; a push message can have at most 4,096"
     ]
 
 
 def test_subjects_are_measured_in_each_language() -> None:
+    assert advice(campaign(channels={"email": {**EMAIL, "subject": "x" * 70}})) == []
     translations = {"fr": {"subject": "x" * 80, "text": "Mots"}}
     email = {**EMAIL, "subject": "x" * 71, "translations": translations}
     assert [

@@ -410,6 +410,35 @@ def test_dwell_time_is_1_to_30_minutes() -> None:
     assert [campaign(**staying(minutes)).send.kind for minutes in (1, 30)] == ["triggered"] * 2
 
 
+@pytest.mark.parametrize(
+    ("fields", "more"),
+    [
+        (
+            {"alert_after": {"length": 36_500, "unit": "days"}},
+            {"alert_after": {"length": 36_501, "unit": "days"}},
+        ),
+        ({"gates": {"failures": {"of": 3}}}, {"gates": {"failures": {"of": 2}}}),
+        ({"gates": {"rollout": {"shares": [1, 99]}}}, {"gates": {"rollout": {"shares": [1, 100]}}}),
+        ({"schedule": f"10 9 * * 1{',1' * 35}"}, {"schedule": f"0 9 * * 1{',1' * 36}"}),
+        (
+            {"schedule": "@daily", "start": "2026-11-20", "send": {**TONIGHT, "date": "2026-11-20"}},
+            {"schedule": "@daily", "start": "2026-11-21", "send": {**TONIGHT, "date": "2026-11-20"}},
+        ),
+        (
+            {"send": {**DAILY, "end": "2026-11-20"}},
+            {"send": {**DAILY, "end": "2026-11-19"}},
+        ),
+        (
+            {"targeting": {"kind": "broadcast"}, "gates": {"least": 1}},
+            {"targeting": {"kind": "broadcast"}, "gates": {"least": 2}},
+        ),
+    ],
+)
+def test_a_value_at_its_limit_is_allowed_and_no_more(fields: dict[str, Any], more: dict[str, Any]) -> None:
+    campaign(**{**PUSHED, **fields})
+    assert broken(**{**PUSHED, **more})
+
+
 def test_every_broken_rule_is_told_at_its_own_line(tmp_path: Path) -> None:
     found = problems(
         tmp_path,

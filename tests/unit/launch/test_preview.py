@@ -678,6 +678,28 @@ def test_an_email_is_shown_without_its_html() -> None:
     assert plain_text(page) == "Hello you,\nten %\noff\nA basket"
 
 
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<img src=x>Off", "Off"),
+        ("<head><b>x</b>y</head>Off", "Off"),
+        ("<style>a</style>O<i>f</i>f", "Off"),
+        ("<p>O</p><div>ff</div>", "O\nff"),
+        ("", ""),
+    ],
+)
+def test_only_what_people_see_of_a_page_is_text(page: str, text: str) -> None:
+    assert plain_text(page) == text
+
+
+def test_a_translation_without_a_url_shows_that_of_the_message() -> None:
+    url = "https://shop.example.com/spring"
+    message = WORDS | {"url": url, "translations": {"de": {"title": "Hallo", "text": "Frühling"}}}
+    campaign = Campaign.model_validate(SPRING | {"language": "en", "message": message})
+    _, german = renderings(campaign, {Variation(): 5}, period_end=PERIOD.end)
+    assert german.channels["android_push"] == {"title": "Hallo", "text": "Frühling", "url": url}
+
+
 def test_long_words_are_cut_where_people_stop_reading() -> None:
     campaign = Campaign.model_validate(
         {"title": "x", "channels": {"sms": {"sender": "Shop", "text": "word " * 400}}}
@@ -685,6 +707,16 @@ def test_long_words_are_cut_where_people_stop_reading() -> None:
     shown = renderings(campaign, {Variation(): 1}, period_end=PERIOD.end)[0].channels["sms"]["text"]
     assert len(shown) < 510
     assert shown.endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_cut"),
+    [("x" * 500, False), ("x" * 501, True), ("x\n" * 7 + "x", False), ("x\n" * 8 + "x", True)],
+)
+def test_words_are_cut_after_500_characters_or_8_lines(text: str, is_cut: bool) -> None:
+    campaign = Campaign.model_validate({"title": "x", "channels": {"sms": {"sender": "Shop", "text": text}}})
+    shown = renderings(campaign, {Variation(): 1}, period_end=PERIOD.end)[0].channels["sms"]["text"]
+    assert shown == (f"{text[:500].removesuffix(chr(10) + 'x')} …" if is_cut else text)
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,10 @@ def stage(ledger: Ledger, now: datetime = NOW, works: bool | None = None) -> Sta
         (lambda ledger: send(ledger, KEY, YES, NO), Stage.WAITING_FOR_RESPONSES),
         (lambda ledger: send(ledger, KEY, DOUBT, DOUBT), Stage.WAITING_FOR_RESPONSES),
         (lambda ledger: send(ledger, KEY, NO, NO), Stage.REFUSED),
+        (
+            lambda ledger: (send(ledger, KEY, YES, NO), pause_all(ledger, "ann", "x")),
+            Stage.WAITING_FOR_RESPONSES,
+        ),
     ],
 )
 def test_each_state_of_the_ledger_has_a_state_that_people_understand(
@@ -134,6 +138,7 @@ def test_a_launch_that_is_later_than_its_campaign_allows_is_too_late(ledger: Led
     make_launch(ledger, [1], campaign=campaign, due_at=NOW)
     launch = ledger.launches.get(KEY)
     assert not outlook_of(ledger, launch, NOW + timedelta(hours=3)).is_too_late
+    assert outlook_of(ledger, launch, NOW + timedelta(hours=3, seconds=1)).is_too_late
     assert outlook_of(ledger, launch, NOW + timedelta(hours=4)).is_too_late
 
 

@@ -60,6 +60,18 @@ def test_the_seconds_are_a_setting(ledger: Ledger, seconds: str, monkeypatch: py
     assert reconcile_launch(ledger, KEY, now=NOW).suspects == (0 if seconds == "0" else 99)
 
 
+def test_an_open_is_suspected_up_to_the_last_second_before_or_after_its_delivery(ledger: Ledger) -> None:
+    key = make_accepted(ledger, range(1, 6))
+    store(
+        ledger,
+        *(post_back(key, "delivery", who) for who in range(1, 5)),
+        *(post_back(key, "open", who, at=NOW + after(at)) for who, at in ((1, 2), (2, -2), (3, 3), (4, -3))),
+        post_back(key, "open", 5),  # without a delivery
+    )
+    reconcile_launch(ledger, KEY, now=NOW)
+    assert ledger.aggregates.totals(KEY)[key].suspects == integers([1, 2])
+
+
 @pytest.mark.parametrize(("opens", "suspected"), [(BURST - 1, 0), (BURST, BURST)])
 def test_many_opens_in_one_second_are_suspected(ledger: Ledger, opens: int, suspected: int) -> None:
     key = make_accepted(ledger, strings(f"cust-{number}" for number in range(300)))

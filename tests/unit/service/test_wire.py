@@ -954,6 +954,12 @@ def test_errors_are_read_however_deep_they_are(errors: bytes, sentences: tuple[s
     assert read_reply(200, b'{"success": true, "errors": %b}' % errors).errors == sentences
 
 
+@pytest.mark.parametrize(("levels", "sentences"), [(8, ("a",)), (9, ())])
+def test_errors_are_read_eight_levels_deep(levels: int, sentences: tuple[str, ...]) -> None:
+    errors = b"[" * levels + b'"a"' + b"]" * levels
+    assert read_reply(200, b'{"success": true, "errors": %b}' % errors).errors == sentences
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"<html>", b"[]", b"null", b"{}", b'{"success": 1}', b'{"success": tr']
 )
@@ -997,6 +1003,7 @@ def test_a_post_back_may_be_nested_or_dotted(content: dict[str, Any]) -> None:
 
 def test_a_post_back_may_lack_all_but_a_time_and_a_person() -> None:
     assert read_post_back(b'{"time": 0, "profile": {"user_id": 44, "id": null}}').user_id == "44"
+    assert read_post_back(b'{"time": 0, "profile": {"user_id": "", "id": 9}}').user_id is None
 
 
 @pytest.mark.rule("6/time", side="client")
@@ -1005,6 +1012,7 @@ def test_a_post_back_may_lack_all_but_a_time_and_a_person() -> None:
     [
         (1795161600, READ.time),
         (1795161600.5, datetime(2026, 11, 20, 8, 0, 0, 500_000, tzinfo=UTC)),
+        ("1795161600", READ.time),
         ("2026-11-20T08:00:00Z", READ.time),
         ("2026-11-20T09:00:00+01:00", READ.time),
         ("2026-11-20 08:00:00", READ.time),
@@ -1015,8 +1023,19 @@ def test_the_time_of_a_post_back_is_read(time: Any, read: datetime) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "number"), [(1, 1), ("1", 1), (2**63 - 1, 2**63 - 1), (str(2**63 - 1), 2**63 - 1)]
+)
+def test_each_positive_number_of_63_bits_is_an_id(given: int | str, number: int) -> None:
+    assert read_post_back(orjson.dumps({**NESTED, "device": {"id": given}})).device_id == number
+    page = {"success": True, "data": [{"id": given, "title": "A"}]}
+    assert read_campaigns(orjson.dumps(page)) == [(number, "A")]
+
+
+@pytest.mark.parametrize(
     "change",
     [
+        {"device": {"id": str(2**63)}}, {"device": {"id": "0"}}, {"device": {"id": "1" * 5_000}},
+        {"device": {"id": "²"}}, {"time": "²"}, {"profile": {"user_id": "a\0"}},
         {"time": None}, {"time": True}, {"time": "yesterday"}, {"time": 10**18}, {"time": "9999-12-31T23:59:59-23:00"},
         {"device": {"id": 0}}, {"device": {"id": -1}}, {"device": {"id": 2**63}}, {"device": {"id": 1.5}},
         {"device": {"id": True}}, {"device": {"id": "seventeen"}}, {"device": {"id": [17]}}, {"campaign": {"id": {}}},

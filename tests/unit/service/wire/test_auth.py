@@ -275,6 +275,8 @@ def test_a_token_shorter_than_was_asked_for_is_a_sign_that_the_client_id_ends(
         (405, b"", SettingsError, "(HTTP 405); correct it"),
         (408, b"", ServiceUnavailableError, "the service failed (HTTP 408)"),
         (429, b"", RateLimitedError, "the service limits the rate of requests (429)"),
+        (425, b"", ServiceUnavailableError, "the service failed (HTTP 425)"),
+        (499, b"", CredentialsError, "(HTTP 499)"),
         (500, b"", ServiceUnavailableError, "the service failed (HTTP 500)"),
         (503, b"<html>", ServiceUnavailableError, "the service failed (HTTP 503)"),
         (200, b"", SettingsError, "the answer contains none"),
