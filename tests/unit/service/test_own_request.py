@@ -232,6 +232,8 @@ circle.append(circle)
         ({"email": SECRET}, "body.email: found text. Use 0 or 1"),
         ({"broadcast": 2}, "body.broadcast: found a number other than 0 and 1. Use 0 or 1"),
         ({"send_type": "1"}, "body.send_type: found text. Use 0, 1 or 2"),
+        ({"send_type": 3}, "body.send_type: found a number. Use 0, 1 or 2"),
+        ({"send_type": -1}, "body.send_type: found a number. Use 0, 1 or 2"),
         (
             {"send_type": 1, "send_date": SECRET},
             "body.send_type: found 1 without a valid send_date and send_time",
@@ -240,6 +242,9 @@ circle.append(circle)
         ({"device_ids": []}, "body.device_ids: found no identifiers. Add at least one"),
         ({"device_ids": [1, SECRET]}, "body.device_ids: identifier 2 is text. Use a whole number from 1"),
         ({"device_ids": [2**63]}, "body.device_ids: identifier 1 is a number. Use a whole number from 1"),
+        ({"device_ids": [0]}, "body.device_ids: identifier 1 is a number. Use a whole number from 1"),
+        ({"device_ids": ["²"]}, "body.device_ids: identifier 1 is text. Use a whole number from 1"),
+        ({"device_ids": ["1" * 5_000]}, "body.device_ids: identifier 1 is text. Use a whole number from 1"),
         ({"device_ids": [True]}, "body.device_ids: identifier 1 is true or false. Use a whole number"),
         (
             {"external_ids": [SECRET, 7]},

@@ -33,6 +33,7 @@ Mode = Literal["create", "execute"]
 _USABLE_TEXT = (
     f"text that is not blank, of at most {LONGEST_TEXT:,} bytes, without NUL or white space around it"
 )
+_DIGITS = len(str(2**63))  # of the largest identifier
 _LAST_ZONE = timezone(timedelta(hours=-12))  # the last time zone on Earth to reach a time of day
 _WEB_BROWSERS = ("web_push_chrome", "web_push_firefox")
 
@@ -270,7 +271,10 @@ def _typed(column: str, name: str, values: Sequence[Any]) -> Iterator[Any]:
     for place, value in enumerate(values):
         typed: int | str | None = None
         if is_number:
-            number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+            is_digits = (
+                isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS
+            )
+            number = int(value) if is_digits else value
             typed = number if type(number) is int and 0 < number < 2**63 else None
         elif isinstance(value, str):
             typed = as_member("string", value) if value == value.strip() else None
