@@ -122,6 +122,19 @@ def test_an_opt_out_holds_whatever_happens_to_entries_of_other_sources(ledger: L
     assert members(claim(ledger, NOW + HOUR)) == [4]
 
 
+def test_only_so_many_launches_are_kept_in_memory(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sendoff.ledger.suppression.active_suppressions._MOST_LAUNCHES", 2)
+    keys = [make_launch(ledger, [1, 2], name=name).launch_key for name in ("a", "b", "c")]
+    suppress(ledger, 1)
+    active = ActiveSuppressions()
+    with ledger._database.read() as db:
+        version, stamp = db.execute(sa.select(*STATE)).one()
+        for key, kept in ((keys[0], 1), (keys[1], 2), (keys[1], 2), (keys[2], 1), (keys[0], 2)):
+            active.load(db, key)
+            assert len(active._readers) == kept
+            assert active.among(db, key, integers([1, 2]), (version, stamp), NOW) == integers([1])
+
+
 def test_entries_of_one_source_are_removed_alone(ledger: Ledger) -> None:
     suppress(ledger, 1, 2)
     suppress(ledger, 2, source="opt-out")

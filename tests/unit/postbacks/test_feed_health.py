@@ -208,6 +208,23 @@ def test_another_campaign_is_no_yardstick(ledger: Ledger) -> None:
     assert state(ledger, OPENS, START + HOUR) == "cannot tell"
 
 
+def test_only_settled_launches_that_were_sent_before_are_a_yardstick(ledger: Ledger) -> None:
+    for hours in (-3, -2, -1, 0, 1):
+        at = START + hours * HOUR
+        send(ledger, at)
+        settle(ledger, at)
+        send(ledger, at, name="other")
+        send(ledger, at, connection="other")
+    unsettled = START - 4 * HOUR
+    send(ledger, unsettled)
+    key = launch_key("service", "spring", Period(unsettled - 24 * HOUR, unsettled))
+    reconcile_launch(ledger, key, now=START)
+    launch = ledger.launches.get(launch_key("service", "spring", Period(START - 24 * HOUR, START)))
+    found = [each.sent_at for each in ledger.feed_states.earlier(launch, 10)]
+    assert found == [START - hours * HOUR for hours in (1, 2, 3)]
+    assert [each.sent_at for each in ledger.feed_states.earlier(launch, 2)] == found[:2]
+
+
 def test_connections_are_judged_apart(ledger: Ledger) -> None:
     receive(ledger, send(ledger, START), "delivery", [1], START)
     send(ledger, START, connection="other")
