@@ -32,7 +32,7 @@ from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret, Credentials, JwtBearer
 from sendoff.service.private_key import SigningKey
 from sendoff.service.tokens import TokenSource, token_source_for
-from sendoff.service.transport import Timeout
+from sendoff.service.transport import MAX_RETRY_AFTER, Timeout
 
 Keys = dict[str, SigningKey]
 SECRET = "open_sesame"
@@ -189,7 +189,11 @@ def test_credentials_that_cannot_work_are_refused_before_they_are_sent(
         "api.example.com",
         "ftp://api.example.com",
         "https://",
+        "https://:443",
+        "https://api.example.com:0",
+        "https://api.example.com:port",
         "https://u:p@api.example.com",
+        "https://u@api.example.com",
         "https://a/?b",
         "https://a/#b",
     ],
@@ -326,6 +330,10 @@ def test_a_redirect_is_not_followed_but_told(script: Any, source: TokenSource) -
         ({"Retry_After": "7"}, 7.0),
         ({"Retry_After": "Fri, 20 Nov 2026 12:01:30 GMT"}, 90.0),
         ({"Retry_After": "Fri, 20 Nov 2026 11:00:00 GMT"}, 0.0),
+        ({"Retry_After": "Fri, 20 Nov 2026 12:01:30"}, 90.0),
+        ({"Retry_After": "Fri, 20 Nov 2099 12:01:30 GMT"}, MAX_RETRY_AFTER),
+        ({"Retry_After": "9" * 30}, MAX_RETRY_AFTER),
+        ({"Retry_After": "²"}, None),
         ({"Retry_After": "soon"}, None),
         ({"Retry_After": "-5"}, None),
         ({}, None),
