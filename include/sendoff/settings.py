@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sendoff.errors import SettingsError
 
@@ -159,6 +159,11 @@ class Settings(BaseSettings):
         lines = [f"- {_variable([name])}: {fields[name].description}" for name in missing]
         raise SettingsError("\n".join([f"{len(missing)} settings are not set. Set all of them:", *lines]))
 
+    @classmethod
+    def settings_customise_sources(cls, *_: Any, **sources: Any) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read arguments and the environment only. The other sources have nothing, and take as long."""
+        return sources["init_settings"], sources["env_settings"]
+
     @field_validator("public_url", "service_url")
     @classmethod
     def _without_slash(cls, value: str | None) -> str | None:
@@ -208,8 +213,8 @@ def load_settings(needed: Collection[str] = (), /, **given: Any) -> Settings:
     """
     names = [name for name in needed or Settings.model_fields if name not in given]
     source = os.environ.get(_SOURCE)
-    connection = environment_settings(**given).connection
-    return combined_settings(_source(source)(names, connection) if source and names else {}, **given)
+    own = environment_settings(**given)
+    return _combined(own, _source(source)(names, own.connection), given) if source and names else own
 
 
 def combined_settings(found: Mapping[str, Found], /, **given: Any) -> Settings:
@@ -217,7 +222,11 @@ def combined_settings(found: Mapping[str, Found], /, **given: Any) -> Settings:
 
     Raise SettingsError for a wrong value, or if the environment has another value than was found elsewhere.
     """
-    own, both = environment_settings(**given), _validated(given, found)
+    return _combined(environment_settings(**given), found, given)
+
+
+def _combined(own: Settings, found: Mapping[str, Found], given: Mapping[str, Any]) -> Settings:
+    both = _validated(given, found)
     for name, each in found.items():
         if name in own.model_fields_set and getattr(own, name) != getattr(both, name):
             variable = _variable([name])
