@@ -35,6 +35,14 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("proof")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_process_waits_for_a_lock() -> Iterator[None]:
+    """Go on at once after each transaction of a series on SQLite, because no receiver waits for its turn."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sendoff.ledger.storage.database._SHARE", 1)
+        yield
+
+
 @pytest.fixture(scope="session")
 def migrated_template(new_postgres_database: str) -> str:
     """The URL of a PostgreSQL database with the tables of the ledger; copying it is faster than migrating."""
