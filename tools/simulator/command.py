@@ -26,7 +26,7 @@ from tools.simulator.shrinking import shrunk, timeline
 
 SEEDS = Path(__file__).with_name("seeds.txt")
 
-AT_ONCE = 20  # seeds that a process plays before it reports
+AT_ONCE = 5  # seeds that a process plays before it reports
 _MEMORY = Path("/dev/shm")  # noqa: S108 (only a folder in memory, for a new folder of our own)
 
 Play = Callable[..., Any]
@@ -176,10 +176,10 @@ def _breaks(seed: int, times: int) -> int:
 
 
 def found_and_replayed(
-    name: str, seconds: float, processes: int, replays: int
+    name: str, seconds: float, processes: int, replays: int, first: int = 1
 ) -> tuple[tuple[int, float, Found] | None, int]:
     """Search for a mutant's first breach and play its seed again. Return what was found, and how often it failed."""
-    played, took, found = run(1, seconds, processes, name)
+    played, took, found = run(first, seconds, processes, name)
     if found is None:
         return None, 0
     with get_context("spawn").Pool(1, begin, (name,)) as pool:
