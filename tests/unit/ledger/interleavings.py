@@ -7,14 +7,17 @@ again, depth first, until it has tried every choice.
 Most orders differ only in statements that touch no common table, so they lead to the same rows and answers. Sleep sets
 (Godefroid, *Partial-Order Methods*) leave all but one of them out. On SQLite, a transaction that writes excludes
 other writers and is invisible until its commit, and a transaction that reads sees one state. So actors stop there only
-before the lock, the commit, and the first query. On PostgreSQL, an actor can wait for a lock of the other. The server
-says so, and then the other goes on.
+before the lock, the commit, and the first query. No other actor goes on between a lock and its commit, because it would
+see the rows of before. On PostgreSQL, an actor can wait for a lock of the other. The server says so, and then the other
+goes on. If both actors take the same step, the left one begins, because the other orders mirror these.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -35,8 +38,8 @@ _PARENTS = {
 _WRITTEN = re.compile(r"(?:INSERT INTO|UPDATE|DELETE FROM|LOCK TABLE) (\w+)")
 _LOCKED = re.compile(r"FOR (?:UPDATE|SHARE)(?: OF (\w+))?")
 _WRITE_LOCK = "the write lock of SQLite"
-_SECONDS = 0.002  # after which the server is asked whether an actor waits for a lock; it decides nothing
-_LONGEST = 60  # seconds that a step may take before the exploration gives up
+_SECONDS = 0.002  # until the server is first asked whether an actor waits for a lock; it decides nothing
+_LONGEST = 600  # seconds that a step may take before the exploration gives up
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,10 @@ class Point:
     def depends_on(self, other: Point) -> bool:
         """Check whether the order of two points can matter."""
         return bool(self.writes & (other.reads | other.writes) or self.reads & other.writes)
+
+
+class _Abandoned(BaseException):
+    """The order equals one that was played, so the rest of the work is left out."""
 
 
 class Actor:
@@ -103,8 +110,8 @@ class Actor:
     def _work(self, work: Callable[[], object]) -> None:
         try:
             self.result = work()
-        except Exception as error:  # a result like others: the checks decide whether it may be one
-            self.result = error
+        except (Exception, _Abandoned) as error:
+            self.result = error  # a result like others: the checks decide whether it may be one
         with self._changed:
             self.is_done = True
             self._changed.notify_all()
@@ -155,6 +162,8 @@ class Actor:
             self.point = point
             self._changed.notify_all()
             self._changed.wait_for(lambda: self.point is None or self.is_free)
+        if self.is_free:
+            raise _Abandoned
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +190,7 @@ class _Node:
     """A moment of a history: which actors can go on, and which of them were tried."""
 
     def __init__(
-        self, enabled: dict[str, Point], parent: _Node | None, *, is_reduced: bool, left: int
+        self, enabled: dict[str, Point], parent: _Node | None, *, is_reduced: bool, left: float
     ) -> None:
         self.enabled = enabled
         self.asleep: dict[str, Point] = {}
@@ -233,13 +242,16 @@ class Explorer:
         works: Callable[[], Mapping[str, Callable[[], object]]],
         *,
         is_reduced: bool = True,
-        switches: int = 1_000_000,
+        switches: float = math.inf,
+        is_mirrored: bool = False,
     ) -> Iterator[History]:
         """Yield a history for each order. ``works`` returns the work of each actor, from the first rows on.
 
         ``is_reduced``: leave out orders that differ only in statements which touch no common table. ``switches``: how
-        often an actor that could go on has to wait for another, at most; orders with more are left out.
+        often an actor that could go on has to wait for another, at most; orders with more are left out. If one of them
+        is set, transactions that write on SQLite are played as a whole. ``is_mirrored``: the first actor begins.
         """
+        self._is_whole = is_reduced or switches < math.inf
         stack: list[_Node] = []
         while True:
             self._restore(self.written)
@@ -251,7 +263,7 @@ class Explorer:
                 yield history
             while stack and not stack[-1].advance():
                 stack.pop()
-            if not stack:
+            if not stack or (is_mirrored and len(stack) == 1):
                 return
 
     def _run(
@@ -259,7 +271,7 @@ class Explorer:
         works: Mapping[str, Callable[[], object]],
         stack: list[_Node],
         is_reduced: bool,
-        switches: int,
+        switches: float,
     ) -> History | None:
         steps: list[Step] = []
         is_deadlocked = False
@@ -296,18 +308,22 @@ class Explorer:
         return {
             name: actor.point
             for name, actor in self.actors.items()
-            if actor.point is not None and not (is_locked and actor.point.text == "BEGIN IMMEDIATE")
+            if actor.point is not None
+            and not (is_locked and actor.point.text == "BEGIN IMMEDIATE")
+            and (actor.holds_write_lock or not (is_locked and self._is_whole))
         }
 
     def _settle(self) -> bool:
         """Wait until each actor has stopped, ended, or waits for a lock. Return whether all waited in a circle."""
         is_deadlocked = False
-        for _ in range(int(_LONGEST / _SECONDS)):
+        seconds, ends = _SECONDS if self._monitor is not None else _LONGEST, time.monotonic() + _LONGEST
+        while time.monotonic() < ends:
             with self._changed:
-                self._changed.wait_for(lambda: not self._running(), timeout=_SECONDS)
+                self._changed.wait_for(lambda: not self._running(), timeout=seconds)
                 running = self._running()
             if not running:
                 return is_deadlocked
+            seconds = min(2 * seconds, 0.1)  # most of those that run for long are slow, and wait for no one
             if self._monitor is not None and all(map(self._waits, running)):
                 if any(actor.point is not None for actor in self.actors.values()):
                     return is_deadlocked
@@ -324,11 +340,11 @@ class Explorer:
         return any(other.backend in blocking for other in self.actors.values())
 
     def _free(self, threads: Sequence[threading.Thread]) -> None:
-        """Release all actors of an abandoned order, and wait until they have ended."""
+        """End all actors of an abandoned order, and wait until they have ended."""
         with self._changed:
             for actor in self.actors.values():
-                if not actor.is_done:
-                    self.written |= _TABLES
+                if not actor.is_done and actor.point is None:
+                    self.written |= _TABLES  # it waits for a lock, and goes on without a stop
                 actor.is_free, actor.point = True, None
             self._changed.notify_all()
         for thread in threads:

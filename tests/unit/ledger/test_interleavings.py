@@ -158,6 +158,7 @@ class Play:
             how = {"is_reduced": False, "switches": 2 if is_more else 1}
         else:
             how = {"is_reduced": is_reduced}
+        how["is_mirrored"] = left == right
         is_free = left == right == "claim"
         is_doubted = not {"resend", "write off"}.isdisjoint((left, right))
         is_opened = not is_free and "give back" not in (left, right)
