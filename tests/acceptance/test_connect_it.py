@@ -1,6 +1,7 @@
 """README.md's "Connect it", word for word: a wheel in a new environment outside the clone, PostgreSQL, and a report.
 
-The test reads the commands and the connection types from the page. The service is the local one. The ledger and the
+The test reads the commands and the connection types from the page. The environment has links to the packages of this
+one, so pip checks what the wheel needs, and installs nothing else. The service is the local one. The ledger and the
 warehouse are databases on a real PostgreSQL.
 """
 
@@ -22,6 +23,7 @@ import sqlalchemy as sa
 
 from ..ports import reserve_ports
 from ..waiting import answers, until
+from .environment import linked_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -30,7 +32,7 @@ PAGE = README[README.index("## Connect it") : README.index("## Find your way")]
 CONNECTIONS = dict(re.findall(r"^\| `(\w+)` \| ([^|,]+?)(?:,[^|]*)? \|", PAGE, re.MULTILINE))
 BIN = Path(sys.executable).parent
 DEVICES = range(1, 41)
-LONGEST = 900  # seconds for one command: the first one downloads and installs Airflow
+LONGEST = 900  # seconds for one command on a busy machine
 CAMPAIGN = """
 title: Welcome back
 start: 2026-01-05
@@ -105,18 +107,20 @@ class Machine:
 
 
 @pytest.fixture(scope="module")
-def machine(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def machine(postgres_url: str, tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """A machine after the first block of the page, with the clone removed."""
     folder = tmp_path_factory.mktemp("machine")
     [port] = reserve_ports(1)
     machine = Machine(folder, port, postgres_url)
     clone = _clone(folder / "clone")
-    machine.run(sys.executable, "-m", "venv", folder / "environment")
-    machine.shell(INSTALL, cwd=clone)
+    linked_environment(folder / "environment")
+    build, install = INSTALL.split("\n", 1)
+    machine.shell(build, cwd=clone)
+    machine.settings["PIP_NO_INDEX"] = "1"  # everything but the wheel is there, so pip can replace nothing
+    machine.shell(install, cwd=clone)
     shutil.rmtree(clone)
     machine.run("airflow", "db", "migrate")  # a reader with an Airflow has done this
-    yield machine
-    shutil.rmtree(folder / "environment")  # half a gigabyte that pytest would keep
+    return machine
 
 
 def _clone(place: Path) -> Path:
@@ -177,10 +181,10 @@ def service(machine: Machine) -> Iterator[dict[str, Any]]:
         try:
             assert process.stdout is not None
             yield {
-                "conn-host": json.loads(process.stdout.readline())["listening"],
-                "conn-login": account["client_id"],
-                "conn-password": account["client_secret"],
-                "conn-extra": json.dumps({"app_token": app["apptoken"]}),
+                "host": json.loads(process.stdout.readline())["listening"],
+                "login": account["client_id"],
+                "password": account["client_secret"],
+                "extra": json.dumps({"app_token": app["apptoken"]}),
             }
         finally:
             process.terminate()
@@ -227,23 +231,26 @@ def connected(
     types = {hook["hook_name"]: hook["connection_type"] for hook in hooks}
     fields: dict[str, Mapping[str, object]] = {
         "sendoff_default": service,
-        "sendoff_ledger": {"conn-password": receiver.ledger_url},
+        "sendoff_ledger": {"password": receiver.ledger_url},
         "sendoff_receiver": {
-            "conn-host": receiver.public_url,
-            "conn-password": (receiver.folder / "post_back_secret").read_text().strip(),
+            "host": receiver.public_url,
+            "password": (receiver.folder / "post_back_secret").read_text().strip(),
         },
         "sendoff_warehouse": {
-            "conn-host": warehouse.host,
-            "conn-port": warehouse.port or 5432,
-            "conn-login": warehouse.username,
-            "conn-password": warehouse.password or "",
-            "conn-schema": warehouse.database,
+            "host": warehouse.host,
+            "port": warehouse.port or 5432,
+            "login": warehouse.username,
+            "password": warehouse.password or "",
+            "schema": warehouse.database,
         },
     }
-    for name, label in CONNECTIONS.items():
-        options = [f"--{option}={value}" for option, value in fields[name].items()]
-        kind = types.get(label, label.lower())  # Airflow stores unknown types as generic
-        receiver.run("airflow", "connections", "add", name, f"--conn-type={kind}", *options)
+    connections = {
+        name: {"conn_type": types.get(label, label.lower()), **fields[name]}  # unknown types become generic
+        for name, label in CONNECTIONS.items()
+    }
+    file = receiver.folder / "connections.json"
+    file.write_text(json.dumps(connections))
+    receiver.run("airflow", "connections", "import", file)
     listed = json.loads(receiver.run("airflow", "connections", "list", "--output", "json"))
     return {each["conn_id"]: each["conn_type"] for each in listed}
 

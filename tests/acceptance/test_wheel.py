@@ -1,7 +1,4 @@
-"""The wheel without the repository: what it contains, a new project, and the demo.
-
-The environment has the wheel, and links to the other packages of this one, which is faster than installing them.
-"""
+"""The wheel without the repository: what it contains, a new project, and the demo."""
 
 from __future__ import annotations
 
@@ -9,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 import pytest
 
 from ..ports import reserve_ports
+from .environment import linked_environment
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 900  # seconds for a whole demo on a busy machine
@@ -24,22 +21,10 @@ LONGEST = 900  # seconds for a whole demo on a busy machine
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the command folder of an environment with the wheel."""
     place = tmp_path_factory.mktemp("wheel")
-    venv = place / "venv"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    run([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", place, ROOT], place)
-    run([sys.executable, "-m", "venv", "--without-pip", venv], place)
-    run(
-        [*pip, "--python", venv / "bin/python", "install", "--quiet", "--no-deps", *place.glob("*.whl")],
-        place,
-    )
-    [packages] = venv.glob("lib/python*/site-packages")
-    for entry in Path(sysconfig.get_path("purelib")).iterdir():
-        if "sendoff" not in entry.name and entry.suffix != ".pth" and not (packages / entry.name).exists():
-            (packages / entry.name).symlink_to(entry)
-    airflow = venv / "bin/airflow"
-    airflow.write_text(f"#!{venv / 'bin/python'}\nfrom airflow.__main__ import main\nmain()\n")
-    airflow.chmod(0o755)
-    return venv / "bin"
+    run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", place, ROOT], place)
+    commands = linked_environment(place / "venv")
+    run([commands / "pip", "install", "--quiet", "--no-deps", *place.glob("*.whl")], place)
+    return commands
 
 
 def run(command: list[str | Path], folder: Path) -> str:
