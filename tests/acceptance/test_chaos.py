@@ -55,17 +55,14 @@ def test_what_nobody_knows_is_in_doubt_and_post_backs_resolve_it() -> None:
     [
         ("intent written after the request", "duplicates"),
         ("doubt sent again", "duplicates"),
-        ("dead worker's dispatch sent again", "duplicates"),
-        ("lease by the worker's clock", "duplicates"),
         ("mark moved before the post-backs are stored", "lost_post_backs"),
         ("key of a notebook", "duplicates"),
         ("request key with the attempt", "duplicates"),
         ("counted after the request", "above_limit"),
-        ("suppression list asked only when the launch is frozen", "sent_after_opt_out"),
         ("verdicts asked only when the launch is frozen", "sent_after_open"),
         ("file that replaces entries of every source", "sent_after_opt_out"),
         ("winner judged at each claim", "other_variants"),
-        ("queue of an erasure emptied too early", "kept"),
+        ("own hours ignored", "wrong_hours"),
         ("erasure that skips blocks", "kept"),
     ],
 )

@@ -53,8 +53,10 @@ def _post_back(kind: str, **how: Any) -> dict[str, Any]:
     return {"kind": kind, "probability": 0.3, **how}
 
 
-def _fault(name: str, what: str, *faults: Mapping[str, Any], waits: bool = False, **changes: Any) -> Scenario:
-    return Scenario(name, what, steps.with_faults(*faults, waits=waits, **changes))
+def _fault(
+    name: str, what: str, *faults: Mapping[str, Any], waits: bool = False, short: int = 0, **changes: Any
+) -> Scenario:
+    return Scenario(name, what, steps.with_faults(*faults, waits=waits, **changes), short=short)
 
 
 def _lie(kind: str) -> Scenario:
@@ -182,12 +184,16 @@ SCENARIOS: tuple[Scenario, ...] = (
     # Requests that go wrong.
     _fault("reset before", "the connection is reset, nothing is processed", _request("reset")),
     _fault(
-        "reset after", "the request is processed, then the connection is reset", _request("reset", after=True)
+        "reset after",
+        "the request is processed, then the connection is reset",
+        _request("reset", after=True),
+        short=1,
     ),
     _fault(
         "answer lost",
         "the request is processed, and the connection closes without an answer",
         _request("lost"),
+        short=1,
     ),
     _fault(
         "time-out",
@@ -195,13 +201,16 @@ SCENARIOS: tuple[Scenario, ...] = (
         _request("slow", times=2, seconds=1),
         answer_within=0.5,
     ),
-    _fault("500 before", "500, nothing is processed", _request("500")),
+    _fault("500 before", "500, nothing is processed", _request("500"), short=1),
     _fault("500 after", "the request is processed, then 500", _request("500", after=True)),
     _fault("502 before", "a gateway's page, nothing is processed", _request("502")),
     _fault("502 after", "the request is processed, then a gateway's page", _request("502", after=True)),
     _fault("web page before", "200 with a web page, nothing is processed", _request("html")),
     _fault(
-        "web page after", "the request is processed, then 200 with a web page", _request("html", after=True)
+        "web page after",
+        "the request is processed, then 200 with a web page",
+        _request("html", after=True),
+        short=1,
     ),
     _fault("403", "refused, nothing is processed", _request("403")),
     _fault("401", "the token is refused, nothing is processed", _request("401")),
@@ -213,6 +222,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "the token endpoint answers 500, 503, 429 or 401, or resets the connection",
         *({"kind": kind, "at": ["token"], "count": 2} for kind in ("500", "429", "401", "reset")),
         {"kind": "503", "at": ["token"], "count": 1, "retry_after": 1},
+        short=1,
     ),
     # Post-backs that go wrong.
     _fault("post-backs twice", "each comes twice", {"kind": "duplicate", "probability": 1}, waits=True),
@@ -224,13 +234,14 @@ SCENARIOS: tuple[Scenario, ...] = (
         waits=True,
     ),
     _fault("post-backs in bursts", "many come at once", _post_back("burst", seconds=1), waits=True),
-    _fault("post-backs damaged", "some cannot be read", _post_back("malformed"), waits=True),
+    _fault("post-backs damaged", "some cannot be read", _post_back("malformed"), waits=True, short=1),
     _fault(
         "post-backs lost",
         "some never come, and answers are lost too",
         _post_back("lose"),
         _request("lost"),
         waits=True,
+        short=1,
     ),
     Scenario("everything at once", "seven faults, workers killed, receiver killed", steps.everything, long=6),
     # The ledger on PostgreSQL.
@@ -327,6 +338,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "a dispatch whose worker was killed is planned again when its lease ends",
         partial(steps.killed_between_lines, short=8, long=24, mutant="dead sent again"),
         long=1,
+        short=0,
         on="sqlite apart",
         expected="some",
     ),
@@ -335,6 +347,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "a worker counts as dead when its lease ends by another worker's clock; on_doubt: resend",
         partial(steps.clocks_apart_and_doubts_resent, mutant="lease by the worker's clock"),
         long=2,
+        short=0,
         on="sqlite apart",
         expected="some",
     ),
@@ -392,6 +405,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "suppression list asked only when the launch is frozen",
         "workers do not ask the suppression list again when they claim a request; half of the recipients opt out",
         partial(steps.opt_outs_in_waves, share=0.5, mutant="asked only when frozen"),
+        short=0,
         on="sqlite apart",
         expected="some",
     ),
@@ -431,6 +445,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "each worker that plans a launch at own hours draws its control group by chance, not from the launch key",
         partial(steps.own_hours, mutant="control group drawn anew"),
         long=1,
+        short=0,
         on="sqlite apart",
         expected="some",
     ),
@@ -439,6 +454,7 @@ SCENARIOS: tuple[Scenario, ...] = (
         "the identifiers are deleted before the last step; the erasing process is killed",
         partial(steps.erasure_killed, short=2, long=4, mutant="queue emptied early"),
         long=1,
+        short=0,
         on="erasing apart",
         expected="some",
     ),
