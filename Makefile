@@ -8,6 +8,8 @@ READY  := $(VENV)/.ready
 WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # `make test` runs three jobs at once, the longest first. On two processors, each is one process: Airflow is imported once.
 SHARE   = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() // 4 * 2)')
+# `make proof` runs two jobs at once: the tests with real processes, which often wait, and all others in turn.
+HALF    = $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 PYTEST  = $(BIN)/pytest -q -n $(WORKERS)
 # Tests write thousands of small files, which need not wait for a disk if there are 4 GB in memory for them.
 MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 { print "env TMPDIR=/dev/shm" }')
@@ -26,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_NO_COMPILE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof proof-servers proof-unit proof-airflow proof-airflow-next check lint types quick unit contract demos service airflow acceptance repository docs reference conformance lock sbom audit chaos interleavings simulator journey mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
+.PHONY: help setup demo test proof proof-servers proof-others proof-unit proof-airflow proof-airflow-next check lint types quick unit contract demos service airflow acceptance repository docs reference conformance lock sbom audit chaos interleavings simulator journey mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,7 +51,11 @@ test: $(READY) ## Required before a change lands: style, types, the tests except
 
 proof: export HYPOTHESIS_PROFILE = proof
 proof: $(READY) ## The slower tests: crashes, cluster, browser, repository, pages, more property examples, audit
-	@$(MAKE) --no-print-directory --keep-going proof-servers proof-unit proof-airflow proof-airflow-next docs audit
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync WORKERS=$(HALF) proof-servers proof-others
+
+proof-others:
+	@failed=; for part in proof-unit proof-airflow proof-airflow-next docs audit; \
+	do $(MAKE) --no-print-directory $$part || failed=yes; done; test -z "$$failed"
 
 proof-servers: $(READY)
 	@echo "== tests with real processes"

@@ -14,6 +14,7 @@ from tools.mutation.judge import NOTICED, SURVIVED
 from tools.mutation.mutants import ROOT, SOURCES, Mutant, Place, all_mutants, mutants_of
 
 PERIOD = "sendoff/campaign/period.py"
+ON_IMPORT, LATER = "def launch_key", 'return _derived("dispatch"'  # when these lines are executed
 
 
 @pytest.mark.parametrize(
@@ -76,26 +77,26 @@ def test_a_line_belongs_to_a_statement_and_the_outermost_function(
 
 
 @pytest.mark.parametrize(
-    ("tests", "result"),
+    ("tests", "line", "result"),
     [
-        ("tests/unit/campaign/test_period.py", NOTICED),
-        ("tests/unit/campaign/test_model.py", SURVIVED),  # its tests execute other lines of the file
-        ("tests/unit/test_settings.py", SURVIVED),  # its tests execute none
+        ("tests/unit/campaign/test_period.py", ON_IMPORT, NOTICED),
+        ("tests/unit/campaign/test_period.py", LATER, NOTICED),
+        ("tests/unit/campaign/test_model.py", LATER, SURVIVED),  # its tests execute other lines of the file
+        ("tests/unit/test_settings.py", ON_IMPORT, SURVIVED),  # its tests execute none
     ],
 )
-def test_a_mutant_is_noticed_if_a_test_of_its_line_fails(tests: str, result: str) -> None:
+def test_a_mutant_is_noticed_if_a_test_of_its_line_fails(tests: str, line: str, result: str) -> None:
     before = (SOURCES / PERIOD).read_bytes()
-    for only in ("def launch_key", 'return _derived("dispatch"'):  # on import, or later
-        done = subprocess.run(
-            [sys.executable, "-m", "tools.mutation", "--only", only, "--seconds", "600", "--tests", tests],
-            cwd=ROOT,
-            env={**os.environ, "PYTEST_XDIST_WORKER": "gw0"},  # which must not mix with those of the command
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        found = {line.split(" ")[0] for line in done.stdout.splitlines() if PERIOD in line}
-        assert (found, done.returncode) == ({result}, int(result != NOTICED)), done.stdout + done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.mutation", "--only", line, "--seconds", "600", "--tests", tests],
+        cwd=ROOT,
+        env={**os.environ, "PYTEST_XDIST_WORKER": "gw0"},  # which must not mix with those of the command
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = {line.split(" ")[0] for line in done.stdout.splitlines() if PERIOD in line}
+    assert (found, done.returncode) == ({result}, int(result != NOTICED)), done.stdout + done.stderr
     assert (SOURCES / PERIOD).read_bytes() == before
 
 
