@@ -55,7 +55,7 @@ proof: $(READY) ## The slower tests: crashes, cluster, browser, repository, page
 
 proof-others:
 	@failed=; for part in proof-unit proof-airflow proof-airflow-next docs audit; \
-	do $(MAKE) --no-print-directory $$part || failed=yes; done; test -z "$$failed"
+	do nice $(MAKE) --no-print-directory $$part || failed=yes; done; test -z "$$failed"
 
 proof-servers: $(READY)
 	@echo "== tests with real processes"

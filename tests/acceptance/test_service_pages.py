@@ -52,6 +52,8 @@ class Endpoint:
         self.asked_for = asked_for = []
 
         class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"  # connections stay open
+
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["Content-Length"]))
                 if self.path not in ("", "/"):
@@ -66,7 +68,7 @@ class Endpoint:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,))
         self.thread.start()
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
