@@ -62,7 +62,9 @@ class Project:
         }
         self.sources = {SOURCE: {**source, "relation_name": '"main"."devices"', "freshness": limit}}
         at = (NOW - timedelta(hours=1)).isoformat().replace("+00:00", "Z")
-        built = {"status": "success", "timing": [{"name": "execute", "completed_at": at}]}
+        steps = {"compile": "2026-02-01T00:00:00Z", "execute": at}  # the last one counts
+        timing = [{"name": name, "completed_at": end} for name, end in steps.items()]
+        built = {"status": "success", "timing": timing}
         self.results: dict[str, Any] = {BUYERS: built, OTHERS: {**built}, TEST: {"status": "pass"}}
         self.freshness: dict[str, Any] = {SOURCE: {"status": "pass", "snapshotted_at": at}}
 
@@ -254,6 +256,8 @@ def test_a_model_that_is_not_ready_stops_its_campaigns_before_a_row_is_read_and_
     [
         (build_long_ago, "fresh_within: {length: 3, unit: days}"),
         (build_long_ago, "fresh_within: null"),
+        # without a timing, the time of the file counts
+        (lambda it: it.results[BUYERS].update(timing=[]), "fresh_within: {length: 1, unit: days}"),
         (stale_source, "fresh_within: null"),
         (lambda it: it.results[TEST].update(status="warn"), "tests: warn"),
         (lambda it: it.results[TEST].update(status="fail"), "tests: ignore"),

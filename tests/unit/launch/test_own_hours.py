@@ -175,6 +175,20 @@ def test_an_hour_outside_of_the_window_becomes_the_nearest_one_inside() -> None:
     assert found == {20: [1], 9: [2], 18: [3]}
 
 
+def test_the_rules_for_all_campaigns_allow_hours_too() -> None:
+    rules = {"quiet_hours": {"earliest": "08:30", "latest": "20:00"}, "default_time_zone": "UTC"}
+    assert allowed_hours(at_own_hours(rules=rules), None, NOW) == list(range(9, 21))
+    assert allowed_hours(at_own_hours(), None, NOW) == list(range(24))
+
+
+def test_each_hour_is_explored_with_as_many() -> None:
+    campaign = at_own_hours(send={"kind": "now", "own_hours": {"explore": 50}})
+    hours = HoursOfLaunch(campaign, integers(range(1, 100_001)), {}, salt="x", now=NOW)
+    sizes = {each.hour: len(each.identifiers or ()) for each in hours(None) if each.arm == Arm.EXPLORE}
+    assert sizes.keys() == set(range(24))
+    assert all(abs(size - 50_000 / 24) < 250 for size in sizes.values())  # more than five standard deviations
+
+
 @pytest.mark.parametrize(
     ("slot", "opens"),
     [

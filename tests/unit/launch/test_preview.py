@@ -27,7 +27,7 @@ from sendoff.figures import noun_of
 from sendoff.launch.build_preview import preview_campaign, preview_launch
 from sendoff.launch.plan import LaunchOptions, prepare_launch
 from sendoff.launch.preview import Preview
-from sendoff.launch.reachability import unreachable
+from sendoff.launch.reachability import platforms_pushed_to, unreachable
 from sendoff.launch.rendering import plain_text, renderings
 from sendoff.launch.send_times import describe_schedule
 from sendoff.ledger import Ledger
@@ -623,6 +623,39 @@ def test_only_who_certainly_is_not_reached_is_told(channels: dict[str, Any], sai
         for line in found
     ]
     assert told == ([said] if said else [])
+
+
+WEB = {"channels": {"web_push": {"browsers": ["chrome", "safari"]}}}
+TEMPLATE = {"id": 7, "channels": ["web_push"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "platforms"),
+    [
+        (SPRING | WEB, {"chrome", "safari"}),
+        (
+            SPRING
+            | WEB
+            | {"variants": {"a": {"percent": 50}, "b": WEB | {"percent": 50}}}
+            | {"channels": {"android_push": None, "web_push": {"browsers": ["opera"]}}},
+            {"android", "chrome", "opera", "safari"},
+        ),
+        ({"title": "x", "template": TEMPLATE}, {"chrome", "firefox", "opera", "safari"}),
+        (
+            {
+                "title": "x",
+                "template": TEMPLATE | {"channels": ["ios_push"]},
+                "variants": {"a": {"percent": 50}, "b": {"percent": 50, "template": TEMPLATE}},
+            },
+            {"ios", "chrome", "firefox", "opera", "safari"},
+        ),
+        ({"title": "x", "template": TEMPLATE | {"channels": ["ios_push", "email"]}}, None),
+    ],
+)
+def test_a_campaign_pushes_to_the_platforms_of_all_its_parts(
+    fields: dict[str, Any], platforms: set[str] | None
+) -> None:
+    assert platforms_pushed_to(Campaign.model_validate(fields)) == platforms
 
 
 def test_what_one_variant_reaches_is_reached() -> None:
