@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from typer.testing import CliRunner
 
 from sendoff.campaign import Channel, campaign_schema, load_campaign
 from sendoff.campaign.lint import advice
 from sendoff.campaign.yaml_document import read_document
-from sendoff.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED = ROOT / "dags/campaigns/campaign.schema.json"
@@ -26,19 +24,6 @@ CHECK = Draft202012Validator(json.loads(PUBLISHED.read_text(encoding="utf-8")))
 PUSH: dict[str, Any] = {"title": "A push", "message": {"text": "Hello"}, "channels": {"android_push": None}}
 
 each_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-
-
-@pytest.mark.parametrize(
-    ("command", "file"),
-    [
-        ("schema", PUBLISHED),
-        ("schema --defaults", PUBLISHED.with_name("defaults.schema.json")),
-        ("schema --journey", PUBLISHED.with_name("journey.schema.json")),
-    ],
-)
-def test_a_published_schema_is_that_of_the_model(command: str, file: Path) -> None:
-    printed = CliRunner().invoke(app, command).output
-    assert file.read_text(encoding="utf-8") == printed, f"run: sendoff {command} > {file.name}"
 
 
 def test_the_schema_is_one() -> None:

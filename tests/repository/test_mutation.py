@@ -35,6 +35,7 @@ ON_IMPORT, LATER = "def launch_key", 'return _derived("dispatch"'  # when these 
         ("if a and b: _log.info(c)", set()),
         ("if f(3): _log.info(c)", {"if False: _log.info(c)", "if f(4): _log.info(c)"}),
         ("_AT_ONCE = 1 << 16", set()),
+        ("_READ_AT_ONCE = 4", set()),
         ("_TRIES = 5", {"_TRIES = 6"}),
         ("x = zip(a, b, strict=True)", set()),
         ('raise ValueError("found " + 1)', set()),

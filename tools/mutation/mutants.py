@@ -183,7 +183,8 @@ def _is_size(node: ast.AST) -> bool:
         isinstance(each, ast.BinOp | ast.operator | ast.Constant) for each in ast.walk(node.value)
     )
     name = node.targets[0].id
-    return name.startswith("_") and name.isupper() and is_number and _value(node.value) >= _LARGE
+    is_large = is_number and (_value(node.value) >= _LARGE or name.endswith("_AT_ONCE"))
+    return name.startswith("_") and name.isupper() and is_large
 
 
 def _value(node: ast.expr) -> float:

@@ -51,6 +51,14 @@ def test_people_are_counted_under_the_reason_that_is_given_or_else_under_kind_an
     ]
 
 
+@pytest.mark.parametrize("reason", ["duplicate", "holdout", "Staff", "9 %", ""])
+def test_a_reason_is_a_word_that_sendoff_does_not_use_itself(folder: Path, reason: str) -> None:
+    file = folder / "campaign.yaml"
+    file.write_text(file.read_text().replace("reason: staff", f"reason: '{reason}'"))
+    with pytest.raises(CampaignError, match="Use lower-case letters, digits and _, but none of null"):
+        load_campaign(folder)
+
+
 def test_files_that_exclusions_name_and_that_are_not_there_are_all_told_at_once(folder: Path) -> None:
     (folder / "returned.sql").unlink()
     (folder / "staff.csv").unlink()

@@ -245,6 +245,13 @@ def test_tags_without_an_end_are_counted_as_text_and_soon() -> None:
     assert parts == -(-2 * 199_998 // 153)
 
 
+def test_a_column_with_the_name_of_a_tag_does_not_fill_it_in() -> None:
+    made = campaign(channels={"email": {**EMAIL, "text": "Dear {{ first_name }}"}})
+    (line,) = advice(made, columns=["device_id", "First_Name"])
+    assert line.startswith("audience.sql: the column first_name does not fill in {{first_name}}")
+    assert advice(made, columns=["device_id", "name"]) == advice(made) == []
+
+
 def test_a_tag_for_opting_out_is_explained() -> None:
     (line,) = advice(campaign(channels={"email": {**EMAIL, "text": "Stop: {{ unsubscribe_url }}"}}))
     assert "executed as a template with template.unsubscribe_url" in line

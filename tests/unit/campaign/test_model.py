@@ -27,6 +27,8 @@ from .campaigns import (
     until,
 )
 
+FIXED = {"earliest": "09:00", "latest": "20:00", "time_zone": "America/New_York"}
+
 # Messages of channels
 
 
@@ -54,6 +56,59 @@ def test_a_channel_says_what_is_shared_unless_it_has_words_of_its_own() -> None:
     )
     assert whole.message_for(Channel.WEB_PUSH).title == "W"
     assert whole.channels.own_words(Channel.ANDROID_PUSH) == {}
+
+
+NIGHT = {
+    "rules": {"quiet_hours": {"earliest": "09:00", "latest": "20:00"}, "default_time_zone": "Asia/Kolkata"}
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "zone", "clock"),
+    [
+        ({}, None, "UTC"),
+        ({"schedule": "@daily", "schedule_time_zone": "Asia/Tokyo"}, None, "Asia/Tokyo"),
+        ({"schedule": "@daily", "schedule_time_zone": "Asia/Tokyo", **NIGHT}, None, "Asia/Kolkata"),
+        ({"gates": {"window": {**WINDOW, "default_time_zone": "Asia/Tokyo"}}, **NIGHT}, None, "Asia/Kolkata"),
+        ({"gates": {"window": FIXED}, **NIGHT}, None, "America/New_York"),
+        ({"gates": {"window": FIXED}, **NIGHT}, "Europe/Dublin", "Europe/Dublin"),
+    ],
+)
+def test_the_hours_of_recipients_are_those_of_their_clock(
+    fields: dict[str, Any], zone: str | None, clock: str
+) -> None:
+    assert Campaign.model_validate({"title": "A", **PUSHED, **fields}).clock_zone(zone) == clock
+
+
+@pytest.mark.parametrize(
+    ("fields", "has_one"),
+    [
+        ({}, True),
+        ({"send": TONIGHT}, True),
+        ({"variants": {"a": HALF, "b": HALF}}, False),
+        ({"send": {**TONIGHT, "time_zone": "query", "default_time_zone": "UTC"}}, False),
+        ({"language": "en", "channels": {"sms": {**SMS, "translations": {"fr": {"text": "M"}}}}}, False),
+    ],
+)
+def test_all_recipients_get_the_same_unless_something_divides_them(
+    fields: dict[str, Any], has_one: bool
+) -> None:
+    assert Campaign.model_validate({"title": "A", **PUSHED, **fields}).has_one_variation is has_one
+
+
+def test_a_language_keeps_what_its_translation_leaves_open() -> None:
+    message = {"title": "T", "text": "W", "url": "https://a.example", "translations": {"fr": {"text": "M"}}}
+    french = campaign(
+        language="en",
+        message={**message, "translations": {"fr": {"title": "T", "text": "M"}}},
+        channels={"ios_push": {}},
+    ).variation(Variation(language="fr"), EVENING)
+    assert french.message
+    assert (french.message.text, french.message.url, french.message.translations) == (
+        "M",
+        "https://a.example",
+        {},
+    )
 
 
 def test_a_campaign_can_be_made_in_python() -> None:

@@ -14,7 +14,8 @@ from sendoff.errors import CampaignError
 WEB = "https://shop.example.com/"
 MISTAKES = [
     ("Hi {{first_name}", "{{first_name at character 4, which no }} closes. Use {{first_name}}, closed with"),
-    ("Hi {{ first_name, hi", "{{ first_name at character 4, which no }} closes. Use {{first_name}}, closed"),
+    ("Hi {{ last_name, hi", "{{ last_name at character 4, which no }} closes. Use {{last_name}}, closed"),
+    ("Hi {{", "{{ at character 4, which no }} closes. Use {{first_name}}, closed"),
     ("{% if vip %}", "{% if at character 1. Use text and tags, such as {{first_name}}; the service runs no"),
     ("{{ x | title }}", "{{ x | title }} at character 1. Use only a name between the braces, such as"),
     ("{{ x if y }}", "{{ x if y }} at character 1. Use only a name between the braces"),

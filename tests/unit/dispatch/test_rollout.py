@@ -164,6 +164,7 @@ def test_after_a_release_the_next_wave_opens_at_once(ledger: Ledger) -> None:
     assert judge(ledger) == "held 1"
     release(ledger, KEY, "ann", "mended", now=LATER)
     assert judge(ledger) == "released 2"
+    assert ledger.audit_log.of_launch(KEY)[-1].why == "a person released the launch"  # it is not judged again
 
 
 def test_releasing_what_a_person_held_opens_no_wave(ledger: Ledger) -> None:

@@ -80,6 +80,23 @@ def test_requests_come_with_what_was_recorded_of_their_attempts(ledger: Ledger) 
     assert [each.segment for each in ledger.dispatch_queries.requests(key, offset=3, limit=1)] == [4]
 
 
+def test_refusals_and_their_reasons_are_those_since_a_moment(ledger: Ledger) -> None:
+    key = freeze(ledger, "spring", 1)
+    for minutes, reason in ((0, "bad title"), (1, "no channel"), (2, "bad title")):
+        claim = ledger.dispatches.claim(key, worker="w", now=NOW, lease=LEASE)
+        assert claim is not None
+        ledger.dispatches.record(claim, Refused(400, reason), NOW + timedelta(minutes=minutes))
+    queries = ledger.dispatch_queries
+    assert (queries.refused(key), queries.reasons(key, "refused")) == (3, ["bad title", "no channel"])
+    assert (queries.refused(key, NOW), queries.reasons(key, "refused", NOW)) == (
+        2,
+        ["bad title", "no channel"],
+    )
+    since = NOW + timedelta(minutes=1)
+    assert (queries.refused(key, since), queries.reasons(key, "refused", since)) == (1, ["bad title"])
+    assert queries.reasons(key, "in_doubt") == []
+
+
 def test_a_doubt_is_resolved_only_as_it_was_seen(ledger: Ledger) -> None:
     key = freeze(ledger, "spring", 1, people=1)
     dispatch = attempt(ledger, key, InDoubt("it timed out"))
