@@ -123,11 +123,24 @@ def test_what_is_not_certain_is_not_said(
         assert why in found[DELIVERIES].why
 
 
-def test_what_could_not_be_read_may_have_been_a_delivery(ledger: Ledger) -> None:
+@pytest.mark.parametrize(("kind", "expected"), [("delivery", "cannot tell"), ("open", "silent")])
+def test_what_could_not_be_read_may_have_been_a_delivery_unless_it_came_for_an_open(
+    ledger: Ledger, kind: str, expected: str
+) -> None:
     key = send(ledger, START)
     receiver = ledger.post_backs.register_receiver("r", START)
-    ledger.post_backs.store(receiver, [(1, PostBack.received("delivery", key, START, b"{"))])
-    assert state(ledger, DELIVERIES, START + HOUR) == "cannot tell"
+    ledger.post_backs.store(receiver, [(1, PostBack.received(kind, key, START, b"{"))])
+    assert state(ledger, DELIVERIES, START + HOUR) == expected
+
+
+def test_what_could_not_be_read_may_have_been_an_open(ledger: Ledger) -> None:
+    usual(ledger, delivered=900, opened=200)
+    key = send(ledger, START, 1_000)
+    receive(ledger, key, "delivery", [1], START)
+    receiver = ledger.post_backs.register_receiver("r", START)
+    ledger.post_backs.store(receiver, [(2, PostBack.received("open", key, START, b"{"))])
+    assert state(ledger, OPENS, START + HOUR) == "cannot tell"
+    assert state(ledger, DELIVERIES, START + HOUR) == "degraded"
 
 
 def test_each_reliable_platform_is_judged_by_itself(ledger: Ledger) -> None:
