@@ -247,11 +247,11 @@ class Explorer:
     ) -> Iterator[History]:
         """Yield a history for each order. ``works`` returns the work of each actor, from the first rows on.
 
-        ``is_reduced``: leave out orders that differ only in statements which touch no common table. ``switches``: how
-        often an actor that could go on has to wait for another, at most; orders with more are left out. If one of them
-        is set, transactions that write on SQLite are played as a whole. ``is_mirrored``: the first actor begins.
+        ``is_reduced``: leave out orders that differ only in statements which touch no common table, and play
+        transactions that write on SQLite as a whole. ``switches``: how often an actor that could go on has to wait for
+        another, at most; orders with more are left out. ``is_mirrored``: the first actor begins.
         """
-        self._is_whole = is_reduced or switches < math.inf
+        self._is_whole = is_reduced
         stack: list[_Node] = []
         while True:
             self._restore(self.written)

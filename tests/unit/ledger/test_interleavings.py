@@ -153,12 +153,10 @@ class Play:
 
     def histories(self, left: str, right: str, *, is_reduced: bool = True) -> Iterator[History]:
         """Yield the histories of two steps; with long steps, those with few switches between the actors."""
+        how: dict[str, Any] = {"is_reduced": is_reduced, "is_mirrored": left == right}
         if long := sum(step in LONG[self.engine.dialect.name] for step in (left, right)):
             is_more = PROFILE == "search" and self.engine.dialect.name == "sqlite" and long == 1
-            how = {"is_reduced": False, "switches": 2 if is_more else 1}
-        else:
-            how = {"is_reduced": is_reduced}
-        how["is_mirrored"] = left == right
+            how["switches"] = 2 if is_more else 1
         is_free = left == right == "claim"
         is_doubted = not {"resend", "write off"}.isdisjoint((left, right))
         is_opened = not is_free and "give back" not in (left, right)
