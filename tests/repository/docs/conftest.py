@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from ...ports import reserve_ports
 
 ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
+FORKS = Path(__file__).with_name("forks.py")
 LONGEST = 600  # seconds per command
 PORTS = ("8025", "8080", "8090")  # the ports that the pages name
 
@@ -121,7 +123,8 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-# If a page starts a server in a separate terminal, run it in the background and wait until it listens.
+# If a page starts a server in a separate terminal, run it in the background and wait until it listens. Servers are
+# processes like a reader's. The other commands run in forks of one process.
 SHIM = """#!/bin/bash
 case "$*" in
   "metrics --every"*) timeout 5 {program} "$@" || [ $? = 124 ];;
@@ -139,13 +142,33 @@ case "$*" in
         sleep 0.1
     done
     cat "$log"; exit 1;;
-  *) exec {program} "$@";;
+  *) exec {forks} {name} "$@";;
 esac
 """
 
 
 @pytest.fixture(scope="session")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The address of a process that runs commands."""
+    address = tmp_path_factory.mktemp("forks") / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(address))
+        listener.listen()
+        command = [sys.executable, str(FORKS), str(listener.fileno())]
+        with subprocess.Popen(
+            command,
+            env=environment(address.parent),
+            pass_fds=[listener.fileno()],
+            stdin=subprocess.PIPE,
+        ) as process:
+            yield address
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait(60) == 0
+
+
+@pytest.fixture(scope="session")
+def clone(tmp_path_factory: pytest.TempPathFactory, forks: Path) -> Path:
     """A folder like a clone after a run of the demo: the examples, a warehouse, the commands."""
     folder = tmp_path_factory.mktemp("clone") / "sendoff"
     for part in ("dags", "examples", "docs", "tools"):
@@ -162,7 +185,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for place in commands:
         place.mkdir(parents=True)
         for name in ("sendoff", "messaging-service"):
-            (place / name).write_text(SHIM.format(program=BIN / name))
+            asked = f"{sys.executable} -I -S {FORKS} {forks}"
+            (place / name).write_text(SHIM.format(program=BIN / name, forks=asked, name=name))
             (place / name).chmod(0o755)
     (folder / ".venv/bin/activate").touch()  # the commands are already on the path
     return folder
