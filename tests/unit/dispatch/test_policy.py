@@ -19,6 +19,7 @@ from sendoff.states import Accepted, Arm, Refused
 
 from ...factories import KEY, NOW, make_campaign, make_launch, send
 
+pytestmark = pytest.mark.code_decides
 YES = Accepted(200, 17)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 WAVES = [Segment(integers([1])), Segment(integers([2]), wave=2)]

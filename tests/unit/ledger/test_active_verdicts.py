@@ -129,6 +129,7 @@ def test_an_open_between_reading_the_verdicts_and_the_claim_counts(ledger: Ledge
     assert found == {Verdict.ENGAGED: integers([3])}
 
 
+@pytest.mark.code_decides
 def test_only_so_many_launches_are_kept_in_memory(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sendoff.ledger.suppression.active_verdicts._MOST_LAUNCHES", 2)
     reminder, active = Reminder(ledger), ActiveVerdicts()

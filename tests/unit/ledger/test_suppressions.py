@@ -122,6 +122,7 @@ def test_an_opt_out_holds_whatever_happens_to_entries_of_other_sources(ledger: L
     assert members(claim(ledger, NOW + HOUR)) == [4]
 
 
+@pytest.mark.code_decides
 def test_only_so_many_launches_are_kept_in_memory(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sendoff.ledger.suppression.active_suppressions._MOST_LAUNCHES", 2)
     keys = [make_launch(ledger, [1, 2], name=name).launch_key for name in ("a", "b", "c")]

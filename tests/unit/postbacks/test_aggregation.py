@@ -456,6 +456,24 @@ def test_what_many_dispatches_set_aside_is_folded_in_few_transactions(
     assert asked == [15, 15, 10]
 
 
+def test_what_another_process_took_from_the_set_aside_is_not_counted(ledger: Ledger) -> None:
+    people = [integers([1])]
+    key = dispatch_key(KEY, Segment(people[0]).fingerprint())
+    store(ledger, post_back(key, "open", 1))
+    aggregate(ledger, now=NOW)
+    freeze_many(ledger, [("device_id", people)])
+    store_parked = ledger.aggregates.store_parked
+
+    def store_late(*what: Any) -> bool:
+        with closing(Ledger(ledger._database._engine.url.render_as_string(hide_password=False))) as other:
+            assert aggregate(other, now=NOW) == 1
+        return store_parked(*what)
+
+    ledger.aggregates.store_parked = store_late  # type: ignore[method-assign]
+    assert aggregate(ledger, now=NOW) == 0
+    assert ledger.aggregates.totals(KEY)[key].opens == 1
+
+
 @pytest.mark.proof
 def test_any_number_of_doubts_is_resolved_by_what_came_back(ledger: Ledger) -> None:
     freeze(ledger)

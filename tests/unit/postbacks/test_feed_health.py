@@ -133,6 +133,7 @@ def test_what_could_not_be_read_may_have_been_a_delivery_unless_it_came_for_an_o
     assert state(ledger, DELIVERIES, START + HOUR) == expected
 
 
+@pytest.mark.code_decides
 def test_what_could_not_be_read_may_have_been_an_open(ledger: Ledger) -> None:
     usual(ledger, delivered=900, opened=200)
     key = send(ledger, START, 1_000)
@@ -221,6 +222,7 @@ def test_another_campaign_is_no_yardstick(ledger: Ledger) -> None:
     assert state(ledger, OPENS, START + HOUR) == "cannot tell"
 
 
+@pytest.mark.code_decides
 def test_only_settled_launches_that_were_sent_before_are_a_yardstick(ledger: Ledger) -> None:
     for hours in (-3, -2, -1, 0, 1):
         at = START + hours * HOUR
@@ -269,6 +271,7 @@ def test_a_receiver_without_post_backs_is_silent_where_some_certainly_should_hav
     assert state(ledger, RECEIVER, START + 2 * HOUR) == "as expected"
 
 
+@pytest.mark.code_decides
 @pytest.mark.parametrize(
     ("age", "expected"), [(HOUR - timedelta(seconds=1), "as expected"), (HOUR, "cannot tell")]
 )
@@ -279,6 +282,7 @@ def test_a_post_back_shows_for_an_hour_that_the_receiver_works(
     assert state(ledger, RECEIVER, START + age) == expected
 
 
+@pytest.mark.code_decides
 @pytest.mark.parametrize(("newest", "expected"), [(timedelta(minutes=59), "silent"), (HOUR, "as expected")])
 def test_a_receiver_is_silent_if_what_was_sent_after_its_newest_post_back_is_due(
     ledger: Ledger, newest: timedelta, expected: str

@@ -139,6 +139,7 @@ def unavailable(caplog: pytest.LogCaptureFixture) -> int:
     return sum("The ledger is unavailable" in each.getMessage() for each in caplog.records)
 
 
+@pytest.mark.code_decides
 def test_each_outage_is_logged_once(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     ledger.post_backs = Disturbed(ledger.post_backs, ["away"] * 3)  # type: ignore[assignment]
 
@@ -152,6 +153,7 @@ def test_each_outage_is_logged_once(ledger: Ledger, caplog: pytest.LogCaptureFix
     assert unavailable(caplog) == 1
 
 
+@pytest.mark.code_decides
 def test_an_outage_at_the_start_is_logged_once(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     tries = threading.Semaphore(0)
 

@@ -60,6 +60,7 @@ def test_the_seconds_are_a_setting(ledger: Ledger, seconds: str, monkeypatch: py
     assert reconcile_launch(ledger, KEY, now=NOW).suspects == (0 if seconds == "0" else 99)
 
 
+@pytest.mark.code_decides
 def test_an_open_is_suspected_up_to_the_last_second_before_or_after_its_delivery(ledger: Ledger) -> None:
     key = make_accepted(ledger, range(1, 6))
     store(

@@ -1,0 +1,83 @@
+"""The places of recipients, for numbers without gaps, numbers far apart, and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sendoff.audience.identifiers import Identifiers, integers, strings
+from sendoff.postbacks.recipient_index import RecipientIndex
+
+FAR = 10**9
+PEOPLE: dict[str, Identifiers] = {
+    "a": integers(range(10, 20)),
+    "b": integers([*range(20, 25), *range(26, 30)]),  # directly after a
+    "far": integers([5, 5 + FAR, 5 + 2 * FAR]),
+    "farther": integers([6 + 2 * FAR, 7 + 9 * FAR]),
+    "one": integers([7]),
+    "texts": strings(["ann", "bob"]),
+    "more": strings(["bob", "cy"]),
+}
+
+
+def read(keys: Iterable[str]) -> Iterator[tuple[str, Identifiers]]:
+    return ((key, PEOPLE[key]) for key in keys)
+
+
+def located(asked: list[tuple[str, int | str]]) -> tuple[RecipientIndex, np.ndarray, np.ndarray, np.ndarray]:
+    """Look up recipients of dispatches: return the index, the codes, the places and which are known."""
+    index = RecipientIndex(read)
+    index.codes(pa.array(list(PEOPLE)))
+    codes = index.codes(pa.array([key for key, _ in asked]))
+    index.load(range(len(PEOPLE)))
+    numbers = [who if isinstance(who, int) else None for _, who in asked]
+    names = [who if isinstance(who, str) else None for _, who in asked]
+    batch = pa.record_batch(
+        {"device_id": pa.array(numbers, pa.int64()), "user_id": pa.array(names, pa.string())}
+    )
+    return index, codes, *index.locate(codes, batch)
+
+
+@pytest.mark.parametrize("line", [1 << 62, FAR])
+def test_each_recipient_has_a_place_of_their_own_that_leads_back(
+    line: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sendoff.postbacks.recipient_index._LINE", line)
+    asked = [(key, who) for key, people in PEOPLE.items() for who in people]
+    index, codes, places, known = located(asked)
+    assert known.all()
+    assert len(set(places.tolist())) == len(asked)
+    in_order = np.array(sorted(set(codes.tolist()), key=lambda code: index.begins[code]))
+    back = index.people(in_order, np.sort(places))
+    assert {index.keys[code]: list(some) for code, some in back} == {k: list(v) for k, v in PEOPLE.items()}
+
+
+@pytest.mark.parametrize("line", [1 << 62, FAR])
+def test_nobody_else_has_a_place(line: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sendoff.postbacks.recipient_index._LINE", line)
+    strangers: dict[str, list[int | str]] = {
+        "a": [0, 9, 20, 25, 10 + FAR],
+        "b": [10, 19, 25, 30],
+        "far": [4, 6, 6 + 2 * FAR, 5 + 3 * FAR, 7 + 9 * FAR],
+        "farther": [5, 5 + 2 * FAR, 7 + 2 * FAR, 8 + 9 * FAR],
+        "one": [6, 8],
+        "texts": ["cy", "Ann", ""],
+        "more": ["ann"],
+    }
+    *_, known = located([(key, who) for key, some in strangers.items() for who in some])
+    assert not known.any()
+
+
+@pytest.mark.parametrize(("line", "groups"), [(60_000, 1), (59_999, 2), (30_000, 2)])
+def test_a_group_is_at_most_as_long_as_a_line(
+    line: int, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sendoff.postbacks.recipient_index._LINE", line)
+    people = {key: integers([start, start + 29_999]) for key, start in (("x", 1), ("y", 7))}
+    index = RecipientIndex(lambda keys: ((key, people[key]) for key in keys))
+    codes = index.codes(pa.array(["x", "y"]))
+    index.load(codes.tolist())
+    assert len(index._groups) == groups
