@@ -6,11 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tools.mutation.__main__ import drawn, known_survivors
-from tools.mutation.judge import NOTICED, SURVIVED
+from tools.mutation.judge import NOTICED, SURVIVED, _run_items
 from tools.mutation.mutants import ROOT, SOURCES, Mutant, Place, all_mutants, mutants_of
 
 PERIOD = "sendoff/campaign/period.py"
@@ -52,6 +54,21 @@ def test_a_function_returns_nothing_unless_it_did_before() -> None:
         "return None",
         "return True",
     }
+
+
+def test_the_process_of_a_mutant_ends_although_its_tests_left_something() -> None:
+    def fail(**_: object) -> None:
+        raise ResourceWarning
+
+    hook = SimpleNamespace(pytest_runtestloop=lambda **_: None, pytest_sessionfinish=fail)
+    session: Any = SimpleNamespace(items=[], config=SimpleNamespace(hook=hook))
+    child = os.fork()
+    if not child:
+        try:
+            _run_items(session, [])
+        finally:
+            os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_seed_draws_the_same_mutants_again() -> None:

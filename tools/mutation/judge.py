@@ -154,8 +154,10 @@ def _run_items(session: pytest.Session, items: list[pytest.Item]) -> NoReturn:
     except session.Failed:
         pass
     finally:
-        session.config.hook.pytest_sessionfinish(session=session, exitstatus=code)
-        os._exit(code)
+        try:
+            session.config.hook.pytest_sessionfinish(session=session, exitstatus=code)
+        finally:  # what the tests left may fail here, and this process must not go on as the parent would
+            os._exit(code)
 
 
 def _is_replaced(mutant: Mutant, file: Path) -> bool:
