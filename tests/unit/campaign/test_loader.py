@@ -218,6 +218,8 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
         ('schedule: "0 9 1 13 *"', "campaign.yaml:6: schedule: found month 13. Use 1 to 12 or jan to dec"),
         ('schedule: "0 9 * * 8"', "campaign.yaml:6: schedule: found weekday 8. Use 0 to 7 or sun to sat"),
         ('schedule: "0 9 * * Monday"', "campaign.yaml:6: schedule: found weekday 'monday'. Use 0 to 7 or sun"),
+        ("targeting: {kind: saved_segments, ids: []}",
+         "campaign.yaml:6: targeting.ids: found an empty list. Use"),
         ('schedule: "0 9 1 13 8"', "campaign.yaml:6: schedule: found month 13. Use 1 to 12 or jan to dec"),
         ('schedule: "0 9 1 6-0 *"', "campaign.yaml:6: schedule: found month '6-0'. Use 1 to 12 or jan to dec"),
         ('schedule: "0 9 15W,20 * *"', "campaign.yaml:6: schedule: found day '15w,20'. Use 1 to 31, alone"),

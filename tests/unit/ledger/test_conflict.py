@@ -121,7 +121,7 @@ def test_a_launch_whose_people_all_went_to_the_other_is_none(
     assert [each.campaign for each in ledger.launches.search()] == ["first"]
 
 
-@pytest.mark.proof
+@pytest.mark.code_decides
 @pytest.mark.parametrize("audience", [CAPPED, {}])
 def test_the_same_launch_that_was_made_elsewhere_is_given(
     ledger: Ledger,
