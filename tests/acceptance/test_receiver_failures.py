@@ -137,8 +137,9 @@ last_device = 1_000_000
 def test_a_receiver_that_is_killed_at_any_step_has_stored_what_it_answered_200(
     ledger_url: str, tmp_path: Path, stored: Stored
 ) -> None:
-    counts = Counter(histories(ledger_url, tmp_path, stored))
-    assert sum(counts.values()) > 100
+    every = 1 if ledger_url.startswith("sqlite") else 3  # most steps are the same on both
+    counts = Counter(histories(ledger_url, tmp_path, stored, every=every))
+    assert sum(counts.values()) > 100 / every
     assert not counts[History(answered=True, stored=False)]
     # killed before the commit, between the commit and the answer, and after the answer
     assert counts[History(answered=False, stored=False)]
