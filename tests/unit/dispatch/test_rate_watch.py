@@ -125,21 +125,40 @@ def test_recipients_who_were_left_out_of_requests_do_not_count(ledger: Ledger) -
     assert "; opt outs: 15 of 15 devices" in why
 
 
-@pytest.mark.parametrize(("between", "looks"), [(0.0, 3), (60.0, 1)])
-def test_looks_are_spaced(between: float, looks: int) -> None:
-    pace, seen = Pace(between), list[int]()
-    for _ in range(3):
-        pace.run(lambda: seen.append(1))
-    assert len(seen) == looks
+@pytest.mark.parametrize(
+    ("between", "took", "rest"),
+    [
+        (0.0, 0.0, 0.0),
+        (0.0, 0.015625, 0.0),  # quick
+        (0.0, 1.0, 20.0),  # 5 % of the time
+        (8.0, 0.0, 8.0),
+        (8.0, 1.0, 20.0),
+        (32.0, 1.0, 32.0),
+    ],
+)
+def test_a_look_is_due_again_after_its_rest(
+    between: float, took: float, rest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, looks = [4_096.0], []
+    monkeypatch.setattr("sendoff.dispatch.pace.time.monotonic", lambda: now[0])
+    pace = Pace(between)
 
+    def look() -> None:
+        looks.append(now[0])
+        now[0] += took
 
-def test_a_slow_look_is_not_repeated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sendoff.dispatch.pace._QUICK", -1.0)  # every look counts as slow
-    monkeypatch.setattr("sendoff.dispatch.pace._SHARE", 1e-9)
-    pace, seen = Pace(0.0), list[int]()
-    for _ in range(3):
-        pace.run(lambda: seen.append(1))
-    assert seen == [1]
+    assert pace.is_due
+    pace.run(look)
+    now[0] += rest
+    assert pace.is_due
+    if rest:
+        now[0] -= 0.125
+        assert not pace.is_due
+        pace.run(look)
+        assert len(looks) == 1
+        now[0] += 0.125
+    pace.run(look)
+    assert len(looks) == 2
 
 
 def test_one_thread_looks_at_a_time_and_the_others_go_on() -> None:

@@ -129,6 +129,15 @@ def test_many_that_evidence_is_stored_of_are_all_passed_over(ledger: Ledger) -> 
     assert states(ledger) == [("accepted", 0)] * 19 + [("in_flight", 1)]
 
 
+@pytest.mark.code_decides
+def test_the_revision_of_a_launch_is_one_less_until_it_has_a_report(ledger: Ledger) -> None:
+    assert ledger.verdicts.revision(KEY) == 0  # there is no such launch
+    make_launch(ledger, range(1, 3))
+    before = ledger.verdicts.revision(KEY)
+    reconcile_launch(ledger, KEY, now=NOW)
+    assert ledger.verdicts.revision(KEY) == before + 1
+
+
 def test_evidence_that_a_claim_comes_upon_is_news_for_a_report_that_was_made(ledger: Ledger) -> None:
     make_launch(ledger, range(1, 3), size=1)
     key = ledger.dispatch_queries.of_launch(KEY)[0].dispatch_key

@@ -196,6 +196,18 @@ def test_below_a_tenth_of_what_is_usual_is_degraded(ledger: Ledger, heard: int, 
     assert found.why.endswith("usually about 900 by now")
 
 
+@pytest.mark.code_decides
+def test_opens_on_platforms_without_deliveries_are_not_usual_deliveries(ledger: Ledger) -> None:
+    platforms = {"email": range(1, 501), "android": range(501, 1_001)}
+    before = START - timedelta(days=3)
+    key = send(ledger, before, 1_000, campaign=PUSH, platforms=platforms)
+    receive(ledger, key, "delivery", range(1, 401), before)
+    receive(ledger, key, "open", range(501, 901), before)
+    settle(ledger, before)
+    receive(ledger, send(ledger, START, 1_000, campaign=PUSH, platforms=platforms), "delivery", [1], START)
+    assert finding(ledger, DELIVERIES, START + HOUR).why.endswith("usually about 400 by now")
+
+
 def test_what_usually_comes_later_is_not_missed_earlier(ledger: Ledger) -> None:
     usual(ledger, delivered=900, after=3 * HOUR)
     send(ledger, START, 1_000)
