@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -16,7 +17,7 @@ from sendoff.audience.identifiers import Identifiers, integers, strings
 from sendoff.dispatch.checks import check_refusals
 from sendoff.dispatch.request import ServiceConnection
 from sendoff.dispatch.worker import send_launch
-from sendoff.errors import LedgerUnavailableError, RefusedError
+from sendoff.errors import LedgerUnavailableError, RateLimitedLocallyError, RefusedError
 from sendoff.ledger import Ledger
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
@@ -51,6 +52,21 @@ def test_a_worker_that_can_neither_learn_of_its_claim_nor_give_it_back_claims_no
         with pytest.raises(LedgerUnavailableError, match="the answer to the commit was lost"):
             send_launch(ledger, KEY, connection, now=lambda: NOW)
     assert ledger.dispatch_queries.states(KEY) == {"in_flight": 1, "planned": 1}
+
+
+@pytest.mark.code_decides
+def test_a_worker_waits_for_its_turn_for_a_while_in_all(ledger: Ledger) -> None:
+    make_launch(ledger, [1])
+    ledger.rate_limits.delay("service", NOW + timedelta(seconds=40))
+    slept: list[float] = []
+    with reserved_port() as port, requests.Session() as session:
+        url = f"http://127.0.0.1:{port}"
+        client = Client(url, session, TokenSource(ClientSecret("client", "secret"), url, session))
+        connection = ServiceConnection(client, PostBackSigner(url, ["n" * 32]), requests_at_once=1)
+        with pytest.raises(RateLimitedLocallyError):  # the clock of this test stands still
+            send_launch(ledger, KEY, connection, now=lambda: NOW, sleep=slept.append)
+    assert slept == [40.0]
+    assert ledger.dispatch_queries.states(KEY) == {"planned": 1}
 
 
 @contextmanager

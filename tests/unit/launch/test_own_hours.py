@@ -16,7 +16,7 @@ from sendoff.audience.identifiers import Identifiers, integers, strings, union
 from sendoff.campaign import Campaign, Slot, campaign_from, check_campaign
 from sendoff.errors import CampaignError
 from sendoff.launch import closed_until, lateness, preview_launch
-from sendoff.launch.own_hours import HoursOfLaunch, allowed_hours, hours_by_words, usual_hours
+from sendoff.launch.own_hours import HoursOfLaunch, _nearest, allowed_hours, hours_by_words, usual_hours
 from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import HourSize, Ledger
 from sendoff.postbacks.aggregation import aggregate
@@ -173,6 +173,21 @@ def test_an_hour_outside_of_the_window_becomes_the_nearest_one_inside() -> None:
     )
     found = {timed.hour: list(timed.identifiers or ()) for timed in hours(None) if timed.arm == Arm.OWN_HOUR}
     assert found == {20: [1], 9: [2], 18: [3]}
+
+
+@pytest.mark.parametrize(
+    ("hour", "allowed", "nearest"),
+    [
+        (9, [8, 9, 10], 9),
+        (3, [1, 5], 1),  # of two, the earlier one
+        (23, [1, 20], 1),
+        (22, [1, 20], 20),
+        (0, [3, 22], 22),
+        (1, [4, 22], 4),
+    ],
+)
+def test_the_nearest_hour_is_that_on_the_clock(hour: int, allowed: list[int], nearest: int) -> None:
+    assert _nearest(hour, allowed) == nearest
 
 
 def test_the_rules_for_all_campaigns_allow_hours_too() -> None:
