@@ -334,6 +334,10 @@ def test_an_unknown_field_is_the_only_mistake_that_is_told_of_it(
         ("channels: {andriod_push: }", "channels.andriod_push"),
         ("channels: {andriod_push: , sms: {sender: S, text: T}}", "channels.andriod_push"),
         (
+            "channels: {andriod_push: }\nvariants: {a: {percent: 50}, b: {percent: 50, channels: {ios_push: {}}}}",
+            "channels.andriod_push",
+        ),
+        (
             "channels: {inbox: }\nvariants: {a: {percent: 50}, b: {percent: 50, channels: {imbox: {title: T}}}}",
             "variants.b.channels.imbox",
         ),

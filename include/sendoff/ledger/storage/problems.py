@@ -119,7 +119,7 @@ class LedgerAddress:
     @classmethod
     def of(cls, url: sa.URL) -> LedgerAddress:
         """Take the parts from a URL."""
-        hosts = [url.host or "", *url.normalized_query.get("host", ())]
+        hosts = [url.host, *url.normalized_query.get("host", ())]
         host = ", ".join(filter(None, hosts)) or "the local server"
         server = f"{host}:{url.port or 5432}" if url.host else host
         is_file = url.get_backend_name() == "sqlite"
