@@ -154,6 +154,7 @@ def test_a_picture_that_a_channel_does_not_show_is_named(channels: dict[str, Any
             ["gates.rollout.missing"],
         ),
         ({"channels": {"email": EMAIL}, "gates": {"hold_above": {"missing": 5}}}, []),
+        ({"channels": {"ios_push": {"text": "Text"}}, "gates": {"hold_above": {"refused": 5}}}, []),
         (
             {"channels": {"ios_push": {"text": "Text"}}, "gates": {"hold_above": {"missing": 5}}},
             ["gates.hold_above.missing"],
