@@ -459,6 +459,7 @@ def test_a_series_of_transactions_leaves_the_lock_of_sqlite_free_most_of_the_tim
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
+    monkeypatch.setattr(database, "_SHARE", 0.2)  # other tests go on at once
     monkeypatch.setattr(database, "sleep", pauses.append)
     clock = iter([100.0, 102.0])
     monkeypatch.setattr(database, "monotonic", lambda: next(clock, 200.0))
