@@ -61,9 +61,7 @@ class _Clock:
         found: datetime = times.get_next(datetime) if direction == "next" else times.get_prev(datetime)
         if times.expanded[1] == ["*"]:
             return at.astimezone(UTC) + (found - local)
-        while (
-            direction == "prev" and self._moment(found) >= at
-        ):  # the clocks skip the time, so it moved later
+        while direction == "prev" and self._moment(found) >= at:  # a time that the clocks skip is later
             found = times.get_prev(datetime)
         return self._moment(found)
 

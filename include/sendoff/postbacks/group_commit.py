@@ -169,10 +169,10 @@ class GroupCommit:
 
     def _persist(self, step: Callable[[], None], batch: list[Waiting]) -> bool:
         """Repeat a step until it succeeds or the process stops. After a failure, no request keeps waiting."""
-        while not (has_succeeded := self._succeeds(step, batch)):
+        while not self._succeeds(step, batch):
             if self._stop.wait(self._limits.pause):
-                break
-        return has_succeeded
+                return False
+        return True
 
     def _succeeds(self, step: Callable[[], None], batch: list[Waiting]) -> bool:
         self._busy_since = monotonic()
