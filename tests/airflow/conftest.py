@@ -203,11 +203,15 @@ class House:
                 task.on_execute_callback = [lambda _: self.wait_until_quiet()]
 
     def truths(self, name: str) -> list[dict[str, Any]]:
-        """Return the service's record of a campaign, once the service has nothing left to send."""
-        self.wait_until_quiet()
+        """Return the service's record of each segment of a campaign, once it has nothing left to send."""
         campaigns = self.admin("campaigns?count=1000")["campaigns"]
         mine = [each for each in campaigns if each["title"].startswith(f"The campaign {name} [")]
-        return [self.admin(f"campaigns/{each['id']}/truth") for each in mine]
+        return [self.truth(each["id"]) for each in mine]
+
+    def truth(self, campaign_id: int) -> dict[str, Any]:
+        """Return the service's record of one of its campaigns, once it has nothing left to send."""
+        self.wait_until_quiet()
+        return self.admin(f"campaigns/{campaign_id}/truth")
 
     def has_met_a_fault(self) -> bool:
         """Check whether a request has reached the service and met an injected fault."""

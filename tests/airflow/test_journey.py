@@ -68,7 +68,7 @@ def sent_in(house: Any, step: str) -> tuple[list[int], set[int], set[int]]:
     """Return the devices of a step, those with a reported delivery, and those with a reported open."""
     campaigns = house.admin("campaigns?count=1000")["campaigns"]
     mine = [each for each in campaigns if re.match(rf"The campaign welcome: {step} \[", each["title"])]
-    truths = [house.admin(f"campaigns/{each['id']}/truth") for each in mine]
+    truths = [house.truth(each["id"]) for each in mine]
     targeted = sorted(device for each in truths for device in each["targeted"])
     delivered, opened = (
         {device for each in truths for device in each["post_backs"][kind]} for kind in ("delivery", "open")

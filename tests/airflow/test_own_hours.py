@@ -76,7 +76,7 @@ def test_each_recipient_gets_the_message_at_their_hour_of_the_day(
         arm, hour = arms.get(segment), hours_of.get(segment)
         created_at = datetime.fromisoformat(campaign["created_at"])
         assert created_at.astimezone(UTC).hour == (START.hour if hour is None else hour)
-        targeted = house.admin(f"campaigns/{campaign['id']}/truth")["targeted"]
+        targeted = house.truth(campaign["id"])["targeted"]
         assert set(targeted) == set(map(int, people))
         reached.update(targeted)
         by_arm[arm].update(targeted)

@@ -59,8 +59,7 @@ def test_a_creation_is_sent_once_and_shown_nowhere(
         assert run.state == "success"
         assert house.xcoms(run)["raw", "return_value", -1] == {"accepted": 1, "refused": 0, "in_doubt": 0}
     [campaign] = received(house, title)
-    truth = house.admin(f"campaigns/{campaign['id']}/truth")
-    assert sorted(truth["targeted"]) == DEVICES
+    assert sorted(house.truth(campaign["id"])["targeted"]) == DEVICES
     with house.ledger() as ledger:
         [launch] = ledger.launches.search(campaign="own_creation")
         assert launch.period.partition == f"{house.day:%Y-%m-%d}"
@@ -87,7 +86,7 @@ def test_an_execution_keeps_the_tags_of_a_literal(house: Any, run_dag: Callable[
         ExecuteCampaignOperator(task_id="raw", body=order(), sendoff_conn_id="service", retries=0)
     run = run_dag(dag, logical_date=house.day)
     assert run.state == "success"
-    assert sorted(house.admin(f"campaigns/{template['id']}/truth")["targeted"]) == DEVICES
+    assert sorted(house.truth(template["id"])["targeted"]) == DEVICES
     with house.ledger() as ledger:
         [launch] = ledger.launches.search(campaign="own_execution.raw")
         assert launch.period.partition == f"own_execution/raw/{house.day.isoformat()}"
