@@ -4,12 +4,11 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+CORES  := $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 # Tests often wait, so they get one more process than there are processors.
-WORKERS = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
+WORKERS = $(shell expr $(CORES) + 1)
 # `make test` runs three jobs at once, the longest first. On two processors, each is one process: Airflow is imported once.
-SHARE   = $(shell $(PYTHON) -c 'import os; print(os.cpu_count() // 4 * 2)')
-# `make proof` runs two jobs at once: the tests with real processes, which often wait, and all others in turn.
-HALF    = $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
+SHARE   = $(shell expr $(CORES) / 4 '*' 2)
 PYTEST  = $(BIN)/pytest -q -n $(WORKERS)
 # Tests write thousands of small files, which need not wait for a disk if there are 4 GB in memory for them.
 MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 { print "env TMPDIR=/dev/shm" }')
@@ -38,6 +37,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV) || { echo "Python could not create a virtual environment. On Debian, run: apt-get install python3-venv" >&2; exit 1; }
 	@echo "Installing into $(VENV) (once, a few minutes; it downloads Airflow)"
 	@$(BIN)/python -m pip uninstall -qq --yes sendoff  # the name in older clones; Airflow refuses duplicate providers
+	@grep == constraints.txt | xargs -n 40 -P $(CORES) \
+		$(BIN)/python -m pip install -qqq --disable-pip-version-check --no-deps 2>/dev/null || true  # faster: all processors
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
@@ -49,12 +50,13 @@ demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end;
 test: $(READY) ## Required before a change lands: style, types, the tests except those of `make proof`, one demo
 	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync WORKERS=$(SHARE) unit airflow demos contract types lint
 
+# Three jobs at once. The tests with real processes take longest and often wait, so the others give way to them.
 proof: export HYPOTHESIS_PROFILE = proof
 proof: $(READY) ## The slower tests: crashes, cluster, browser, repository, pages, more property examples, audit
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync WORKERS=$(HALF) proof-servers proof-others
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync WORKERS=$(CORES) proof-servers proof-unit proof-others
 
 proof-others:
-	@failed=; for part in proof-unit proof-airflow proof-airflow-next docs audit; \
+	@failed=; for part in proof-airflow proof-airflow-next docs audit; \
 	do nice $(MAKE) --no-print-directory $$part || failed=yes; done; test -z "$$failed"
 
 proof-servers: $(READY)
@@ -63,7 +65,7 @@ proof-servers: $(READY)
 
 proof-unit: $(READY)
 	@echo "== tests/contract and tests/unit, the tests marked as proof, and all examples of the property tests"
-	@$(MEMORY) $(PROOF) --dist worksteal tests/contract tests/unit
+	@nice $(MEMORY) $(PROOF) --dist worksteal tests/contract tests/unit
 
 proof-airflow: $(READY)
 	@echo "== tests/airflow, the tests marked as proof"

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import threading
@@ -225,6 +226,15 @@ class House:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    def copy_airflow_home(self) -> Path:
+        """Copy Airflow's home, with its database, to a new folder.
+
+        Another process does it. When a process closes any file of a SQLite database, its own locks there end.
+        """
+        copy = Path(tempfile.mkdtemp(dir=self.folder)) / "airflow"
+        subprocess.run(["cp", "-R", HOME, copy], check=True)
+        return copy
+
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:
         with closing(Ledger(self.ledger_url)) as ledger:
@@ -369,7 +379,7 @@ class People:
                 what()
             except BaseException as problem:
                 self._problems.append(problem)
-                _end(dag, self.task)  # otherwise the test would wait for it forever
+                until(lambda: _has_ended(dag, self.task))  # otherwise the test would wait for it forever
 
         self._threads.append(threading.Thread(target=act, daemon=True))
         self._threads[-1].start()
@@ -433,11 +443,16 @@ def _looked_at(dag: str, run: str) -> datetime | None:
         return found
 
 
-def _end(dag: str, task: str) -> None:
+def _has_ended(dag: str, task: str) -> bool:
+    """Fail the task if it asks, and check whether its run has ended."""
+    from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance
 
     from airflow import settings
 
     with closing(settings.Session()) as session:
-        session.query(TaskInstance).filter_by(dag_id=dag, task_id=task).update({"state": "failed"})
+        asks = session.query(TaskInstance).filter_by(dag_id=dag, task_id=task, state="awaiting_input")
+        asks.update({"state": "failed"})
         session.commit()
+        run = session.query(DagRun).filter_by(dag_id=dag).first()
+        return run is not None and run.state != "running"

@@ -235,13 +235,12 @@ def test_nothing_that_was_planted_is_left_where_it_must_not_be(
     received = planted.receiver.log.read_bytes()
     assert b"since its start: stored=" in received
     assert planted_in(received, canaries) == set()
-    _assert_airflow_holds_nothing(canaries)
+    _assert_airflow_holds_nothing(house.copy_airflow_home(), canaries)
     _assert_the_ledger_holds_what_it_may(planted, canaries)
     _assert_jinja_was_not_rendered(house)
 
 
-def _assert_airflow_holds_nothing(canaries: Mapping[str, Iterable[str]]) -> None:
-    home = Path(os.environ["AIRFLOW_HOME"])
+def _assert_airflow_holds_nothing(home: Path, canaries: Mapping[str, Iterable[str]]) -> None:
     found = {
         (str(path.relative_to(home)), name)
         for path in home.rglob("*")

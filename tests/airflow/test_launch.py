@@ -76,7 +76,7 @@ def test_a_campaign_reaches_everybody_once_and_its_report_is_true(
     for secret in [*house.secrets, token, "We missed you"]:
         assert secret not in printed.out + printed.err
     assert not re.search(r"7340000\d{3}", printed.out + printed.err + json.dumps(list(found.values())))
-    _assert_absent_from_airflows_database([*house.secrets, token, "7340000"])
+    _assert_absent_from_airflows_database(house, [*house.secrets, token, "7340000"])
 
 
 def test_a_campaign_writes_its_results_into_the_warehouse_once_however_often_it_runs(
@@ -392,9 +392,8 @@ def _expected_verdicts(house: Any, truths: list[dict[str, Any]]) -> dict[str, se
     }
 
 
-def _assert_absent_from_airflows_database(texts: list[str]) -> None:
-    home = Path(os.environ["AIRFLOW_HOME"])
-    content = b"".join(path.read_bytes() for path in home.glob("airflow.db*"))
+def _assert_absent_from_airflows_database(house: Any, texts: list[str]) -> None:
+    content = b"".join(path.read_bytes() for path in house.copy_airflow_home().glob("airflow.db*"))
     assert b"launch_key" in content
     assert [text[:3] for text in texts if text.encode() in content] == []
 
