@@ -55,7 +55,7 @@ class Limits:
     gather: float = 0.003
     """Seconds that a transaction waits at most for more post-backs, so that more share its cost."""
     lull: float = 0.0005
-    """Seconds without another post-back after which a transaction starts at once."""
+    """Seconds without another post-back after which a transaction starts at once, or fewer if they came fast."""
     pause: float = 1.0
     """Seconds between two tries while the ledger is unavailable."""
     idle: float = 10.0
@@ -161,11 +161,17 @@ class GroupCommit:
             return self._in_flight
 
     def _gather(self) -> None:
-        """Wait while more post-backs arrive. Then the event loop is less busy, and does not slow down the commit."""
-        seen, until = 0, monotonic() + self._limits.gather
-        while seen < len(self._queue) < self._limits.batch_limit and monotonic() < until:
-            seen = len(self._queue)
-            sleep(self._limits.lull)
+        """Wait while more post-backs arrive. Then the event loop is less busy, and does not slow down the commit.
+
+        They have stopped coming if none came for four times the mean time between them. The mean of few says little, so
+        it includes one whole lull.
+        """
+        lull, seen, start = self._limits.lull, 0, monotonic()
+        while seen < (waiting := len(self._queue)) < self._limits.batch_limit:
+            seen, passed = waiting, monotonic() - start
+            if passed >= self._limits.gather:
+                break
+            sleep(min(lull, 4 * (passed + lull) / (waiting + 1)))
 
     def _persist(self, step: Callable[[], None], batch: list[Waiting]) -> bool:
         """Repeat a step until it succeeds or the process stops. After a failure, no request keeps waiting."""

@@ -230,6 +230,37 @@ def test_post_backs_share_a_transaction_while_they_keep_coming_but_not_forever(
     assert [len(call) for call in disturbed.calls] == sizes
 
 
+def test_a_lull_ends_sooner_the_faster_post_backs_came(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lulls: list[float] = []
+    in_lull, is_over = threading.Semaphore(0), threading.Semaphore(0)
+    passed = 0.0
+
+    def sleep(seconds: float) -> None:
+        lulls.append(seconds)
+        in_lull.release()
+        assert is_over.acquire(timeout=PATIENCE)
+
+    monkeypatch.setattr("sendoff.postbacks.group_commit.sleep", sleep)
+    monkeypatch.setattr("sendoff.postbacks.group_commit.monotonic", lambda: passed)
+
+    async def test() -> None:
+        nonlocal passed
+        async with committing(ledger, gather=0.25, lull=0.125) as commit:
+            waiting = [commit.submit(post_back(1))]
+            for devices in (range(2, 4), range(4, 64)):
+                assert await asyncio.to_thread(in_lull.acquire, timeout=PATIENCE)
+                waiting += [commit.submit(post_back(device)) for device in devices]
+                passed += 0.0625
+                is_over.release()
+            is_over.release()  # no other post-back comes in the last lull
+            assert [await future for future in waiting if future] == [True] * 63
+
+    run(test())
+    assert lulls == [0.125, 0.125, 4 * 0.25 / 64]
+
+
 def test_a_batch_is_bounded(ledger: Ledger) -> None:
     disturbed = Disturbed(ledger.post_backs, [])
     ledger.post_backs = disturbed  # type: ignore[assignment]
