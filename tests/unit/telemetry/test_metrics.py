@@ -48,7 +48,7 @@ class Collected:
         return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def reader() -> InMemoryMetricReader:
     """The only meter provider of this process; OpenTelemetry does not allow a second one."""
     delta = dict.fromkeys((Counter, Histogram, _Gauge), AggregationTemporality.DELTA)
