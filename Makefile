@@ -50,13 +50,13 @@ demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end;
 test: $(READY) ## Required before a change lands: style, types, the tests except those of `make proof`, one demo
 	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync WORKERS=$(SHARE) unit airflow demos contract types lint
 
-# Four jobs at once. The tests with real processes take longest and often wait, so the others give way to them.
+# Three jobs at once. The tests with real processes take longest and often wait, so the others give way to them.
 proof: export HYPOTHESIS_PROFILE = proof
 proof: $(READY) ## The slower tests: crashes, cluster, browser, repository, pages, more property examples, audit
-	@$(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync WORKERS=$(CORES) proof-servers proof-unit proof-airflow proof-others
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync WORKERS=$(CORES) proof-servers proof-unit proof-others
 
 proof-others:
-	@failed=; for part in docs proof-airflow-next audit; \
+	@failed=; for part in proof-airflow proof-airflow-next docs audit; \
 	do nice $(MAKE) --no-print-directory $$part || failed=yes; done; test -z "$$failed"
 
 proof-servers: $(READY)
@@ -69,7 +69,7 @@ proof-unit: $(READY)
 
 proof-airflow: $(READY)
 	@echo "== tests/airflow, the tests marked as proof"
-	@nice $(PROOF) $(SERVERS) tests/airflow
+	@$(PROOF) $(SERVERS) tests/airflow
 
 proof-airflow-next:
 	@if $(MAKE) --no-print-directory $(NEXT)/.ready; \
