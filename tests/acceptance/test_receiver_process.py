@@ -75,8 +75,9 @@ def test_signals_that_are_repeated_stop_a_receiver_as_one_does(sqlite_url: str, 
     with receiving(sqlite_url, workers=2) as receiver:
         with receiver.under_load(first=1) as senders:
             receiver.until(lambda: len(answered_by(senders)) > 200)
-            for again in range(4):
-                receiver.tell(signal.SIGTERM if again % 2 else signal.SIGINT)
+            while receiver.process.poll() is None:  # also while Python ends
+                receiver.tell(signal.SIGTERM)
+                receiver.tell(signal.SIGINT)
                 time.sleep(0.001)
             assert receiver.end() == 0
         answered = answered_by(senders)

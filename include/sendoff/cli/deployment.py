@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -72,6 +73,8 @@ def receiver(
 
     settings = load_settings(["ledger_url", "public_url", "post_back_secrets", "erasure_secret"])
     serve(host, port, settings, workers=workers)
+    for number in (signal.SIGINT, signal.SIGTERM):  # Python's handlers end before the process does
+        signal.signal(number, signal.SIG_IGN)
 
 
 @app.command()
