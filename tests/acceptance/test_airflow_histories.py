@@ -93,6 +93,22 @@ class Histories:
     def call(self, method: str, path: str, json: object = None) -> dict[str, Any]:
         return self.api._call(method, f"/api/v2{path}", json)
 
+    def insist(self, path: str, json: object) -> dict[str, Any]:
+        """Post something until Airflow takes it, because another process may keep its SQLite database locked."""
+        answers: list[dict[str, Any]] = []
+
+        def is_answered() -> bool:
+            try:
+                answers.append(self.call("POST", path, json))
+            except DemoError as error:
+                if "Database is locked" not in str(error) and "did not answer" not in str(error):
+                    raise
+                return False
+            return True
+
+        self.until(is_answered)
+        return answers[0]
+
     def start(self) -> None:
         """Wait for the scheduler's run of the newest period, and start another for the same period by hand."""
         dag = self.call("GET", f"/dags/{NAME}")
@@ -133,7 +149,7 @@ class Histories:
     def clear(self, run: str, *tasks: str) -> None:
         wanted = {"dry_run": False, "only_failed": False, "dag_run_id": run}
         which = {"task_ids": list(tasks)} if tasks else {}
-        cleared = self.call("POST", f"/dags/{NAME}/clearTaskInstances", {**wanted, **which})
+        cleared = self.insist(f"/dags/{NAME}/clearTaskInstances", {**wanted, **which})
         assert cleared["total_entries"] > 0
 
     def kill_in_the_middle(self) -> str:
@@ -197,20 +213,8 @@ class Histories:
     def backfill(self) -> None:
         """Run the same period again as a backfill, which takes over the finished run."""
         day = {"dag_id": NAME, "from_date": self.period, "to_date": self.period}
-        numbers: list[int] = []
-
-        def is_begun() -> bool:
-            try:
-                begun = self.call("POST", "/backfills", {**day, "reprocess_behavior": "completed"})
-            except DemoError as error:
-                if "Database is locked" not in str(error):  # SQLite, while another process writes
-                    raise
-                return False
-            numbers.append(begun["id"])
-            return True
-
-        self.until(is_begun)
-        self.until(lambda: self.call("GET", f"/backfills/{numbers[0]}")["completed_at"])
+        begun = self.insist("/backfills", {**day, "reprocess_behavior": "completed"})
+        self.until(lambda: self.call("GET", f"/backfills/{begun['id']}")["completed_at"])
 
     def until_success(self) -> None:
         self.until(lambda: set(self.runs().values()) == {"success"})
