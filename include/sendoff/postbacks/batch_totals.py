@@ -6,7 +6,7 @@ Each dispatch gets sets of its own only at the end, when the totals are stored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -37,6 +37,7 @@ from sendoff.postbacks.machine_opens import suspected
 from sendoff.postbacks.recipient_index import (
     Codes,
     Encoding,
+    PlaceSet,
     RecipientIndex,
     bitmap,
     numbers_of,
@@ -57,6 +58,8 @@ _AT_ONCE = 500  # dispatches whose sets are in memory
 _PLACES_AT_ONCE = 1 << 20  # places of these dispatches, unless a single one has more
 
 Counts = npt.NDArray[np.int64]
+_Between = Callable[[int, int], Numbers]
+"""Returns the places of a set from the first number to before the second, in ascending order."""
 
 
 class BatchTotals:
@@ -83,7 +86,8 @@ class BatchTotals:
         self._launch = np.zeros(0, np.int64)
         self._newest = np.zeros(0, np.int64)
         self._counts = {name: np.zeros(0, np.int64) for name in _COUNTED}
-        self._heard = {kind: BitMap64() for kind in (*_KINDS, _SUSPECTS)}
+        self._delivered = PlaceSet()  # most recipients; the sets of opens are smaller
+        self._suspects = BitMap64()
         self._opened: dict[int, BitMap64] = {}  # by hour: recipients with an open that is not suspected
         self._open: dict[tuple[int, str], BitMap64] = {}
         self._minutes = {kind: Counter[int]() for kind in _KINDS}
@@ -230,7 +234,7 @@ class BatchTotals:
     ) -> None:
         """Record the recipients who responded, and if a machine probably opened for them."""
         opens = rows & kinds[PostBackKind.OPEN]
-        self._heard[PostBackKind.DELIVERY] |= bitmap(places[rows & kinds[PostBackKind.DELIVERY]])
+        self._delivered.add(places[rows & kinds[PostBackKind.DELIVERY]])
         machine = np.zeros(len(codes), np.bool_)
         machine[rows] = suspected(
             codes[rows],
@@ -243,9 +247,9 @@ class BatchTotals:
         by_person = np.flatnonzero(opens & ~machine)
         hours = values(batch["occurred_at"])[by_person] // _HOUR % _HOURS
         for hour in np.unique(hours).tolist():
-            opened = bitmap(places[by_person[hours == hour]])
-            self._opened[hour] = self._opened.get(hour, BitMap64()) | opened
-        self._heard[_SUSPECTS] |= bitmap(places[machine])
+            opened = self._opened.setdefault(hour, BitMap64())
+            opened |= bitmap(places[by_person[hours == hour]])
+        self._suspects |= bitmap(places[machine])
 
     def _count(self, name: str, codes: Codes) -> None:
         if len(codes):
@@ -289,17 +293,20 @@ class BatchTotals:
         codes = self._touched()
         codes = codes[np.argsort(self._index.begins[codes], kind="stable")]
         opened = BitMap64.union(BitMap64(), *self._opened.values())
-        self._heard[PostBackKind.OPEN] = opened | self._heard[_SUSPECTS]
-        self._heard[_SUSPECTS] -= opened
+        heard = {
+            PostBackKind.DELIVERY: self._delivered.between,
+            PostBackKind.OPEN: _places_of(opened | self._suspects),
+            _SUSPECTS: _places_of(self._suspects - opened),
+        }
         if not len(codes):
             return
         width = np.cumsum(self._index.widths[codes]).astype(np.int64)
         part = width // _PLACES_AT_ONCE + np.arange(len(codes)) // _AT_ONCE
         for some in np.split(codes, np.flatnonzero(np.diff(part)) + 1):
-            who = [dict(self._who(kind, some)) for kind in (*_KINDS, _SUSPECTS)]
+            who = [dict(self._who(kind, between, some)) for kind, between in heard.items()]
             hours: dict[int, dict[int, Identifiers]] = {}
             for hour, opened in sorted(self._opened.items()):
-                for code, people in self._named_at(opened, some):
+                for code, people in self._named_at(_places_of(opened), some):
                     hours.setdefault(code, {})[hour] = people
             yield {
                 self._index.keys[code]: self._totals_of(
@@ -311,27 +318,22 @@ class BatchTotals:
     def _touched(self) -> Codes:
         return np.flatnonzero(self._counts[PostBackKind.DELIVERY] + self._counts[PostBackKind.OPEN])
 
-    def _who(self, kind: str, codes: Codes) -> Iterator[tuple[int, Identifiers]]:
+    def _who(self, kind: str, between: _Between, codes: Codes) -> Iterator[tuple[int, Identifiers]]:
         is_open = self._index.encodings[codes] == Encoding.OPEN
         for code in codes[is_open].tolist():
             if kind == _SUSPECTS:  # opens of unknown recipients are not suspected
                 break
             numbers = np.asarray(self._open[code, kind].to_array(), np.uint64)
             yield code, set_of_numbers(numbers[(numbers > 0) & (numbers < 1 << 63)])
-        yield from self._named_at(self._heard[kind], codes)
+        yield from self._named_at(between, codes)
 
-    def _named_at(self, named: BitMap64, codes: Codes) -> Iterator[tuple[int, Identifiers]]:
+    def _named_at(self, between: _Between, codes: Codes) -> Iterator[tuple[int, Identifiers]]:
         """Yield each code whose recipients have places, with those at some places, if there are any."""
         placed = codes[self._index.widths[codes] > 0]
         placed = placed[self._index.encodings[placed] != Encoding.OPEN]
         if len(placed):
-            span = BitMap64()
-            first, last = placed[0], placed[-1]
-            span.add_range(
-                int(self._index.begins[first]), int(self._index.begins[last] + self._index.widths[last])
-            )
-            places = np.asarray((named & span).to_array(), np.uint64)
             begins, ends = self._index.begins[placed], self._index.begins[placed] + self._index.widths[placed]
+            places = between(int(begins[0]), int(ends[-1]))
             is_named = np.searchsorted(places, begins) < np.searchsorted(places, ends)
             yield from self._index.people(placed[is_named], places)
 
@@ -365,6 +367,15 @@ class BatchTotals:
             is_evidence=counts["expected"] > 0,
             hours=hours,
         )
+
+
+def _places_of(named: BitMap64) -> _Between:
+    def between(begin: int, end: int) -> Numbers:
+        span = BitMap64()
+        span.add_range(begin, end)
+        return np.asarray((named & span).to_array(), np.uint64)
+
+    return between
 
 
 def _longer(column: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

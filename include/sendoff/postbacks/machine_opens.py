@@ -25,6 +25,7 @@ BURST, SHARE = 50, 0.01
 """So many opens of one request in one second are suspected, or this share of its recipients if that is more."""
 
 _SECOND = 1_000_000  # in microseconds
+_SLOTS = 1 << 18  # for places by their lowest bits
 _LATEST = (1 << 32) - 1  # in the year 2106
 
 Integers = npt.NDArray[np.int64]
@@ -48,6 +49,9 @@ def suspected(
         newest = np.full(int(codes.max()) + 1, np.iinfo(np.int64).min)
         np.maximum.at(newest, codes[deliveries], at[deliveries] + int(seconds * _SECOND))
         opens = opens[at[opens] <= newest[codes[opens]]]  # the others need no look-up
+        slots, is_taken = places & (_SLOTS - 1), np.zeros(_SLOTS, np.bool_)
+        is_taken[slots[opens]] = True
+        deliveries = deliveries[is_taken[slots[deliveries]]]  # hardly more than those to people who opened
         delivered = pc.index_in(column_of(places[opens]), value_set=column_of(places[deliveries]))
         is_delivered = marks(delivered.is_valid())
         opens, which = opens[is_delivered], values(delivered.cast(pa.int64()))[is_delivered]

@@ -46,10 +46,9 @@ class Encoding(IntEnum):
     """Not numbered: the service chose them, and anyone may be among them."""
 
 
-_DENSE = 64  # the maximum range per member
+_DENSE = 16  # the maximum range per member
 _TEXT_BYTES = 64 << 20  # of segments that are kept for later look-ups
-_SPARSE_BYTES = 256 << 20
-_NUMBERS_AT_ONCE = 1 << 18
+_KEPT_BYTES = 256 << 20  # of numbers that are kept for the next run
 _LINE = 1 << 63
 
 Codes = npt.NDArray[np.intp]
@@ -65,10 +64,50 @@ class _SparseGroup:
     first_place: int
 
 
+class PlaceSet:
+    """A set of places: a bit for each place up to the last. Places may come in any order, and need not be sorted."""
+
+    def __init__(self) -> None:
+        self._bits = np.zeros(0, np.uint8)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that it takes."""
+        return self._bits.nbytes
+
+    def add(self, places: Numbers) -> None:
+        """Add places."""
+        size = int(places.max() >> _BYTE) + 1 if len(places) else 0
+        if size > len(self._bits):
+            longer = np.zeros(max(size, 2 * len(self._bits)), np.uint8)
+            longer[: len(self._bits)] = self._bits
+            self._bits = longer
+        np.bitwise_or.at(self._bits, (places >> _BYTE).view(np.int64), _bit_of(places))
+
+    def marked(self, places: Numbers) -> Marks:
+        """Mark the places that are in the set. All must be at most the last."""
+        marked: Marks = (self._bits[places >> _BYTE] & _bit_of(places)).astype(np.bool_)
+        return marked
+
+    def between(self, begin: int, end: int) -> Numbers:
+        """Return the places of the set from ``begin`` to before ``end``, in ascending order."""
+        first = begin // 8
+        bits = np.unpackbits(self._bits[first : -(-end // 8)], bitorder="little")
+        places: Numbers = np.flatnonzero(bits[: end - 8 * first]).astype(np.uint64) + np.uint64(8 * first)
+        return places[places >= begin]
+
+
+_BYTE = np.uint64(3)  # places >> 3
+
+
+def _bit_of(places: Numbers) -> npt.NDArray[np.uint8]:
+    return np.uint8(1) << (places & np.uint64(7)).astype(np.uint8)
+
+
 class RecipientIndex:
     """The places of the recipients of dispatches. Each dispatch has a code, counted from 0.
 
-    The index keeps what it reads: about a bit per person for dense numbers, eight bytes for sparse ones, and texts up
+    The index keeps what it reads: a bit per place for dense numbers, eight bytes per person for sparse ones, and texts up
     to a limit. Replace it with an empty one when :meth:`is_full` returns True.
     """
 
@@ -83,14 +122,15 @@ class RecipientIndex:
         self._start = np.zeros(0, np.uint64)  # of sparse numbers, within their group
         self._group = np.zeros(0, np.intp)
         self._groups: list[_SparseGroup] = []
-        self._members = BitMap64()  # occupied places, of dense numbers
+        self._members = PlaceSet()  # occupied places, of dense numbers
         self._texts: dict[int, pa.LargeStringArray] = {}
         self._text_bytes = 0
         self._end = 0
 
     def is_full(self) -> bool:
-        """Check whether the sparse numbers have reached their limit. They stay, because assigned codes need them."""
-        return sum(group.numbers.nbytes for group in self._groups) >= _SPARSE_BYTES
+        """Check whether the numbers have reached their limit. They stay, because assigned codes need them."""
+        sparse = sum(group.numbers.nbytes for group in self._groups)
+        return sparse + self._members.nbytes >= _KEPT_BYTES
 
     def codes(self, dispatch_keys: pa.StringArray) -> Codes:
         """Return the code of each dispatch key, assigning codes to new keys."""
@@ -115,8 +155,6 @@ class RecipientIndex:
         """Read the recipients of dispatches that are not loaded yet."""
         keys = [self.keys[code] for code in codes if self.encodings[code] == Encoding.NOT_LOADED]
         sparse: list[tuple[int, Numbers]] = []
-        dense: list[Numbers] = []
-        waiting = 0  # numbers in dense
         for key, people in self._read(keys):
             code = self._codes[key]
             if people is None:
@@ -127,14 +165,9 @@ class RecipientIndex:
             else:
                 numbers = people.values()
                 if _are_dense(numbers):
-                    dense.append(self._take_dense(code, numbers))
-                    waiting += len(numbers)
+                    self._take_dense(code, numbers)
                 else:
                     sparse.append((code, numbers))
-            if waiting > _NUMBERS_AT_ONCE:
-                self._add_members(dense)
-                waiting = 0
-        self._add_members(dense)
         for group in _groups(sparse):
             self._take_sparse(group)
 
@@ -142,17 +175,10 @@ class RecipientIndex:
         self.encodings[code], self.begins[code], self.widths[code] = encoding, self._end, width
         self._end += width
 
-    def _take_dense(self, code: int, numbers: Numbers) -> Numbers:
+    def _take_dense(self, code: int, numbers: Numbers) -> None:
         self._lowest[code] = numbers[0] if len(numbers) else 0
         self._take(code, Encoding.DENSE, int(numbers[-1] - numbers[0]) + 1 if len(numbers) else 0)
-        places: Numbers = numbers - self._lowest[code] + self.begins[code]
-        return places
-
-    def _add_members(self, dense: list[Numbers]) -> None:
-        if dense:
-            self._members.update(packed(np.concatenate(dense)))
-            self._members.run_optimize()
-            dense.clear()
+        self._members.add(numbers - self._lowest[code] + self.begins[code])
 
     def _take_sparse(self, segments: list[tuple[int, Numbers]]) -> None:
         first, start, lines = self._end, 0, []
@@ -193,9 +219,7 @@ class RecipientIndex:
         distances = numbers_of(batch) - self._lowest[codes]  # wraps around for numbers below the lowest
         known = distances < self.widths[codes]
         places = distances + self.begins[codes]
-        strangers = bitmap(places[known]) - self._members
-        if strangers:
-            known &= ~np.isin(places, np.asarray(strangers.to_array()))
+        known[known] = self._members.marked(places[known])
         return places, known
 
     def _locate_sparse(self, codes: Codes, batch: pa.RecordBatch) -> tuple[Numbers, Marks]:

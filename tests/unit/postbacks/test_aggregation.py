@@ -649,7 +649,7 @@ def test_people_whose_numbers_are_scattered_are_forgotten_between_runs_beyond_a_
             yield key, people
 
     ledger.aggregates.sent_to = sent_to_noted  # type: ignore[method-assign]
-    monkeypatch.setattr("sendoff.postbacks.recipient_index._SPARSE_BYTES", 48)  # of all six
+    monkeypatch.setattr("sendoff.postbacks.recipient_index._KEPT_BYTES", 48)  # of all six
     assert aggregate(ledger, run=3, now=NOW) == 12
     assert read == [sent[0].key, sent[1].key, sent[0].key, sent[1].key]
     returned = ledger.aggregates.totals(launch_key("service", "spring", PERIOD, 0))

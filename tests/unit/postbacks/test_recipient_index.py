@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sendoff.audience.identifiers import Identifiers, integers, strings
-from sendoff.postbacks.recipient_index import RecipientIndex
+from sendoff.postbacks.recipient_index import PlaceSet, RecipientIndex
 
 FAR = 10**9
 PEOPLE: dict[str, Identifiers] = {
@@ -81,3 +83,18 @@ def test_a_group_is_at_most_as_long_as_a_line(
     codes = index.codes(pa.array(["x", "y"]))
     index.load(codes.tolist())
     assert len(index._groups) == groups
+
+
+PLACES = st.integers(0, 300)
+
+
+@given(additions=st.lists(st.lists(PLACES)), begin=PLACES, end=PLACES)
+def test_a_set_of_places_has_what_was_added_in_any_order(
+    additions: list[list[int]], begin: int, end: int
+) -> None:
+    some, everything = PlaceSet(), {place for places in additions for place in places}
+    for places in additions:
+        some.add(np.array(places, np.uint64))
+    assert some.between(begin, end).tolist() == [each for each in sorted(everything) if begin <= each < end]
+    asked = np.arange(max(everything, default=-1) + 1, dtype=np.uint64)
+    assert some.marked(asked).tolist() == [each in everything for each in asked.tolist()]
