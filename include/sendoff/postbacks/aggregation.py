@@ -32,7 +32,7 @@ from sendoff.telemetry import metrics
 
 _log = logging.getLogger(__name__)
 
-_RUN = 8_000_000
+_RUN = 16_000_000
 """Post-backs added in one transaction. They are read in batches; until it ends, only bitmaps stay in memory."""
 
 _TOGETHER = 5_000  # parked post-backs per transaction, unless they are too far apart

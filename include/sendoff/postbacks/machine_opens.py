@@ -62,6 +62,8 @@ def suspected(
 
 def _in_bursts(codes: Integers, seconds: Integers, sizes: Integers) -> Marks:
     """Mark the opens of a request in a second with many."""
+    if np.bincount(codes).max() < BURST:
+        return np.zeros(len(codes), np.bool_)
     both = codes << 32 | seconds.clip(0, _LATEST)  # a body may have any time
     counted = pc.value_counts(column_of(both))
     moments, counts = (values(counted.field(name)) for name in ("values", "counts"))

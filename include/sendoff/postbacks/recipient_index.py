@@ -107,8 +107,8 @@ def _bit_of(places: Numbers) -> npt.NDArray[np.uint8]:
 class RecipientIndex:
     """The places of the recipients of dispatches. Each dispatch has a code, counted from 0.
 
-    The index keeps what it reads: a bit per place for dense numbers, eight bytes per person for sparse ones, and texts up
-    to a limit. Replace it with an empty one when :meth:`is_full` returns True.
+    The index keeps what it reads: a bit per place for dense numbers, eight bytes per person for sparse ones, and texts
+    up to a limit. Replace it with an empty one when :meth:`is_full` returns True.
     """
 
     def __init__(self, read: ReadRecipients) -> None:
