@@ -23,6 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 
 from sendoff.audience.identifiers import Identifiers, Kind, empty, union
 from sendoff.campaign import Campaign, Channel, OwnRequest, Variation
@@ -349,7 +350,7 @@ def _by_group(
     }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Measurable:
     """Recipients whose silence means that nothing was delivered. ``why_nobody``: why there are none."""
 
@@ -377,19 +378,19 @@ class _Measurable:
         return tuple(kind.value for kind in PostBackKind if kind not in asked)
 
     def among(self, people: Identifiers) -> Identifiers:
-        """Return the recipients whose silence means that nothing was delivered."""
+        """Return those of some recipients whose silence means that nothing was delivered."""
         if self.why_nobody:
             return empty(self.launch.kind)
-        return people if self.is_everyone else self.by_platform
+        return people if self.is_everyone else people & self.by_platform
 
-    @property
+    @cached_property
     def is_everyone(self) -> bool:
         """Whether all channels report deliveries reliably."""
         variations = [Variation(variant=name) for name in self.campaign.variants] or [Variation()]
         end = self.launch.period.end
         return all(_every_channel_reliable(self.campaign.variation(each, end)) for each in variations)
 
-    @property
+    @cached_property
     def by_platform(self) -> Identifiers:
         """The recipients whose platforms all report deliveries reliably."""
         # A recipient with two platforms may have been sent to on the one that reports nothing.
@@ -422,13 +423,7 @@ def measurable_filter(
     ledger: Ledger, launch: LaunchRecord, now: datetime
 ) -> Callable[[Identifiers], Identifiers]:
     """Return a function that returns those of some recipients whose silence means that nothing was delivered."""
-    measurable = _Measurable.of(ledger, launch, now)
-    if measurable.why_nobody:
-        return lambda _: empty(launch.kind)
-    if measurable.is_everyone:
-        return lambda people: people
-    known = measurable.by_platform
-    return lambda people: people & known
+    return _Measurable.of(ledger, launch, now).among
 
 
 def _every_channel_reliable(campaign: Campaign) -> bool:

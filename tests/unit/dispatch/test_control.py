@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ from sendoff.dispatch.control import (
     release,
     release_all,
     resolve,
+    resolve_seen,
     resume,
     resume_all,
     stop,
@@ -34,10 +35,9 @@ from sendoff.dispatch.winner import proposal_of
 from sendoff.errors import GateError, NotFoundError, SettingsError
 from sendoff.ledger import Claim, Decision, Doubt, Ledger
 from sendoff.ledger.storage.schema import decisions
-from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Resolution
 
-from ...factories import KEY, LEASE, NOW, PERIOD, make_campaign, make_launch, send
+from ...factories import KEY, LEASE, NOW, PERIOD, make_campaign, make_launch, post_back, send, store
 from ...leases import end_leases
 
 
@@ -282,6 +282,28 @@ def test_a_doubt_is_settled_once_and_in_somebodys_name(
     assert decision.detail == {"dispatch": key, "segment": 1}
 
 
+def test_post_backs_that_were_not_read_yet_resolve_a_doubt_before_a_person_does(ledger: Ledger) -> None:
+    key = in_doubt(ledger)
+    store(ledger, post_back(key, "delivery", 7))
+    assert resolve_seen(ledger, {key: 1}, Resolution.RESEND, "ann", "let us try") == 0
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 1}
+
+
+def test_a_person_does_not_settle_a_doubt_that_unread_post_backs_resolve(ledger: Ledger) -> None:
+    key = in_doubt(ledger)
+    store(ledger, post_back(key, "delivery", 7))
+    with pytest.raises(GateError, match="not in doubt"):
+        resolve(ledger, key, Resolution.RESEND, "ann", "let us try")
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 1}
+
+
+def test_several_doubts_are_settled_now(ledger: Ledger) -> None:
+    key, before = in_doubt(ledger), datetime.now(UTC)
+    assert resolve_seen(ledger, {key: 1}, Resolution.WRITE_OFF, "ann", "nobody knows") == 1
+    (decision,) = ledger.audit_log.of_launch(KEY)
+    assert before <= decision.decided_at <= datetime.now(UTC)
+
+
 def test_of_many_who_settle_a_doubt_at_once_one_does(ledger: Ledger) -> None:
     key = in_doubt(ledger)
 
@@ -323,17 +345,12 @@ def test_a_dead_workers_dispatch_is_listed_too(ledger: Ledger) -> None:
     assert doubt.reason == "the worker stopped before it recorded an outcome"
 
 
-def post_back(key: str) -> PostBack:
-    return PostBack.received("delivery", key, NOW, b'{"time": 1772442000, "device": {"id": 7}}')
-
-
 @pytest.mark.parametrize("how", [None, *Resolution])
 def test_evidence_stands_over_a_person(ledger: Ledger, how: Resolution | None) -> None:
     key = in_doubt(ledger)
     if how:
         resolve(ledger, key, how, "ann", "nobody knows", now=NOW)
-    receiver = ledger.post_backs.register_receiver("one", NOW)
-    ledger.post_backs.store(receiver, [(1, post_back(key))])
+    store(ledger, post_back(key, "delivery", 7))
     assert doubts(ledger, now=NOW) == []
     assert ledger.dispatch_queries.states(KEY) == {"accepted": 1}
     assert ledger.dispatch_queries.reasons(KEY, "evidence") == ["a post-back came from it"]

@@ -160,3 +160,17 @@ def test_a_launch_is_held_once_as_many_requests_fail_as_its_limit(
     send(ledger, KEY, YES, *[no] * refused)
     SendPolicy(ledger, KEY).hold_if_failing(no, NOW)
     assert (ledger.launches.get(KEY).state == "held") is is_held
+
+
+def test_no_wave_opens_after_one_whose_requests_were_refused_too_often(ledger: Ledger) -> None:
+    gates = {
+        "failures": None,
+        "hold_above": {"refused": 5},
+        "rollout": {"shares": [50], "refused": 100, "wait": {"length": 1, "unit": "minutes"}},
+    }
+    segments = [*(Segment(integers([n])) for n in range(1, 21)), Segment(integers([99]), wave=2)]
+    make_launch(ledger, segments=segments, campaign=make_campaign(gates=gates))
+    send(ledger, KEY, *[Refused(400, "no")] * 20)
+    with pytest.raises(GateError, match=f"launch {KEY} is held: refused: 20 of 20 devices"):
+        SendPolicy(ledger, KEY).has_more(NOW + HOUR)
+    assert ledger.launches.get(KEY).wave == 1

@@ -96,6 +96,16 @@ def test_several_limits_may_be_exceeded_together(ledger: Ledger) -> None:
     assert "; opt outs: 8 of 8 devices, more than 5 % " in why
 
 
+def test_after_a_refusal_only_refused_requests_are_looked_at(ledger: Ledger) -> None:
+    rates = watch(ledger, {"refused": 50, "opt_outs": 5}, *[1] * 80)
+    send(ledger, KEY, *[ACCEPTED] * 40, REFUSED)
+    new = SuppressionChange("account", "device_id", "opt-out", "a recipient", launch_key=KEY)
+    ledger.suppressions.add(new, range(1, 21), NOW)
+    rates.look_at_refused(NOW)
+    assert ledger.launches.get(KEY).state == "released"
+    assert rates.look(NOW)
+
+
 def test_opt_outs_of_earlier_recipients_do_not_count_after_a_release(ledger: Ledger) -> None:
     rates = watch(ledger, {"opt_outs": 5}, *[1] * 80)
     send(ledger, KEY, *[ACCEPTED] * 40)

@@ -149,6 +149,14 @@ def test_what_is_found_and_what_is_allowed_is_in_the_ledger_and_names_nobody(led
     )
 
 
+def test_a_wave_that_is_judged_only_by_what_was_refused_counts_no_people(ledger: Ledger) -> None:
+    make_launch(ledger, segments=WAVES)
+    send(ledger, KEY, YES, YES, YES, NO)
+    assert judge(ledger) == "held 1"
+    (decision,) = ledger.audit_log.of_launch(KEY)
+    assert decision.detail == {"wave": 1, "requests": 4, "refused": 1, "people": 0, "missing": 0}
+
+
 def test_a_wave_is_not_judged_before_post_backs_were_waited_for(ledger: Ledger) -> None:
     make_launch(ledger, segments=WAVES)
     send(ledger, KEY, YES, YES, YES, NO)

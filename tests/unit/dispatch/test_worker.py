@@ -25,8 +25,15 @@ from sendoff.service.postbacks import PostBackSigner
 from sendoff.service.token_endpoint import TOKEN_PATH
 from sendoff.service.tokens import TokenSource
 
-from ...factories import KEY, NOW, make_audience, make_launch
+from ...factories import KEY, NOW, make_audience, make_campaign, make_launch
 from ...ports import reserved_port
+
+
+@contextmanager
+def connected(url: str) -> Iterator[ServiceConnection]:
+    with requests.Session() as session:
+        client = Client(url, session, TokenSource(ClientSecret("client", "secret"), url, session))
+        yield ServiceConnection(client, PostBackSigner(url, ["n" * 32]), requests_at_once=1)
 
 
 def test_a_worker_that_can_neither_learn_of_its_claim_nor_give_it_back_claims_nothing_more(
@@ -45,12 +52,12 @@ def test_a_worker_that_can_neither_learn_of_its_claim_nor_give_it_back_claims_no
 
     ledger.dispatches.claim = lose_the_answer  # type: ignore[method-assign]
     ledger.dispatches.give_back = do_not_answer  # type: ignore[method-assign]
-    with reserved_port() as port, requests.Session() as session:
-        url = f"http://127.0.0.1:{port}"
-        client = Client(url, session, TokenSource(ClientSecret("client", "secret"), url, session))
-        connection = ServiceConnection(client, PostBackSigner(url, ["n" * 32]), requests_at_once=1)
-        with pytest.raises(LedgerUnavailableError, match="the answer to the commit was lost"):
-            send_launch(ledger, KEY, connection, now=lambda: NOW)
+    with (
+        reserved_port() as port,
+        connected(f"http://127.0.0.1:{port}") as connection,
+        pytest.raises(LedgerUnavailableError, match="the answer to the commit was lost"),
+    ):
+        send_launch(ledger, KEY, connection, now=lambda: NOW)
     assert ledger.dispatch_queries.states(KEY) == {"in_flight": 1, "planned": 1}
 
 
@@ -59,27 +66,27 @@ def test_a_worker_waits_for_its_turn_for_a_while_in_all(ledger: Ledger) -> None:
     make_launch(ledger, [1])
     ledger.rate_limits.delay("service", NOW + timedelta(seconds=40))
     slept: list[float] = []
-    with reserved_port() as port, requests.Session() as session:
-        url = f"http://127.0.0.1:{port}"
-        client = Client(url, session, TokenSource(ClientSecret("client", "secret"), url, session))
-        connection = ServiceConnection(client, PostBackSigner(url, ["n" * 32]), requests_at_once=1)
-        with pytest.raises(RateLimitedLocallyError):  # the clock of this test stands still
-            send_launch(ledger, KEY, connection, now=lambda: NOW, sleep=slept.append)
+    with (
+        reserved_port() as port,
+        connected(f"http://127.0.0.1:{port}") as connection,
+        pytest.raises(RateLimitedLocallyError),  # the clock of this test stands still
+    ):
+        send_launch(ledger, KEY, connection, now=lambda: NOW, sleep=slept.append)
     assert slept == [40.0]
     assert ledger.dispatch_queries.states(KEY) == {"planned": 1}
 
 
 @contextmanager
-def refusing_service(message: str) -> Iterator[str]:
-    """Run a service that gives tokens and refuses each request with a message, and yield its address."""
+def answering_service(status: int, answer: dict[str, Any]) -> Iterator[str]:
+    """Run a service that gives tokens and answers each request alike, and yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             is_token = self.path == TOKEN_PATH
-            answer = {"access_token": "t" * 32, "token_type": "Bearer", "expires_in": 3_600}
-            content = json.dumps(answer if is_token else {"success": False, "code": 400, "message": message})
-            self.send_response(200 if is_token else 400)
+            token = {"access_token": "t" * 32, "token_type": "Bearer", "expires_in": 3_600}
+            content = json.dumps(token if is_token else answer)
+            self.send_response(200 if is_token else status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(content.encode())))
             self.end_headers()
@@ -114,12 +121,34 @@ def test_a_refusal_is_told_without_the_recipients_of_its_request(
 ) -> None:
     column = "device_id" if people.kind == "integer" else "external_id"
     make_launch(ledger, people, audience=make_audience(people, identified_by=column))
-    with refusing_service(said) as url, requests.Session() as session:
-        client = Client(url, session, TokenSource(ClientSecret("client", "secret"), url, session))
-        connection = ServiceConnection(client, PostBackSigner(url, ["n" * 32]), requests_at_once=1)
+    refusal = {"success": False, "code": 400, "message": said}
+    with answering_service(400, refusal) as url, connected(url) as connection:
         assert send_launch(ledger, KEY, connection, now=lambda: NOW).refused == 1
     assert ledger.dispatch_queries.reasons(KEY, "refused") == [told]
     with pytest.raises(RefusedError) as error:
         check_refusals(ledger, KEY)
     assert str(error.value).endswith(f": {told}")
     assert said not in caplog.text
+
+
+def test_a_worker_that_stops_between_two_requests_gives_its_next_claim_back(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sendoff.dispatch.rate_watch._BETWEEN", 0.0)
+    make_launch(ledger, range(1, 4), size=1, campaign=make_campaign(gates={"hold_above": {"refused": 50}}))
+    newest = ledger.audit_log.newest
+
+    def fail_after_the_first_request(key: str) -> int:
+        if ledger.dispatch_queries.states(key).get("accepted"):
+            raise LedgerUnavailableError("the ledger database did not answer")
+        return newest(key)
+
+    ledger.audit_log.newest = fail_after_the_first_request  # type: ignore[method-assign]
+    accepted = {"success": True, "code": 200, "model": {"id": 17}}
+    with (
+        answering_service(200, accepted) as url,
+        connected(url) as connection,
+        pytest.raises(LedgerUnavailableError),
+    ):
+        send_launch(ledger, KEY, connection, now=lambda: NOW)
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 1, "planned": 2}
