@@ -45,15 +45,15 @@ from sendoff.campaign import Period, Variation, launch_key, load_journey
 from sendoff.campaign.gates import Gates
 from sendoff.comparison.engagement import CONTROL_GROUP
 from sendoff.comparison.statistics import compared_shares
-from sendoff.dispatch.control import pause_all, reject, resolve
+from sendoff.dispatch.control import pause, pause_all, reject, resolve
 from sendoff.ledger import Decision, Ledger, NotLaunched
 from sendoff.ledger.storage.schema import dispatches, outcomes
 from sendoff.postbacks.aggregation import aggregate
-from sendoff.postbacks.erasure import continue_erasures
+from sendoff.postbacks.erasure import continue_erasures, request_erasure
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import Line, Sum, store_outcome, stored_outcomes
 from sendoff.report.wording import what_cannot_be_known
-from sendoff.states import Accepted, Resolution
+from sendoff.states import Accepted, Refused, Resolution
 from sendoff_airflow.plugin import SendoffPlugin
 from sendoff_airflow.views.airflow_state import airflow_db
 from sendoff_airflow.views.app import create_app as create_pages
@@ -735,7 +735,7 @@ def test_a_launch_that_waits_for_a_role_is_released_in_airflow_alone(
 
 
 @pytest.mark.airflow_database
-def test_someone_with_the_role_approves_with_one_click_and_others_see_who_may(
+def test_someone_with_the_role_approves_and_others_see_who_may(
     server: TestClient, olga: Person, as_: Callable[..., Person], ledger: Ledger, tmp_path: Path
 ) -> None:
     asked = {**PUSH, "approval": {"needed": "always", "role": "crm_lead"}}
@@ -885,11 +885,14 @@ def test_who_set_a_global_pause_is_told_to_those_alone_whose_campaigns_it_holds(
     vera = as_()
     for seen, is_told in (({"other"}, True), ({"spring_sale"}, False), (set(), False)):
         monkeypatch.setattr(ByDag, "seen", frozenset(seen))
-        for path in ("", "waiting"):
+        for path in ("", "waiting", "campaigns"):
             text = vera.get(path).text
             assert ("another" in text) is is_told, (seen, path)
             assert ("A global pause is in effect" in text) is not is_told, (seen, path)
-            assert ("a storm" in text) is (is_told and path == "waiting")
+            assert ("a storm" in text) is (is_told and path != "")
+    monkeypatch.setattr(ByDag, "seen", None)
+    assert "a storm" in vera.get("campaigns/other").text
+    assert "a storm" not in vera.get("campaigns/spring_sale").text
     pause_all(ledger, "bob", "a flood", now=NOW)
     monkeypatch.setattr(ByDag, "seen", frozenset({"spring_sale"}))
     text = vera.get("waiting").text
@@ -2060,6 +2063,36 @@ def test_a_dry_run_is_left_to_airflow_and_its_counts_are_shown(
     assert "after it was due" not in flat  # only a launch can be late
 
 
+def test_erasures_wait_for_a_dag_that_runs(
+    olga: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freeze(ledger, "spring_sale", people=20)
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", "0123456789abcdef" * 4)
+    request_erasure(ledger, [7], identified_by="device_id", who="olga", reason="because")
+    at = datetime(2030, 1, 2, 3, 4, tzinfo=UTC)
+    try:
+        for is_paused in (False, True):
+            with create_session() as session:
+                session.merge(DagBundleModel(name="dags-folder"))
+                session.flush()
+                session.merge(
+                    DagModel(
+                        dag_id="sendoff_maintenance",
+                        bundle_name="dags-folder",
+                        fileloc="housekeeping.py",
+                        is_stale=False,
+                        is_paused=is_paused,
+                        next_dagrun_create_after=at,
+                    )
+                )
+            said = words(olga.get("suppression").text)
+            assert ("erases the data in its next run, on 02 Jan 03:04 UTC" in said) is not is_paused
+            assert ("Airflow does not run the DAG sendoff_maintenance" in said) is is_paused
+    finally:
+        with create_session() as session:
+            session.query(DagModel).filter_by(dag_id="sendoff_maintenance").delete()
+
+
 @pytest.mark.airflow_database
 def test_a_paused_campaign_says_that_a_dry_run_waits(
     server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
@@ -2108,6 +2141,21 @@ def test_the_list_of_campaigns_shows_what_comes_next_and_the_last_result(
     assert f"launches/{keys['reported']}" in flat[sale]
     assert [words for words in flat if "welcome_back" in words and "No report yet" in words]
     assert any("comes_next" in words and "Android push was due" in words for words in flat)
+
+
+def test_a_paused_launch_says_who_paused_it_and_why(vera: Person, ledger: Ledger) -> None:
+    key = freeze(ledger, "spring_sale", people=20)
+    assert "paused by a person" not in vera.get("").text
+    pause(ledger, key, "ann", "the wrong picture", now=NOW)
+    assert '<a href="./?state=paused">1 launch paused by a person</a>' in vera.get("").text
+    assert re.search("Paused by ann, .*: the wrong picture[.]", words(vera.get(f"launches/{key}").text))
+
+
+def test_a_launch_that_was_refused_did_not_go_out(vera: Person, ledger: Ledger) -> None:
+    key = freeze(ledger, "spring_sale", people=20)
+    send(ledger, key, Refused(400, "no"))
+    assert "Went out" not in words(vera.get("").text)
+    assert "Went out" not in words(vera.get(f"launches/{key}").text)
 
 
 def test_a_launch_that_went_out_or_was_stopped_says_when_and_why(vera: Person, ledger: Ledger) -> None:
@@ -2462,11 +2510,13 @@ def test_a_person_is_erased_after_the_identifier_was_entered_twice(
     assert ledger.erasures.pending() == []
     done = olga.post("suppression/erase", body)
     assert "The erasure is requested" in done.text
+    nobody = "No one erases the data yet: Airflow does not have the DAG sendoff_maintenance."
+    assert nobody in done.text
     assert device not in done.text
     [request] = ledger.erasures.pending()
     assert (request.who, request.why, request.people) == ("olga", "because", 1)
     assert suppressed(ledger, "everything") == [int(device)]  # until it is carried out
-    assert "1 erasure requested" in olga.get("suppression").text
+    assert f"1 erasure requested and not carried out yet. {nobody}" in olga.get("suppression").text
     continue_erasures(ledger)
     assert not ledger.launches.recipient(key, device).is_named
     assert suppressed(ledger, "everything") == []

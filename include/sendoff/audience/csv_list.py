@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
@@ -18,6 +18,8 @@ from sendoff.errors import AudienceError
 
 _TYPES = {"integer": pa.int64(), "string": pa.large_string()}
 _SPOKEN = {"integer": "whole numbers", "string": "texts in UTF-8"}
+# Spreadsheets write semicolons where a comma is the decimal sign.
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _NUMBER = re.compile(r"\s*-?[0-9]{1,19}\s*")
 _NOTHING = frozenset(arrow_csv.ConvertOptions().null_values)
 
@@ -41,16 +43,16 @@ def count_people(file: Path | bytes, column: str, kind: Kind) -> RowCounter:
         return BytesIO(file) if isinstance(file, bytes) else file.open("rb")
 
     name = "the file" if isinstance(file, bytes) else str(file)
-    counter = RowCounter(kind)
+    counter, delimiter = RowCounter(kind), ","
     try:
-        header = _header(opened, column, name)
-        for batch in _batches(opened, header, kind):
+        header, delimiter = _header(opened, column, name)
+        for batch in _batches(opened, header, delimiter, kind):
             people = batch.column(0)
             counter.add(people.view(pa.uint64()) if kind == "integer" else trimmed(people))
     except FileNotFoundError:
         raise AudienceError(f"{name}: the file does not exist. Add a CSV file with a header") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error):  # their messages quote the file
-        problem = _problem(opened, column, kind)
+        problem = _problem(opened, column, delimiter, kind)
         raise AudienceError(
             f"{name}, {problem}"
             if problem
@@ -71,28 +73,33 @@ def kind_of(column: str, *, numbers: bool = False) -> Kind:
     return "integer" if numbers or column == "device_id" else "string"
 
 
-def _header(opened: Callable[[], BinaryIO], column: str, file: str) -> str:
-    with TextIOWrapper(opened(), encoding="utf-8-sig", newline="") as text:
-        names = next(csv.reader(text), [])
-    columns = [name for name in names if _is(name, column)]
-    if len(columns) != 1:
-        found = f"column {column} {len(columns)} times" if columns else f"no column {column}"
-        raise AudienceError(f"{file}: found {found} in the first line. Use a header with one such column")
-    return columns[0]
+def _header(opened: Callable[[], BinaryIO], column: str, file: str) -> tuple[str, str]:
+    """Return the name of the column in the file, and the character between the values."""
+    columns: list[str] = []
+    for delimiter in _DELIMITERS:
+        with TextIOWrapper(opened(), encoding="utf-8-sig", newline="") as text:
+            names = next(csv.reader(text, delimiter=delimiter), [])
+        columns = columns or [name for name in names if _is(name, column)]
+        if len(columns) == 1:
+            return columns[0], delimiter
+    found = f"column {column} {len(columns)} times" if columns else f"no column {column}"
+    raise AudienceError(f"{file}: found {found} in the first line. Use a header with one such column")
 
 
 def _is(name: str, column: str) -> bool:
     return name.strip().lower() == column.lower()
 
 
-def _batches(opened: Callable[[], BinaryIO], name: str, kind: Kind) -> Iterator[pa.RecordBatch]:
+def _batches(
+    opened: Callable[[], BinaryIO], name: str, delimiter: str, kind: Kind
+) -> Iterator[pa.RecordBatch]:
     options = arrow_csv.ConvertOptions(include_columns=[name], column_types={name: _TYPES[kind]})
-    parsing = arrow_csv.ParseOptions(newlines_in_values=True)
+    parsing = arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     with opened() as file, arrow_csv.open_csv(file, parse_options=parsing, convert_options=options) as reader:
         yield from reader
 
 
-def _problem(opened: Callable[[], BinaryIO], column: str, kind: Kind) -> str | None:
+def _problem(opened: Callable[[], BinaryIO], column: str, delimiter: str, kind: Kind) -> str | None:
     """Return the number of the first wrong line, with the problem and the remedy. Return None if no line is wrong.
 
     This reads the file once more, because Arrow's messages quote values and often have no line.
@@ -105,20 +112,21 @@ def _problem(opened: Callable[[], BinaryIO], column: str, kind: Kind) -> str | N
                 except UnicodeDecodeError:
                     return f"line {number}: found text that is not UTF-8. Save the file as CSV in UTF-8"
         with TextIOWrapper(opened(), encoding="utf-8-sig", newline="") as text:
-            return _wrong_row(csv.reader(text), column, kind)
+            return _wrong_row(text, column, delimiter, kind)
     except (OSError, csv.Error):
         return None
 
 
-def _wrong_row(rows: Iterator[list[str]], column: str, kind: Kind) -> str | None:
+def _wrong_row(text: TextIO, column: str, delimiter: str, kind: Kind) -> str | None:
+    rows = csv.reader(text, delimiter=delimiter)
     header = next(rows, [])
     place = next((place for place, name in enumerate(header) if _is(name, column)), None)
     for row in rows:
-        line = rows.line_num  # type: ignore[attr-defined]  # of csv.reader
+        line = rows.line_num
         if row and len(row) != len(header):
             return (
                 f"line {line}: the number of values is {len(row)}, but the header has {len(header)}. "
-                "Put quotation marks around values with commas"
+                f"Put quotation marks around values with {_DELIMITERS[delimiter]}"
             )
         if row and place is not None and kind == "integer" and not _is_number(row[place]):
             return f"line {line}: the value in the column {column} is not a whole number. Correct or delete this line"

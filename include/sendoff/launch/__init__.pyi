@@ -9,7 +9,7 @@ from .reachability import reached_recipients
 from .recipient_change import RecipientChange, compare_recipients
 from .rendering import Rendering, renderings
 from .send_times import SendTimes, closed_until, describe_schedule, send_times_of
-from .stages import ANSWERED_AFTER, Standing, has_begun, outlook_of, standing_of, standings
+from .stages import ANSWERED_AFTER, Standing, has_begun, has_gone_out, outlook_of, standing_of, standings
 from .suppression_list import (
     MOST_REMOVED,
     NamedRecipients,
@@ -45,6 +45,7 @@ __all__ = [
     "due_time",
     "end_of",
     "has_begun",
+    "has_gone_out",
     "held_by_service",
     "lateness",
     "outlook_of",

@@ -311,5 +311,5 @@ def _not_over(sends: Sequence[Once], now: datetime) -> GateResult:
     over = sum(send.is_over(now) for send in sends)
     actual = f"{first.date} {first.time} in {first.time_zone}"
     if over:
-        actual += " as the first sending time, which has passed"
-    return GateResult("send", not over, actual, f"a moment after {now:%Y-%m-%d %H:%M} UTC")
+        actual = f"the first sending time, {actual}, has passed"
+    return GateResult("send", not over, actual, f"a sending time after {now:%Y-%m-%d %H:%M} UTC")

@@ -68,6 +68,11 @@ def standing_of(ledger: Ledger, launch: LaunchRecord) -> Standing:
     return standings(ledger, Selection.of([launch]))[launch.launch_key]
 
 
+def has_gone_out(requests: Collection[str]) -> bool:
+    """Check whether recipients of a launch may have got it, by the states of its requests."""
+    return not {*requests} <= {DispatchState.PLANNED, DispatchState.REFUSED, DispatchState.SUPPRESSED}
+
+
 def has_begun(requests: Collection[str]) -> bool:
     """Check whether a launch has begun, by the states of its requests.
 

@@ -28,6 +28,12 @@ READ = [
         integers([7]),
     ),  # empty cells, and numbers that are not identifiers
     ("device_id\n", "device_id", empty("integer")),
+    (
+        'name;device_id\n"b;\nc";7\n"a,b";9\n',
+        "device_id",
+        integers([7, 9]),
+    ),  # as a German spreadsheet writes it
+    ("name\tdevice_id\nann\t7\n", "device_id", integers([7])),
     ("device_id\n9223372036854775807\n", "device_id", integers([2**63 - 1])),
     ('user_id,x\n007,1\nzoë,1\n"",1\n"a,b",1\n', "user_id", strings(["007", "zoë", "a,b"])),
     ('user_id,x\nann  ,1\n" ann",1\n"  ",1\n', "user_id", strings(["ann"])),
@@ -65,6 +71,11 @@ BROKEN = [
     (b"device_id\n4711\n99999999999999999999\n", "line 3: the value in the column device_id is not a whole"),
     (b'x,device_id\n"a\nb",4711\n\nNA,\nc,4711.5\n', "line 6: the value in the column device_id"),
     (b"device_id,x\n4711,1\n4711,1,2\n", "line 3: the number of values is 3, but the header has 2"),
+    (
+        b"device_id;x\n4711;a\n4712;b;c\n",
+        "line 3: the number of values is 3, but the header has 2. .* semicolons",
+    ),
+    (b"device_id;device_id\n4711;4712\n", "found column device_id 2 times"),
     (
         b"device\n4711\n",
         "found no column device_id in the first line. Use a header with one such column",

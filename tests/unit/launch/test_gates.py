@@ -419,7 +419,7 @@ def test_a_moment_of_sending_that_is_over_closes_a_gate_that_nobody_set(hour: in
     now = datetime(2026, 3, 2, hour, 30, tzinfo=UTC)
     seen = gate("send", {}, send=once("18:30"), now=now)
     assert seen.is_open is is_open
-    assert seen.allowed == f"a moment after 2026-03-02 {hour}:30 UTC"
+    assert seen.allowed == f"a sending time after 2026-03-02 {hour}:30 UTC"
 
 
 def test_of_many_zones_none_may_be_over() -> None:
@@ -429,7 +429,7 @@ def test_of_many_zones_none_may_be_over() -> None:
     seen = gate("send", {}, people=audience(2), segments=parts, send=send, now=NOW + timedelta(hours=1))
     assert (seen.is_open, seen.actual) == (
         False,
-        "2026-03-02 18:30 in Asia/Tokyo as the first sending time, which has passed",
+        "the first sending time, 2026-03-02 18:30 in Asia/Tokyo, has passed",
     )
 
 

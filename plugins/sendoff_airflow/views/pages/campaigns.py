@@ -15,6 +15,7 @@ from sendoff.states import LaunchState
 from sendoff_airflow.views.airflow_state import airflow_db
 from sendoff_airflow.views.airflow_state.airflow_db import DagSchedule
 from sendoff_airflow.views.airflow_state.missed import Missed, missed_of, paused_since
+from sendoff_airflow.views.facts.holds import visible_pauses
 from sendoff_airflow.views.facts.journey import MOST_PERIODS, JourneyView, journey_of
 from sendoff_airflow.views.facts.messages import email_page
 from sendoff_airflow.views.facts.today import Idle, idle_campaigns
@@ -108,7 +109,8 @@ def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HT
         for name in names
     ]
     rows.sort(key=lambda row: ((row.journey or row.title).casefold(), row.title.casefold(), row.name))
-    return page(request, "campaigns.html", rows=rows, refresh=REFRESH_SLOW)
+    pauses = visible_pauses(ledger, viewer, names)
+    return page(request, "campaigns.html", rows=rows, pauses=pauses, refresh=REFRESH_SLOW)
 
 
 @router.get("/campaigns/{name}")
@@ -140,6 +142,7 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
         rows=shown,
         sort_links=None,
         held=[row.launch for row in rows if row.launch.state == LaunchState.HELD],
+        pauses=ledger.pauses.of_connection(newest[0].launch.connection) if newest else [],
         may_steer=viewer.may_steer(name),
         refresh=refresh_of(rows),
     )

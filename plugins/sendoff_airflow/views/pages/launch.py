@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse
 
 from sendoff.campaign import Campaign
 from sendoff.dispatch import awaited_role, proposal_of
-from sendoff.launch import Standing, has_begun, held_by_service
+from sendoff.launch import Standing, has_begun, has_gone_out, held_by_service
 from sendoff.ledger import LaunchRecord, Ledger, Selection
 from sendoff.report import blocks_as_html, css, sections_as_html
 from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
@@ -48,6 +48,11 @@ REQUESTS_PER_PAGE = 50
 MAX_PEOPLE_PREVIEWED = 20_000_000
 """The most people in a launch for a preview here. A larger one would take too much of the API server's memory."""
 
+_ENDING = {
+    LaunchState.STOPPED: [DecisionKind.STOPPED],
+    LaunchState.REJECTED: [DecisionKind.REJECTED],
+    LaunchState.PAUSED: [DecisionKind.PAUSED],
+}
 _FOLDED = ("texts", "gates", "request")
 """The sections of a preview that its page folds. The page shows the texts as mock-ups."""
 
@@ -99,10 +104,10 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         reached=reached_of(ledger, launch) if launch.state == LaunchState.HELD and not is_begun else None,
         is_begun=is_begun,
         since=ledger.audit_log.newest(launch.launch_key),
-        went_out_at=listed.sends_at if listed.sends_at and listed.sends_at <= datetime.now(UTC) else None,
-        ended=newest_of(decisions, DecisionKind.STOPPED, DecisionKind.REJECTED)
-        if launch.state.is_final
+        went_out_at=listed.sends_at
+        if listed.sends_at and listed.sends_at <= datetime.now(UTC) and has_gone_out(states)
         else None,
+        ended=newest_of(decisions, *_ENDING.get(launch.state, ())),
         proposal=proposal_of(launch, decisions),
         decide=decide,
         decides_at=_decides_at(ledger, launch, standing) if decide else None,

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 from starlette.responses import HTMLResponse
 
-from sendoff.launch import Standing, has_begun
+from sendoff.launch import Standing, has_begun, has_gone_out
 from sendoff.ledger import LaunchRecord, Ledger, ListedLaunch, NotLaunched, Selection
 from sendoff.states import LaunchState, Stage
 from sendoff_airflow.views.airflow_state import airflow_db
@@ -115,7 +115,7 @@ class LaunchRow:
     def when(self) -> str:
         """The words before the time: whether it went out, goes out by itself, or waits for someone."""
         if self.goes_out_at is not None and self.goes_out_at <= datetime.now(UTC):
-            return "Was due" if self.is_unsent else "Went out"
+            return "Went out" if has_gone_out(self.standing.requests) else "Was due"
         return "Due" if self.standing.stage in WAITS else "Goes out"
 
     @property
@@ -177,6 +177,7 @@ def list_launches(
         sort_links=asked.sort_links(),
         stages=list(Stage),
         held=ledger.launches.count_of(visible, states=[LaunchState.HELD]),
+        paused=ledger.launches.count_of(visible, states=[LaunchState.PAUSED]),
         stuck=len(stuck_launches(ledger, visible)),
         unanswered=unanswered(ledger, viewer, visible),
         doubted=ledger.stats.doubt_totals(visible),

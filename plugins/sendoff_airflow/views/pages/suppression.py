@@ -32,6 +32,7 @@ from sendoff.launch import (
 )
 from sendoff.ledger import Ledger, Replacement, SuppressionChange
 from sendoff.postbacks import request_erasure
+from sendoff_airflow.views.airflow_state import airflow_db
 from sendoff_airflow.views.web.dependencies import ExpensiveDep, LedgerDep
 from sendoff_airflow.views.web.permissions import Viewer, ViewerDep
 from sendoff_airflow.views.web.request_models import (
@@ -96,7 +97,8 @@ def show_list(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLRes
         changes=ledger.audit_log.of_suppression(limit=_CHANGES),
         channels=[(channel_scope(channel), channel.label) for channel in Channel],
         kind_names=_KINDS,
-        erasures=len(ledger.erasures.pending()),
+        erasures=len(pending := ledger.erasures.pending()),
+        who_erases=_who_erases() if pending else "",
         may_change=viewer.may_act_on_all(campaigns),
         refresh=0,
     )
@@ -239,10 +241,21 @@ def erase_person(
     except SettingsError as error:
         raise _unreadable(str(error)) from None
     return _done(
-        request,
-        "The erasure is requested, and nothing more is sent to this person. The DAG sendoff_maintenance erases the "
-        "data in its next run. The command sendoff forget --continue does so at once.",
+        request, f"The erasure is requested, and nothing more is sent to this person. {_who_erases()}"
     )
+
+
+def _who_erases() -> str:
+    """Return when requested erasures are carried out."""
+    command = "The command sendoff forget --continue erases the data at once."
+    dag = airflow_db.schedule_of("sendoff_maintenance")
+    if dag is None or not dag.will_run:
+        why = "Airflow does not have" if dag is None else "Airflow does not run"
+        return (
+            f"No one erases the data yet: {why} the DAG sendoff_maintenance. Ask a data engineer. {command}"
+        )
+    when = f"{dag.next_run_at:%d %b %H:%M} UTC"
+    return f"The DAG sendoff_maintenance erases the data in its next run, on {when}. {command}"
 
 
 def _plan(ledger: Ledger, body: SuppressionFileIn, new: SuppressionChange) -> _Planned:
@@ -304,7 +317,7 @@ def _scope(body: SuppressionPart) -> str:
 
 
 def _unreadable(why: str) -> HTTPException:
-    return HTTPException(status.HTTP_422_UNPROCESSABLE_CONTENT, f"Nothing was changed: {why}.")
+    return HTTPException(status.HTTP_422_UNPROCESSABLE_CONTENT, f"Nothing was done: {why}.")
 
 
 def _done(request: Request, sentence: str) -> HTMLResponse:

@@ -246,8 +246,8 @@ document.addEventListener('submit', async (event) => {
     event.preventDefault();
     const buttons = [...form.elements].filter((each) => each.tagName === 'BUTTON');
     const address = event.submitter?.hasAttribute('formaction') ? event.submitter.formAction : form.action;
+    buttons.forEach((button) => (button.disabled = true)); // first, because reading a file takes time
     const body = await values(form);
-    buttons.forEach((button) => (button.disabled = true));
     const isOver = await ask(address, body, said);
     buttons.forEach((button) => (button.disabled = false));
     said.focus();
