@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from zoneinfo import ZoneInfo
 
 from sendoff.app.connections import Connections, user_name
 from sendoff.app.launch import Launch
 from sendoff.app.results import LaunchPreview, Suppressions
 from sendoff.campaign import Given, Period, launch_key
-from sendoff.errors import CampaignError
+from sendoff.errors import CampaignError, NotYetError
 from sendoff.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -147,9 +148,8 @@ class App:
         a DAG, return it as it was frozen.
 
         Raise CampaignError, AudienceError or QueryError if the campaign, its audience or a query is wrong. Raise
-        ValueError for a wrong period.
-        Raise GateError or LateError if a gate is closed, and SettingsError if a setting is missing. After an error,
-        nothing is stored.
+        ValueError for a wrong period, and NotYetError if it has not ended. Raise GateError or LateError if a gate is
+        closed, and SettingsError if a setting is missing. After an error, nothing is stored.
 
         :param campaign: the campaign, its fields as a mapping, or the path of its folder
         :param name: the name of the campaign; by default that of its folder
@@ -166,6 +166,7 @@ class App:
         from sendoff.launch import prepare_launch
 
         order = self._order(campaign, name, audience, period)
+        order.check_over()
         options = order.options(self._connections.who, size_limit, resend, reason, send_late=send_late)
         launch = prepare_launch(
             self._connections.ledger,
@@ -305,7 +306,9 @@ class App:
             raise CampaignError(
                 f"campaign {folder.name}: it has no period. Add one, such as period='2026-11-16'"
             )
-        return _Order(folder, fixed or Period.of(period), datetime.now(UTC))  # type: ignore[arg-type]
+        order = _Order(folder, fixed or Period.of(period), datetime.now(UTC))  # type: ignore[arg-type]
+        order.check_start()
+        return order
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +318,25 @@ class _Order:
     folder: CampaignFolder
     period: Period
     now: datetime
+
+    def check_over(self) -> None:
+        """Raise NotYetError if the period has not ended, so that the query would miss some of it."""
+        end = self.period.end
+        if end > self.now and self.folder.campaign.fixed_period is None:
+            raise NotYetError(
+                f"campaign {self.folder.name}: the period {self.period.key} has not ended. Wait, or name another one",
+                end,
+            )
+
+    def check_start(self) -> None:
+        """Raise CampaignError if the period begins before the campaign does."""
+        campaign = self.folder.campaign
+        zone = ZoneInfo(campaign.schedule_time_zone)
+        if campaign.start and self.period.start < datetime.combine(campaign.start, time(), zone):
+            raise CampaignError(
+                f"campaign {self.folder.name}: the period {self.period.key} begins before start, {campaign.start}. "
+                "Use a later period, or change start"
+            )
 
     def options(
         self, who: str, size_limit: int | None, resend: int = 0, reason: str | None = None, *, send_late: bool

@@ -227,6 +227,8 @@ class _AudienceBuilder:
         name: str, members: dict[str, IdentifierSetBuilder], values: pa.Array, identifiers: pa.Array
     ) -> None:
         for value, rows in _rows_by_value(values):
+            if name == "platform":
+                value = value.strip().lower()  # noqa: PLW2901 - the service has them in lower case
             if value not in members:
                 if len(members) == MOST_GROUPS:
                     raise AudienceError(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from sendoff.campaign.field_types import (
     Flag,
@@ -88,12 +88,19 @@ class IosPush(Message):
     sandbox: Flag = optional("Whether to send to Apple's sandbox instead of real devices", False)
 
 
+def _each_once(browsers: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := next((name for name in browsers if browsers.count(name) > 1), None):
+        raise problem(f"{twice} twice", "each browser once")
+    return browsers
+
+
 class WebPush(_Content):
     """Push to browsers; title, text and url override those of ``message``, in one language only (section 2.4)."""
 
     browsers: Annotated[
         tuple[Literal["chrome", "firefox", "opera", "safari"], ...],
         Field(min_length=1, description="Browsers to send to"),
+        AfterValidator(_each_once),
     ]
     title: Text | None = optional("Title in browsers; by default that of message")
     text: Text | None = optional("Text in browsers; by default that of message")

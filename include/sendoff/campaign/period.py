@@ -11,8 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
+from sendoff.errors import SettingsError
+
 QUERY_PARAMETERS = ("period_start", "period_end", "partition")
 OUTCOME_PARAMETERS = (*QUERY_PARAMETERS, "sent_at")
+MOST_RESENDS = 2**31 - 1
+"""The largest number of a resend: the column of the ledger has 32 bits."""
+
 _DATE = len("2026-11-16")
 
 
@@ -70,6 +75,8 @@ class Period:
             day = _moment(parts[0])
             if day.time() != time():
                 raise ValueError("found one time as a period. Use its start and its end, or one day")
+            if day.date() == date.max:
+                raise ValueError("found the last day of all as a period. Use an earlier one")
             return cls(day, day + timedelta(days=1))
         if len(parts) not in (2, 3):
             raise ValueError(f"found {len(parts)} parts of a period. Use its start and its end")
@@ -119,7 +126,12 @@ def _moment(given: object) -> datetime:
 
 
 def launch_key(connection: str, campaign: str, period: Period, resend: int = 0) -> str:
-    """Derive the key of a launch: 32 hexadecimal characters, the same for a retry, a cleared task and a backfill."""
+    """Derive the key of a launch: 32 hexadecimal characters, the same for a retry, a cleared task and a backfill.
+
+    Raise SettingsError if ``resend`` is not a whole number that the ledger can store.
+    """
+    if isinstance(resend, bool) or not isinstance(resend, int) or not 0 <= resend <= MOST_RESENDS:
+        raise SettingsError(f"found resend {resend!r}. Use a whole number from 0 to {MOST_RESENDS:,}")
     return _derived("launch", connection, campaign, period.key, str(resend))
 
 

@@ -309,7 +309,7 @@ def read_text(file: Path, kind: str, most: int) -> str:
     if len(content) > most:
         raise UnfitFileError("a file that is too large", f"at most {most // 1024} KiB")
     try:
-        text = io.TextIOWrapper(io.BytesIO(content), "utf-8").read()  # normalizes line ends
+        text = io.TextIOWrapper(io.BytesIO(content), "utf-8-sig").read()  # normalizes line ends
     except UnicodeDecodeError:
         raise UnfitFileError("bytes that are not UTF-8", "UTF-8") from None
     if "\0" in text:

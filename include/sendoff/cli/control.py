@@ -81,6 +81,13 @@ def pause(steered: _Steered) -> None:
         steering.pause(steered.ledger, steered.launch, user_name(), steered.why)
     else:
         steering.pause_all(steered.ledger, user_name(), steered.why, connection=steered.connection)
+        known = steered.ledger.launches.connections()
+        if steered.connection and steered.connection not in known:
+            names = ", ".join(known) or "none"
+            typer.echo(
+                f"No launch uses the connection {steered.connection} so far. Connections with launches: {names}",
+                err=True,
+            )
     typer.echo(f"{steered} paused; workers wait until it is resumed")
 
 

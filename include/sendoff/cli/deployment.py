@@ -25,7 +25,7 @@ def migrate(ledger_url: LedgerUrl = None) -> None:
 
 @app.command()
 def maintain(
-    keep_days: Annotated[int, typer.Option(min=1, help="How many days to keep post-backs")] = 90,
+    keep_days: Annotated[int, typer.Option(min=1, max=36_500, help="How many days to keep post-backs")] = 90,
     ledger_url: LedgerUrl = None,
 ) -> None:
     """Delete old post-backs that every report has counted, and create the partitions for the next days."""

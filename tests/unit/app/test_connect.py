@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 import sendoff
-from sendoff import CampaignError, SettingsError
+from sendoff import CampaignError, NotYetError, SettingsError
 from sendoff.app.app import MoreSettings
 from sendoff.app.connections import Connections
 from sendoff.app.service import credentials_of, service_connection
@@ -181,6 +181,34 @@ def test_a_campaign_needs_a_name_and_a_period(tmp_path: Path) -> None:
         app.prepare(campaign, name="spring", audience="SELECT 1 AS device_id")
 
 
+def test_a_period_has_ended_and_does_not_begin_before_the_campaign(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"name": "spring", "audience": "SELECT 7 AS device_id"}
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", warehouse="sqlite://") as app:
+        app.migrate()
+        with pytest.raises(NotYetError, match=r"spring: the period .* has not ended") as early:
+            app.prepare(FIELDS, period=(tomorrow - timedelta(days=2), tomorrow), **how)
+        assert early.value.until == tomorrow
+        starting = {
+            **FIELDS,
+            "start": "2026-03-02",
+            "schedule": "@daily",
+            "schedule_time_zone": "Europe/Dublin",
+        }
+        with pytest.raises(CampaignError, match="begins before start, 2026-03-02"):
+            app.preview(starting, period="2026-03-01", **how)
+        assert app.prepare(starting, period="2026-03-02", send_late=True, **how).name == "spring"
+
+
+@pytest.mark.parametrize("resend", [True, 1.0, "1", -1, 2**31])
+def test_a_resend_is_a_whole_number(tmp_path: Path, resend: Any) -> None:
+    how: dict[str, Any] = {"name": "spring", "audience": "SELECT 7 AS device_id", "period": "2026-03-01"}
+    with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", warehouse="sqlite://") as app:
+        app.migrate()
+        with pytest.raises(SettingsError, match=r"found resend .*\. Use a whole number"):
+            app.prepare(FIELDS, resend=resend, reason="the picture was wrong", **how)
+
+
 def test_a_folder_has_a_name_and_an_audience_which_arguments_replace(tmp_path: Path) -> None:
     folder = tmp_path / "spring"
     folder.mkdir()
@@ -202,9 +230,10 @@ def test_a_folder_has_a_name_and_an_audience_which_arguments_replace(tmp_path: P
 def test_a_launch_that_was_frozen_with_other_fields_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    today = f"{datetime.now(UTC):%Y-%m-%d}"  # so that the day after it, when the message expires, is to come
-    how: dict[str, Any] = {"name": "spring", "audience": "SELECT 7 AS device_id", "period": today}
-    expiring = {**FIELDS, "push_expiry": {"until": {"time": "23:59", "time_zone": "UTC"}}}
+    yesterday = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
+    how: dict[str, Any] = {"name": "spring", "audience": "SELECT 7 AS device_id", "period": yesterday}
+    # The end of today, in the time zone in which it comes last.
+    expiring = {**FIELDS, "push_expiry": {"until": {"time": "23:59", "time_zone": "Etc/GMT+12"}}}
     with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", warehouse="sqlite://") as app:
         app.migrate()
         launch = app.prepare(expiring, **how)

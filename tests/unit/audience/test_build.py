@@ -93,6 +93,16 @@ def test_a_group_has_each_member_who_came_with_its_value(people: list[Row], excl
         assert found == {value: members - excluded for value, members in expected.items()}
 
 
+def test_platforms_are_told_apart_by_their_letters_only() -> None:
+    batch = pa.record_batch(
+        {"device_id": [1, 2, 3, 4], "platform": ["android", "Android", " ANDROID ", "iOS"]}
+    )
+    assert build_audience([batch]).groups["platform"] == {
+        "android": integers([1, 2, 3]),
+        "ios": integers([4]),
+    }
+
+
 def test_a_device_that_came_with_two_platforms_is_in_both_groups() -> None:
     made = audience(device_id=[7, 7, 8], platform=["android", "chrome", "chrome"])
     assert {name: list(ids) for name, ids in made.groups["platform"].items()} == {

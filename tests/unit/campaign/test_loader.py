@@ -297,6 +297,16 @@ def test_all_mistakes_of_a_folder_are_told_at_once_in_the_order_of_their_lines(t
     ]
 
 
+def test_a_query_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    assert load(tmp_path, PUSH, sql="\ufeffSELECT 1 AS device_id").audience_sql == "SELECT 1 AS device_id"
+
+
+def test_a_browser_is_named_once(tmp_path: Path) -> None:
+    web = "title: A\nchannels:\n  web_push: {browsers: [safari, safari], title: A, text: B}\n"
+    [problem] = problems(tmp_path, web)
+    assert problem.endswith("channels.web_push.browsers: found safari twice. Use each browser once")
+
+
 def test_rules_are_checked_as_well_where_only_unknown_fields_are_wrong(tmp_path: Path) -> None:
     found = problems(
         tmp_path, "title: A\ncolour: red\nchannels: {sms: {sender: S, text: T, sise: 3}, inbox: {}}\n"

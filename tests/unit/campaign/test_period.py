@@ -198,6 +198,7 @@ def test_the_key_of_a_period_describes_it() -> None:
         (("2026-03-01", "2026-03-02", "list-a", "list-b"), "found 4 parts"),
         (("2026-03-02", "2026-03-01"), "cannot end before it starts"),
         (7, "found int in a period"),
+        ("9999-12-31", "found the last day of all"),
     ],
 )
 def test_anything_else_is_no_period(described: Any, problem: str) -> None:

@@ -395,6 +395,9 @@ def test_the_command_line_pauses_and_resumes(ledger_and_url: tuple[Ledger, str])
     assert "every launch of connection service is paused" in said(
         url, "pause", "--connection", "service", "--why", "an outage"
     )
+    unused = "No launch uses the connection servcie so far. Connections with launches: service"
+    assert unused in said(url, "pause", "--connection", "servcie", "--why", "an outage")
+    assert "resumed" in said(url, "resume", "--connection", "servcie", "--why", "a slip")
     shown = said(url, "resume", KEY[:8], "--why", "fixed")
     assert "but launches are still paused (connection:service) by" in shown
     assert "every launch of connection service is resumed" in said(

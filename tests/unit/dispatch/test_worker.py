@@ -27,6 +27,7 @@ from sendoff.service.tokens import TokenSource
 
 from ...factories import KEY, NOW, make_audience, make_campaign, make_launch
 from ...ports import reserved_port
+from ...waiting import PATIENCE
 
 
 @contextmanager
@@ -135,6 +136,7 @@ def test_a_worker_that_stops_between_two_requests_gives_its_next_claim_back(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sendoff.dispatch.rate_watch._BETWEEN", 0.0)
+    monkeypatch.setattr("sendoff.dispatch.pace._QUICK", PATIENCE)  # so that each look follows the one before
     make_launch(ledger, range(1, 4), size=1, campaign=make_campaign(gates={"hold_above": {"refused": 50}}))
     newest = ledger.audit_log.newest
 

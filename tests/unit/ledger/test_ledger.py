@@ -385,7 +385,7 @@ def test_an_unreachable_ledger_is_retryable(free_port: int) -> None:
         Ledger(f"postgresql+psycopg://nobody@127.0.0.1:{free_port}/none").ping()
 
 
-@pytest.mark.parametrize("url", ["nonsense", "oracle+nothing://x"])
+@pytest.mark.parametrize("url", ["nonsense", "oracle+nothing://x", "mysql+pymysql://root@127.0.0.1/x"])
 def test_a_url_that_cannot_be_used_says_what_one_looks_like(url: str) -> None:
     with pytest.raises(SettingsError, match="sqlite:////"):
         Ledger(url)

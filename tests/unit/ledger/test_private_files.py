@@ -16,6 +16,7 @@ from messaging_service.store import Store, without_password
 from sendoff.demo.warehouse import export_directory, make_warehouse
 from sendoff.demo.workspace import Workspace
 from sendoff.ledger import Ledger
+from sendoff.ledger.storage.private_files import make_private
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +28,12 @@ def usual_umask() -> Iterator[None]:
 
 def modes(folder: Path) -> dict[str, str]:
     return {path.name: oct(path.stat().st_mode & 0o777) for path in sorted(folder.iterdir())}
+
+
+def test_a_folder_in_place_of_a_file_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_private(Path())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_new_ledger_is_for_its_user_alone_with_all_that_sqlite_keeps_beside_it(tmp_path: Path) -> None:

@@ -207,6 +207,11 @@ def test_spellings_of_a_number_are_entries_of_their_own(ledger: Ledger) -> None:
     assert members(claim(ledger, NOW + HOUR)) == [11, 13, 14, 15]
 
 
+def test_a_reason_is_not_blank() -> None:
+    with pytest.raises(SettingsError, match="the reason is blank"):
+        SuppressionChange("account", "device_id", "complaint", "ann", " ")
+
+
 @pytest.mark.parametrize("scope", ["", "all", "topic:", "topic:A b", "channel:pigeon"])
 def test_a_scope_that_does_not_exist_is_an_error(scope: str) -> None:
     with pytest.raises(ValueError, match="Use account, everything, topic:NAME or channel:NAME"):

@@ -53,6 +53,8 @@ class Database:
             parsed = sa.make_url(url)
             self._engine = _engine(parsed)
             self._at_once = _engine(parsed, isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
+            if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+                raise ValueError(parsed.get_backend_name())
         except (exc.ArgumentError, ImportError, ValueError) as error:
             raise SettingsError(
                 f"the ledger URL cannot be used ({type(error).__name__}). Write it as "

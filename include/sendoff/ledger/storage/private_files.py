@@ -20,7 +20,7 @@ def make_private(database: Path) -> None:
         os.close(os.open(database, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         for ending in _BESIDE:
-            _close_to_others(database.with_name(f"{database.name}{ending}"))
+            _close_to_others(Path(f"{database}{ending}"))
     except OSError:
         return
 

@@ -25,7 +25,7 @@ import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers, Kind, as_member, integers, strings
 from sendoff.campaign import ACCOUNT, EVERYTHING, is_suppression_scope
-from sendoff.errors import GateError
+from sendoff.errors import GateError, SettingsError
 from sendoff.ledger.control.audit_log import Decision, append_decision
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.problems import check_texts
@@ -59,6 +59,8 @@ class SuppressionChange:
                 f"found the scope {self.scope!r}. Use {ACCOUNT}, {EVERYTHING}, topic:NAME or channel:NAME"
             )
         check_texts(source=self.source, author=self.author, reason=self.reason)
+        if self.reason is not None and not self.reason.strip():
+            raise SettingsError("the reason is blank. Say why, in a few words")
 
 
 @dataclass(frozen=True, slots=True)
