@@ -232,7 +232,7 @@ def test_a_launch_that_was_frozen_with_other_fields_is_a_warning(
 ) -> None:
     yesterday = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
     how: dict[str, Any] = {"name": "spring", "audience": "SELECT 7 AS device_id", "period": yesterday}
-    # The end of today, in the time zone in which it comes last.
+    # The end of today in the time zone that has it last.
     expiring = {**FIELDS, "push_expiry": {"until": {"time": "23:59", "time_zone": "Etc/GMT+12"}}}
     with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", warehouse="sqlite://") as app:
         app.migrate()
