@@ -121,9 +121,13 @@ def _key(name: str, *args: object, **kwargs: object) -> Column[str]:
     return Column(name, String(32), *args, nullable=False, **kwargs)  # type: ignore[arg-type]
 
 
-def _chunk() -> Column[int]:
-    """Return the column that numbers the chunks of one set; databases limit the size of a value."""
-    return Column("chunk", Integer, primary_key=True, autoincrement=False, server_default="0")
+def _chunk() -> tuple[Column[Any], ...]:
+    """Return the columns of one numbered chunk of a set; databases limit the size of a value."""
+    return (
+        Column("chunk", Integer, primary_key=True, autoincrement=False, server_default="0"),
+        Column("size", BigInteger, nullable=False, comment="of this chunk"),
+        Column("identifiers", LargeBinary, nullable=False),
+    )
 
 
 launches = Table(
@@ -201,9 +205,7 @@ audience_groups = Table(
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("name", Text, primary_key=True, comment="a column of the query, such as platform"),
     Column("value", Text, primary_key=True),
-    _chunk(),
-    Column("size", BigInteger, nullable=False, comment="of this chunk"),
-    Column("identifiers", LargeBinary, nullable=False),
+    *_chunk(),
 )
 
 suppressed = Table(
@@ -211,9 +213,7 @@ suppressed = Table(
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("reason", Text, primary_key=True, comment="an exclusion, cap, priority, size_limit or holdout"),
-    _chunk(),
-    Column("size", BigInteger, nullable=False, comment="of this chunk"),
-    Column("identifiers", LargeBinary, nullable=False),
+    *_chunk(),
     comment="recipients in the query's result that the launch leaves out; only the holdout belongs to the audience",
 )
 
@@ -326,9 +326,7 @@ uploaded_list_chunks = Table(
     "uploaded_list_chunks",
     metadata,
     Column("name", Text, ForeignKey("uploaded_lists.name", ondelete="CASCADE"), primary_key=True),
-    _chunk(),
-    Column("size", BigInteger, nullable=False, comment="of this chunk"),
-    Column("identifiers", LargeBinary, nullable=False),
+    *_chunk(),
 )
 
 suppression_state = Table(
@@ -571,9 +569,7 @@ verdicts = Table(
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("verdict", OneOf(Verdict), primary_key=True),
-    _chunk(),
-    Column("size", BigInteger, nullable=False, comment="of this chunk"),
-    Column("identifiers", LargeBinary, nullable=False),
+    *_chunk(),
     CheckConstraint(_one_of("verdict", Verdict), name="verdict"),
 )
 
