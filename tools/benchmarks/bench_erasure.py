@@ -54,8 +54,9 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Period, launch_key
 from sendoff.dispatch.worker import LEASE
 from sendoff.ledger import Ledger, NewLaunch, SuppressionChange
-from sendoff.ledger.erasure.person_columns import SETS, TABLES, People, naming, rows_of, streamed
+from sendoff.ledger.erasure.person_columns import SETS, TABLES, People, naming, rows_of
 from sendoff.ledger.post_backs.post_backs import stored_runs
+from sendoff.ledger.storage.bulk import streamed
 from sendoff.ledger.storage.schema import erasure_queue, segments, suppressions
 from sendoff.postbacks import reconcile_launch
 from sendoff.service.postbacks import PostBack, PostBackSigner

@@ -20,10 +20,11 @@ from sendoff.audience.identifiers import (
     empty,
     from_bytes,
 )
-from sendoff.ledger.erasure.person_columns import REFUSALS, People, naming, some, streamed
+from sendoff.ledger.erasure.person_columns import REFUSALS, People, naming
 from sendoff.ledger.post_backs.aggregates import ERASED, lock_totals
 from sendoff.ledger.post_backs.post_backs import PendingRun
 from sendoff.ledger.post_backs.scrub import scrub
+from sendoff.ledger.storage.bulk import in_parts, streamed
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.revisions import bump_revision, bump_revision_if_reported
 from sendoff.ledger.storage.schema import (
@@ -101,7 +102,7 @@ def erase_refusals(work: Work, position: str) -> str | None:
     with work.database.read() as db:
         rows = db.execute(query).all()
     named = [row.id for row in rows if work.are_named_in(row.reason.encode())]
-    for ids in some(named, _REFUSALS_WRITTEN):
+    for ids in in_parts(named, _REFUSALS_WRITTEN):
         with work.database.write_in_turn() as db:
             # The whole text goes, because a part of a name may still identify the person.
             db.execute(sa.update(outcomes).where(outcomes.c.id.in_(ids)).values(reason="…"))
@@ -313,7 +314,7 @@ def _erase_totals(work: Work, launch_key: str, kind: Kind, gone: Identifiers) ->
             for row in db.execute(streamed(query))
             if _meets(kind, row.delivered, gone) or _meets(kind, row.engaged, gone)
         ]
-    for keys in some(hits, _WRITTEN_AT_ONCE):
+    for keys in in_parts(hits, _WRITTEN_AT_ONCE):
         with work.database.write_in_turn() as db:
             lock_totals(db)
             people = 0

@@ -21,10 +21,9 @@ never made. A row in ``audiences`` counts the erased recipients of its launch.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
 
 import sqlalchemy as sa
 
@@ -34,6 +33,7 @@ from sendoff.errors import SettingsError
 from sendoff.ledger.control.audit_log import Decision, append_decision
 from sendoff.ledger.erasure import erasure_steps as steps
 from sendoff.ledger.erasure import person_columns
+from sendoff.ledger.storage.bulk import in_parts
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.erasure_state import raise_version, version_of
 from sendoff.ledger.storage.schema import (
@@ -49,7 +49,6 @@ from sendoff.settings import load_settings
 from sendoff.states import DecisionKind
 
 _AT_ONCE = 500  # rows or identifiers per statement
-_Each = TypeVar("_Each")
 _IS_NEEDED = (
     "SENDOFF_ERASURE_SECRET is not set, but people were erased from this ledger. Set it, or the field erasure_secret "
     "of Airflow's connection sendoff_ledger, to the secret that was used then, so that they are recognised"
@@ -166,7 +165,7 @@ class Erasures:
                 }
                 for each in people.identifiers
             ]
-            for rows in _in_parts(queued):
+            for rows in in_parts(queued, _AT_ONCE):
                 db.execute(sa.insert(erasure_queue), rows)
             detail = {
                 "request": request,
@@ -290,7 +289,7 @@ class Erasures:
             for kind in kinds_of(identified_by):
                 keyed = KeyedHash(secret, identified_by, kind)
                 own = (erased.c.identified_by == identified_by, erased.c.kind == kind)
-                for some in _in_parts(texts):
+                for some in in_parts(texts, _AT_ONCE):
                     digests = {
                         text: keyed.digest(member)
                         for text in some
@@ -377,7 +376,7 @@ class Erasures:
             }
             for each in remembered
         ]
-        for part in _in_parts(rows):
+        for part in in_parts(rows, _AT_ONCE):
             db.execute(self._database.insert_or_ignore(erased), part)
 
 
@@ -425,7 +424,3 @@ def _compare_secret(db: sa.Connection, check: str) -> None:
             "SENDOFF_ERASURE_SECRET is not the secret that this ledger was used with. Set it to that secret. It cannot "
             "be changed, because the erased people would not be recognised any more"
         )
-
-
-def _in_parts(values: Sequence[_Each]) -> Iterator[Sequence[_Each]]:
-    return (values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE))

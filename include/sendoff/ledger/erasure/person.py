@@ -17,10 +17,11 @@ import sqlalchemy as sa
 from sendoff.audience import checked_texts, read_template_values
 from sendoff.audience.identifiers import IntegerIdentifiers, from_bytes
 from sendoff.ledger.control.audit_log import Decision, append_decision
-from sendoff.ledger.erasure.person_columns import REFUSALS, SETS, People, naming, rows_of, streamed
+from sendoff.ledger.erasure.person_columns import REFUSALS, SETS, People, naming, rows_of
 from sendoff.ledger.launches.launches import Launches, LaunchRecord
 from sendoff.ledger.post_backs.blocks import StoredPostBack
 from sendoff.ledger.post_backs.post_backs import PendingRun, parts_of, stored_runs
+from sendoff.ledger.storage.bulk import streamed
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.schema import (
     erasure_queue,

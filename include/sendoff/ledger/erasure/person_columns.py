@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Self
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from sendoff.audience import KnownPeople, as_kinds
 from sendoff.audience.identifiers import Identifiers, Kind, as_integer, empty, from_bytes
 from sendoff.ledger.post_backs.blocks import READABLE, as_batch
 from sendoff.ledger.post_backs.post_backs import PendingRun, grouped, parts_of, stored_runs
-from sendoff.ledger.storage.bulk import marks, values
+from sendoff.ledger.storage.bulk import in_parts, marks, streamed, values
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.schema import (
     audience_groups,
@@ -69,7 +68,6 @@ OTHERS: tuple[sa.Column[Any], ...] = (
 TABLES: tuple[sa.Table, ...] = tuple(dict.fromkeys(column.table for column in (*SETS, *OTHERS)))
 """The tables that hold identifiers."""
 
-_READ_AT_ONCE = 20  # sets that the database sends at a time
 _COMPARED_AT_ONCE = 50_000  # possible identifiers in bodies
 _DIGITS = re.compile(rb"[0-9]+")
 
@@ -162,7 +160,7 @@ def in_rows(database: Database, identified_by: str, kind: Kind, people: KnownPeo
     query = sa.select(suppressions.c.identifier).where(suppressions.c.identified_by == identified_by)
     found: set[str] = set()
     with database.read() as db, db.scalars(streamed(query, 5_000)) as values:
-        while some := list(islice(values, 50_000)):
+        for some in in_parts(values, 50_000):
             found.update(_known_among(identified_by, kind, people, some))
     if identified_by in ("device_id", "user_id"):
         for run in stored_runs(database):
@@ -236,19 +234,8 @@ def in_bodies(database: Database, identified_by: str) -> Iterator[Identifiers]:
 
 def _possibly_in(bodies: Iterable[bytes], identified_by: str) -> Iterator[Identifiers]:
     possible = (text for body in bodies for text in _possible_identifiers(body))
-    for texts in some(possible, _COMPARED_AT_ONCE):
+    for texts in in_parts(possible, _COMPARED_AT_ONCE):
         yield from as_kinds(identified_by, texts).values()
-
-
-def some(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield rows in lists of a size."""
-    remaining = iter(rows)
-    return iter(lambda: list(islice(remaining, size)), [])
-
-
-def streamed(query: Any, rows: int = _READ_AT_ONCE) -> Any:
-    """Return a query whose rows the database sends a few at a time."""
-    return query.execution_options(stream_results=True, max_row_buffer=rows)
 
 
 def _searched(body: bytes) -> bytes:

@@ -12,6 +12,7 @@ from sendoff.audience.identifiers import Identifiers, as_member, from_bytes, int
 from sendoff.ledger.launches.launches import LaunchRecord
 from sendoff.ledger.post_backs.aggregates import DispatchTotals, totals_of
 from sendoff.ledger.requests.doubts import OF_SEGMENT
+from sendoff.ledger.storage.bulk import streamed
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.schema import (
     attempts,
@@ -98,8 +99,7 @@ class LaunchCounts:
             query = query.where(attempts.c.started_at <= before)
         with self._database.read() as db:
             left_out = withheld_of(db, launch_key)
-            streamed = db.execution_options(stream_results=True, max_row_buffer=100)
-            for row in streamed.execute(query):
+            for row in db.execute(streamed(query, 100)):
                 people = remaining(from_bytes(row.kind, row.identifiers), left_out.get(row.sent))
                 yield people, totals_of(row) if row.dispatch_key else None
 

@@ -20,7 +20,7 @@ from sendoff.figures import TimelinePoint
 from sendoff.ledger.post_backs.post_backs import Parked, PendingRun
 from sendoff.ledger.post_backs.scrub import scrub
 from sendoff.ledger.requests.evidence import accept_by_evidence
-from sendoff.ledger.storage.bulk import chunked
+from sendoff.ledger.storage.bulk import chunked, streamed
 from sendoff.ledger.storage.database import Database, LedgerTime
 from sendoff.ledger.storage.erasure_state import is_current
 from sendoff.ledger.storage.revisions import bump_revision
@@ -293,8 +293,7 @@ class Aggregates:
         """
         query = _TOTALS.where(dispatches.c.launch_key == launch_key).order_by(dispatches.c.segment)
         with self._database.read() as db:
-            streamed = db.execution_options(stream_results=True, max_row_buffer=100)
-            for row in streamed.execute(query):
+            for row in db.execute(streamed(query, 100)):
                 yield row.dispatch_key, totals_of(row)
 
     def newest(self, launch_key: str) -> Newest:

@@ -17,6 +17,7 @@ from sendoff.audience.identifiers import Identifiers, empty, from_bytes
 from sendoff.campaign import Slot, Variation
 from sendoff.ledger.requests.claims import VARIANT, segment_of
 from sendoff.ledger.requests.doubts import OF_SEGMENT, recorded_later
+from sendoff.ledger.storage.bulk import streamed
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.schema import audiences, dispatch_totals, dispatches, outcomes, segments
 from sendoff.ledger.suppression.withheld import Withheld, remaining, withheld_by_verdict, withheld_of
@@ -195,8 +196,7 @@ class DispatchQueries:
         )
         with self._database.read() as db:
             left_out = withheld_of(db, launch_key)
-            streamed = db.execution_options(stream_results=True, max_row_buffer=100)
-            for key, kind, blob in streamed.execute(query):
+            for key, kind, blob in db.execute(streamed(query, 100)):
                 yield remaining(from_bytes(kind, blob), left_out.get(key))
 
     def refused(self, launch_key: str, since: datetime | None = None) -> int:
@@ -263,8 +263,7 @@ class DispatchQueries:
         )
         with self._database.read() as db:
             left_out = withheld_of(db, launch_key)
-            streamed = db.execution_options(stream_results=True, max_row_buffer=100)
-            for *values, kind, blob in streamed.execute(query):
+            for *values, kind, blob in db.execute(streamed(query, 100)):
                 dispatch = Dispatch(*values)
                 people = empty(kind) if blob is None else from_bytes(kind, blob)
                 yield dispatch, people, left_out.get(dispatch.dispatch_key)

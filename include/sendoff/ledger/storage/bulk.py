@@ -12,7 +12,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from functools import lru_cache
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import adbc_driver_manager
 import numpy as np
@@ -28,6 +29,8 @@ from sendoff.ledger.storage.schema import UtcDateTime
 
 Row = tuple[Any, ...]
 """One value per column of a table, in the table's order."""
+
+_Each = TypeVar("_Each")
 
 BATCH_ROWS = 256
 """The number of rows in a batch that is not read by ADBC. A row may have a block of many post-backs."""
@@ -270,7 +273,16 @@ _KEYS_AT_ONCE = 5_000  # dispatch keys in one query
 
 
 def chunked(dispatch_keys: Iterable[str], size: int = _KEYS_AT_ONCE) -> Iterator[list[str]]:
-    """Yield dispatch keys in order, in lists that fit into one query."""
-    keys = sorted(dispatch_keys)
-    for start in range(0, len(keys), size):
-        yield keys[start : start + size]
+    """Return dispatch keys in order, in lists that fit into one query."""
+    return in_parts(sorted(dispatch_keys), size)
+
+
+def in_parts(values: Iterable[_Each], size: int) -> Iterator[list[_Each]]:
+    """Return values in lists of a size; the last one may be shorter."""
+    remaining = iter(values)
+    return iter(lambda: list(islice(remaining, size)), [])
+
+
+def streamed(query: Any, rows: int = 20) -> Any:
+    """Return a query whose rows the database sends a few at a time."""
+    return query.execution_options(stream_results=True, max_row_buffer=rows)

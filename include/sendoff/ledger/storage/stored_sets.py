@@ -7,13 +7,14 @@ either side. A small or empty set is one chunk. Uploaded lists are stored sets t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
+from sendoff.ledger.storage.bulk import in_parts
 from sendoff.ledger.storage.schema import (
     audience_groups,
     audiences,
@@ -106,9 +107,7 @@ def cut(identifiers: Identifiers, largest: int) -> Iterator[Identifiers]:
 
 def joined(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
     """Join sets as they arrive, keeping only some in memory. It is cheap if they arrive in order, as chunks do."""
-    remaining = iter(sets)
-    some = iter(lambda: list(islice(remaining, _JOINED_AT_ONCE)), [])
-    unions = [union(kind, group) for group in some]
+    unions = [union(kind, group) for group in in_parts(sets, _JOINED_AT_ONCE)]
     return unions[0] if len(unions) == 1 else union(kind, unions)
 
 

@@ -15,10 +15,9 @@ versions are in the order of commits, and a reader that knows a version finds al
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
@@ -27,6 +26,7 @@ from sendoff.audience.identifiers import Identifiers, Kind, as_member, integers,
 from sendoff.campaign import ACCOUNT, EVERYTHING, is_suppression_scope
 from sendoff.errors import GateError, SettingsError
 from sendoff.ledger.control.audit_log import Decision, append_decision
+from sendoff.ledger.storage.bulk import in_parts
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.problems import check_texts
 from sendoff.ledger.storage.schema import suppression_state, suppressions
@@ -196,7 +196,7 @@ class SuppressionList:
         """Count the recipients with an entry in force of one scope and source."""
         texts = _texts(identifiers)
         with self._database.read() as db:
-            return sum(_count(db, (*_own(new), _among(some)), now) for some in _batches(texts))
+            return sum(_count(db, (*_own(new), _among(some)), now) for some in in_parts(texts, _AT_ONCE))
 
     def of_person(self, identified_by: str, identifier: int | str) -> list[Suppression]:
         """Return all entries of one recipient, newest first, whether or not they are in force."""
@@ -245,7 +245,7 @@ class SuppressionList:
         values = {**asdict(new), "added_at": now, "removed_at": None, "removed_by": None}
         version = self._version(db) + 1
         added = prolonged = 0
-        for some in _batches(texts):
+        for some in in_parts(texts, _AT_ONCE):
             rows = [{**values, "identifier": text, "version": version} for text in some]
             added += (missing := _changed(db, add, rows))
             if missing < len(rows):
@@ -264,7 +264,7 @@ class SuppressionList:
     ) -> int:
         removed, own = 0, _own(ended)
         version = self._next_version(db) if texts else None
-        for some in _batches(texts):
+        for some in in_parts(texts, _AT_ONCE):
             removed += _count(db, (*own, _among(some)), now)
             end = sa.update(suppressions).where(*own, _among(some), _in_force(now))
             db.execute(end.values(removed_at=now, removed_by=ended.author, version=version))
@@ -295,11 +295,6 @@ def _texts(identifiers: Iterable[int | str]) -> list[str]:
     if any(as_member("string", text) is None for text in texts):
         raise ValueError("found a blank identifier, or one that cannot be stored. Remove it")
     return texts
-
-
-def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    remaining = iter(texts)
-    return iter(lambda: list(islice(remaining, _AT_ONCE)), [])
 
 
 def _own(change: SuppressionChange) -> tuple[sa.ColumnElement[bool], ...]:
