@@ -117,16 +117,25 @@ def _one_of(column: str, states: Iterable[StrEnum]) -> str:
     return f"{column} IN {tuple(state.value for state in states)}"
 
 
-def _key(name: str, *args: object, **kwargs: object) -> Column[str]:
-    return Column(name, String(32), *args, nullable=False, **kwargs)  # type: ignore[arg-type]
+def _required(*args: Any, **options: Any) -> Column[Any]:
+    """Return a column that is never null."""
+    return Column(*args, nullable=False, **options)
+
+
+def _key(name: str, *args: Any, **options: Any) -> Column[str]:
+    return _required(name, String(32), *args, **options)
+
+
+def _revision(comment: str) -> Column[int]:
+    return _required("revision", BigInteger, server_default="0", comment=comment)
 
 
 def _chunk() -> tuple[Column[Any], ...]:
     """Return the columns of one numbered chunk of a set; databases limit the size of a value."""
     return (
-        Column("chunk", Integer, primary_key=True, autoincrement=False, server_default="0"),
-        Column("size", BigInteger, nullable=False, comment="of this chunk"),
-        Column("identifiers", LargeBinary, nullable=False),
+        Column("chunk", Integer, primary_key=True, server_default="0"),
+        _required("size", BigInteger, comment="of this chunk"),
+        _required("identifiers", LargeBinary),
     )
 
 
@@ -134,25 +143,24 @@ launches = Table(
     "launches",
     metadata,
     _key("launch_key", primary_key=True),
-    Column("connection", Text, nullable=False),
-    Column("campaign", Text, nullable=False),
-    Column("period_start", UtcDateTime, nullable=False),
-    Column("period_end", UtcDateTime, nullable=False),
+    _required("connection", Text),
+    _required("campaign", Text),
+    _required("period_start", UtcDateTime),
+    _required("period_end", UtcDateTime),
     Column("partition", Text, comment="which part of the period's data it is for, if that is divided"),
-    Column("resend", Integer, nullable=False),
-    Column("definition", Text, nullable=False, comment="the frozen campaign as JSON"),
-    Column("created_at", UtcDateTime, nullable=False),
+    _required("resend", Integer),
+    _required("definition", Text, comment="the frozen campaign as JSON"),
+    _required("created_at", UtcDateTime),
     Column(
         "settled_at", UtcDateTime, comment="when it was complete or quiet; later post-backs count as late"
     ),
-    Column(
+    _required(
         "state",
         OneOf(LaunchState),
-        nullable=False,
         server_default=LaunchState.RELEASED.value,
         comment="only a released launch is sent",
     ),
-    Column("wave", Integer, nullable=False, server_default="1", comment="the newest wave that may be sent"),
+    _required("wave", Integer, server_default="1", comment="the newest wave that may be sent"),
     Column("winner", Text, comment="the variant of segments without one, once it is decided"),
     Column(
         "comparison_number",
@@ -161,13 +169,7 @@ launches = Table(
     ),
     Column("due_at", UtcDateTime, comment="when it was due; lateness counts from here"),
     Column("sends_at", UtcDateTime, comment="when the service has sent it at the latest; null: recurring"),
-    Column(
-        "revision",
-        BigInteger,
-        nullable=False,
-        server_default="0",
-        comment="counts changes that a report may show: aggregated post-backs, resolved doubts",
-    ),
+    _revision("counts changes that a report may show: aggregated post-backs, resolved doubts"),
     Column(
         "tables_as_of", UtcDateTime, comment="time of the report that its DAG last wrote into the warehouse"
     ),
@@ -180,22 +182,19 @@ audiences = Table(
     "audiences",
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
-    Column("identified_by", Text, nullable=False),
-    Column("kind", String(7), nullable=False, comment="integer or string"),
-    Column(
+    _required("identified_by", Text),
+    _required("kind", String(7), comment="integer or string"),
+    _required(
         "is_chosen_by_service",
         Boolean,
-        nullable=False,
         server_default=false(),
         comment="then no query runs, and the number of recipients is unknown",
     ),
-    Column("rows", BigInteger, nullable=False, comment="rows that the query returned"),
-    Column("size", BigInteger, nullable=False),
-    Column("dropped", JSON, nullable=False, comment="reason -> rows"),
-    Column(
-        "erased", BigInteger, nullable=False, server_default="0", comment="recipients who were erased since"
-    ),
-    Column("fingerprint", Text, nullable=False),
+    _required("rows", BigInteger, comment="rows that the query returned"),
+    _required("size", BigInteger),
+    _required("dropped", JSON, comment="reason -> rows"),
+    _required("erased", BigInteger, server_default="0", comment="recipients who were erased since"),
+    _required("fingerprint", Text),
     comment="its identifiers are in its segments and its holdout",
 )
 
@@ -225,7 +224,7 @@ launch_sources = Table(
     Column(
         "accepted", JSON, comment="verdicts in the source that make its audience; null: it only leaves out"
     ),
-    Column("leaves_out", JSON, nullable=False, comment="verdicts in the source that a request leaves out"),
+    _required("leaves_out", JSON, comment="verdicts in the source that a request leaves out"),
     comment="other launches whose verdicts decide about the recipients of a launch, until each request is claimed",
 )
 
@@ -233,7 +232,7 @@ segments = Table(
     "segments",
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
-    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True),
     Column("language", Text, comment="of the request, if the campaign has several"),
     Column("variant", Text, comment="of the request, if the campaign has variants"),
     Column("time_zone", Text, comment="of the recipients, if each zone is sent separately"),
@@ -243,9 +242,9 @@ segments = Table(
         String(8),
         comment="own_hour, control or explore, if recipients get messages at their own hours",
     ),
-    Column("wave", Integer, nullable=False, server_default="1", comment="1 is sent first"),
-    Column("size", BigInteger, nullable=False),
-    Column("fingerprint", Text, nullable=False),
+    _required("wave", Integer, server_default="1", comment="1 is sent first"),
+    _required("size", BigInteger),
+    _required("fingerprint", Text),
     Column("identifiers", LargeBinary, comment="null: the service chooses the recipients"),
     Column("template_values", LargeBinary, comment="each recipient's values for the variables of a template"),
     Column("body", LargeBinary, comment="the JSON of a request of your own; null: written from the campaign"),
@@ -256,13 +255,11 @@ decisions = Table(
     metadata,
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("launch_key", String(32), comment="null: all launches"),
-    Column(
-        "kind", String(32), nullable=False, comment="gates, approved, rejected, held, released, stopped, ..."
-    ),
-    Column("who", Text, nullable=False, comment="a person, or the part of Sendoff that decided"),
+    _required("kind", String(32), comment="gates, approved, rejected, held, released, stopped, ..."),
+    _required("who", Text, comment="a person, or the part of Sendoff that decided"),
     Column("why", Text),
     Column("detail", JSON, comment="the facts behind it; counts, never identifiers"),
-    Column("decided_at", UtcDateTime, nullable=False),
+    _required("decided_at", UtcDateTime),
     Index(None, "launch_key", "id"),
     comment="appended, never changed",
 )
@@ -271,14 +268,14 @@ not_launched = Table(
     "not_launched",
     metadata,
     _key("launch_key", primary_key=True, comment="the key that the launch would have"),
-    Column("campaign", Text, nullable=False),
-    Column("title", Text, nullable=False, comment="of the campaign"),
-    Column("period_start", UtcDateTime, nullable=False),
-    Column("period_end", UtcDateTime, nullable=False),
+    _required("campaign", Text),
+    _required("title", Text, comment="of the campaign"),
+    _required("period_start", UtcDateTime),
+    _required("period_end", UtcDateTime),
     Column("partition", Text),
-    Column("resend", Integer, nullable=False),
-    Column("checked_at", UtcDateTime, nullable=False),
-    Column("why", Text, nullable=False, comment="counts and times, without identifiers"),
+    _required("resend", Integer),
+    _required("checked_at", UtcDateTime),
+    _required("why", Text, comment="counts and times, without identifiers"),
     Index(None, "checked_at"),
     comment="launches that were not made, such as because a gate was closed",
 )
@@ -287,9 +284,9 @@ pauses = Table(
     "pauses",
     metadata,
     Column("scope", Text, primary_key=True, comment="all, or connection:<name>"),
-    Column("who", Text, nullable=False),
-    Column("why", Text, nullable=False),
-    Column("paused_at", UtcDateTime, nullable=False),
+    _required("who", Text),
+    _required("why", Text),
+    _required("paused_at", UtcDateTime),
     comment="while a row exists, no request in its scope is sent",
 )
 
@@ -297,7 +294,7 @@ rate_limits = Table(
     "rate_limits",
     metadata,
     Column("connection", Text, primary_key=True),
-    Column("next_at", UtcDateTime, nullable=False, comment="no request is sent before this"),
+    _required("next_at", UtcDateTime, comment="no request is sent before this"),
     comment="when the workers of a connection may send their next request",
 )
 
@@ -306,7 +303,7 @@ daily_recipients = Table(
     metadata,
     Column("connection", Text, primary_key=True),
     Column("day", Date, primary_key=True, comment="in UTC"),
-    Column("recipients", BigInteger, nullable=False, comment="of requests that were made or are in doubt"),
+    _required("recipients", BigInteger, comment="of requests that were made or are in doubt"),
     comment="what counts against the daily limit of a connection; empty for connections without one",
 )
 
@@ -314,11 +311,11 @@ uploaded_lists = Table(
     "uploaded_lists",
     metadata,
     Column("name", Text, primary_key=True),
-    Column("identified_by", Text, nullable=False),
-    Column("kind", String(7), nullable=False, comment="integer or string"),
-    Column("size", BigInteger, nullable=False),
-    Column("uploaded_by", Text, nullable=False),
-    Column("uploaded_at", UtcDateTime, nullable=False),
+    _required("identified_by", Text),
+    _required("kind", String(7), comment="integer or string"),
+    _required("size", BigInteger),
+    _required("uploaded_by", Text),
+    _required("uploaded_at", UtcDateTime),
     comment="recipients to leave out, uploaded for campaigns to name",
 )
 
@@ -333,8 +330,8 @@ suppression_state = Table(
     "suppression_state",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("version", BigInteger, nullable=False),
-    Column("stamp", String(32), nullable=False, comment="new with each change"),
+    _required("version", BigInteger),
+    _required("stamp", String(32), comment="new with each change"),
     comment="one row; each change of the suppression list locks it first",
 )
 
@@ -346,13 +343,13 @@ suppressions = Table(
     Column("identifier", Text, primary_key=True),
     Column("source", Text, primary_key=True, comment="where it came from, such as opt-out or csv"),
     Column("reason", Text),
-    Column("author", Text, nullable=False),
-    Column("added_at", UtcDateTime, nullable=False),
+    _required("author", Text),
+    _required("added_at", UtcDateTime),
     Column("until", UtcDateTime, comment="null: without end"),
     Column("removed_at", UtcDateTime, comment="null: no one removed it"),
     Column("removed_by", Text),
     Column("launch_key", String(32), comment="the launch whose message led to an opt-out"),
-    Column("version", BigInteger, nullable=False, comment="of the change that wrote the row"),
+    _required("version", BigInteger, comment="of the change that wrote the row"),
     Index(None, "version"),
     Index(None, "identified_by", "identifier"),
     Index(None, "launch_key"),
@@ -363,13 +360,13 @@ erasures = Table(
     "erasures",
     metadata,
     Column("request", Integer, primary_key=True),
-    Column("identified_by", Text, nullable=False),
-    Column("people", BigInteger, nullable=False),
-    Column("who", Text, nullable=False),
-    Column("why", Text, nullable=False),
-    Column("requested_at", UtcDateTime, nullable=False),
-    Column("step", String(16), nullable=False, comment="the step that comes next"),
-    Column("position", Text, nullable=False, comment="how far the step is"),
+    _required("identified_by", Text),
+    _required("people", BigInteger),
+    _required("who", Text),
+    _required("why", Text),
+    _required("requested_at", UtcDateTime),
+    _required("step", String(16), comment="the step that comes next"),
+    _required("position", Text, comment="how far the step is"),
     Column("finished_at", UtcDateTime, comment="null: its identifiers are still in the queue"),
     comment="requests to erase people, without their identifiers",
 )
@@ -377,7 +374,7 @@ erasures = Table(
 erasure_queue = Table(
     "erasure_queue",
     metadata,
-    Column("request", Integer, ForeignKey("erasures.request"), primary_key=True, autoincrement=False),
+    Column("request", Integer, ForeignKey("erasures.request"), primary_key=True),
     Column("identifier", Text, primary_key=True),
     Column("number", BigInteger, comment="the identifier, if it is a whole number"),
     comment="the people of unfinished requests; empty afterwards",
@@ -389,8 +386,8 @@ erased = Table(
     Column("identified_by", Text, primary_key=True),
     Column("kind", String(7), primary_key=True, comment="integer or string"),
     Column("digest", String(64), primary_key=True, comment="HMAC-SHA256 of the identifier"),
-    Column("bucket", Integer, nullable=False, comment="20 bits of a keyed hash, to find candidates fast"),
-    Column("erased_at", UtcDateTime, nullable=False),
+    _required("bucket", Integer, comment="20 bits of a keyed hash, to find candidates fast"),
+    _required("erased_at", UtcDateTime),
     comment="people who were erased, by keyed hashes",
 )
 
@@ -398,7 +395,7 @@ erasure_state = Table(
     "erasure_state",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("version", BigInteger, nullable=False, comment="goes up when people are erased"),
+    _required("version", BigInteger, comment="goes up when people are erased"),
     Column(
         "secret_check", String(64), comment="shows whether a secret is the one that the hashes were made with"
     ),
@@ -410,13 +407,11 @@ dispatches = Table(
     metadata,
     _key("dispatch_key", primary_key=True),
     _key("launch_key", ForeignKey("launches.launch_key")),
-    Column("segment", Integer, nullable=False),
-    Column("wave", Integer, nullable=False, server_default="1", comment="of its segment"),
-    Column(
-        "time_zone", Text, nullable=False, server_default="", comment="zone@hour of its segment; empty: none"
-    ),
-    Column("state", OneOf(DispatchState), nullable=False),
-    Column("attempt", Integer, nullable=False, comment="number of the newest attempt; 0 before the first"),
+    _required("segment", Integer),
+    _required("wave", Integer, server_default="1", comment="of its segment"),
+    _required("time_zone", Text, server_default="", comment="zone@hour of its segment; empty: none"),
+    _required("state", OneOf(DispatchState)),
+    _required("attempt", Integer, comment="number of the newest attempt; 0 before the first"),
     Column("worker", Text),
     Column("lease_until", UtcDateTime, comment="a worker with no outcome by then counts as dead"),
     Column("campaign_id", BigInteger, comment="the service's campaign.id, once known"),
@@ -432,11 +427,9 @@ attempts = Table(
     "attempts",
     metadata,
     _key("dispatch_key", ForeignKey("dispatches.dispatch_key"), primary_key=True),
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("worker", Text, nullable=False),
-    Column(
-        "started_at", UtcDateTime, nullable=False, comment="when the intent was recorded, before the request"
-    ),
+    Column("number", Integer, primary_key=True),
+    _required("worker", Text),
+    _required("started_at", UtcDateTime, comment="when the intent was recorded, before the request"),
     comment="appended, never changed",
 )
 
@@ -444,10 +437,10 @@ withheld = Table(
     "withheld",
     metadata,
     _key("dispatch_key", ForeignKey("dispatches.dispatch_key"), primary_key=True),
-    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True),
     Column("reason", String(16), primary_key=True, comment="suppressed, or their verdict in another launch"),
-    Column("size", BigInteger, nullable=False),
-    Column("identifiers", LargeBinary, nullable=False),
+    _required("size", BigInteger),
+    _required("identifiers", LargeBinary),
     comment="recipients that an attempt left out when it was claimed",
 )
 
@@ -456,16 +449,11 @@ outcomes = Table(
     metadata,
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     _key("dispatch_key", ForeignKey("dispatches.dispatch_key")),
-    Column("attempt", Integer, nullable=False),
-    Column(
-        "kind",
-        OneOf(OutcomeKind),
-        nullable=False,
-        comment="accepted, refused, not_processed, in_doubt, evidence",
-    ),
+    _required("attempt", Integer),
+    _required("kind", OneOf(OutcomeKind), comment="accepted, refused, not_processed, in_doubt, evidence"),
     Column("status", Integer, comment="HTTP status, if one was read"),
     Column("reason", Text),
-    Column("recorded_at", UtcDateTime, nullable=False),
+    _required("recorded_at", UtcDateTime),
     Index(None, "dispatch_key"),
     comment="appended; only an erasure changes a row, if its reason names a person",
 )
@@ -474,27 +462,25 @@ receivers = Table(
     "receivers",
     metadata,
     Column("receiver", Integer, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("started_at", UtcDateTime, nullable=False),
-    Column("aggregated_to", BigInteger, nullable=False, comment="number of the last aggregated post-back"),
+    _required("name", Text),
+    _required("started_at", UtcDateTime),
+    _required("aggregated_to", BigInteger, comment="number of the last aggregated post-back"),
     comment="one row per receiver process; each numbers its post-backs in commit order",
 )
 
 post_backs = Table(
     "post_backs",
     metadata,
-    Column("receiver", Integer, primary_key=True, autoincrement=False),
-    Column("last", BigInteger, primary_key=True, autoincrement=False, comment="number of the last post-back"),
-    Column(
-        "first", BigInteger, primary_key=True, autoincrement=False, comment="number of the first post-back"
-    ),
+    Column("receiver", Integer, primary_key=True),
+    Column("last", BigInteger, primary_key=True, comment="number of the last post-back"),
+    Column("first", BigInteger, primary_key=True, comment="number of the first post-back"),
     Column(
         "received_at",
         UtcDateTime,
         primary_key=True,
         comment="when the newest was received; all came on one day in UTC, which on PostgreSQL has a partition",
     ),
-    Column("block", LargeBinary, nullable=False, comment="the post-backs of one commit, compressed"),
+    _required("block", LargeBinary, comment="the post-backs of one commit, compressed"),
     comment="one row per commit; the body of a post-back is kept only if it could not be read",
     postgresql_partition_by="RANGE (received_at)",
 )
@@ -502,14 +488,12 @@ post_backs = Table(
 parked_post_backs = Table(
     "parked_post_backs",
     metadata,
-    Column("receiver", Integer, primary_key=True, autoincrement=False),
-    Column(
-        "first", BigInteger, primary_key=True, autoincrement=False, comment="number of the first post-back"
-    ),
-    Column("last", BigInteger, nullable=False),
+    Column("receiver", Integer, primary_key=True),
+    Column("first", BigInteger, primary_key=True, comment="number of the first post-back"),
+    _required("last", BigInteger),
     _key("dispatch_key"),
-    Column("post_backs", BigInteger, nullable=False),
-    Column("newest_at", UtcDateTime, nullable=False, comment="when the newest was received"),
+    _required("post_backs", BigInteger),
+    _required("newest_at", UtcDateTime, comment="when the newest was received"),
     comment="post-backs that cannot be counted until their dispatch, or the reply to it, is known",
 )
 
@@ -517,19 +501,14 @@ dispatch_totals = Table(
     "dispatch_totals",
     metadata,
     _key("dispatch_key", primary_key=True),
-    Column("deliveries", BigInteger, nullable=False),
-    Column("opens", BigInteger, nullable=False),
-    Column("anomalies", JSON, nullable=False, comment="kind -> post-backs"),
-    Column("newest_at", UtcDateTime, nullable=False, comment="when the newest was received"),
-    Column("is_evidence", Boolean, nullable=False, comment="a recipient of the dispatch responded"),
-    Column("delivered", LargeBinary, nullable=False, comment="identifiers with a delivery"),
-    Column("engaged", LargeBinary, nullable=False, comment="identifiers with an open or click"),
-    Column(
-        "suspects",
-        LargeBinary,
-        nullable=False,
-        comment="engaged, but a machine probably made each of their opens",
-    ),
+    _required("deliveries", BigInteger),
+    _required("opens", BigInteger),
+    _required("anomalies", JSON, comment="kind -> post-backs"),
+    _required("newest_at", UtcDateTime, comment="when the newest was received"),
+    _required("is_evidence", Boolean, comment="a recipient of the dispatch responded"),
+    _required("delivered", LargeBinary, comment="identifiers with a delivery"),
+    _required("engaged", LargeBinary, comment="identifiers with an open or click"),
+    _required("suspects", LargeBinary, comment="engaged, but a machine probably made each of their opens"),
     comment="the aggregated post-backs of one dispatch",
 )
 
@@ -537,8 +516,8 @@ open_hours = Table(
     "open_hours",
     metadata,
     _key("dispatch_key", primary_key=True),
-    Column("hour", Integer, primary_key=True, autoincrement=False, comment="of the day in UTC, 0 to 23"),
-    Column("identifiers", LargeBinary, nullable=False),
+    Column("hour", Integer, primary_key=True, comment="of the day in UTC, 0 to 23"),
+    _required("identifiers", LargeBinary),
     comment="recipients of a dispatch by the hours of their opens, without opens that a machine probably made",
 )
 
@@ -547,8 +526,8 @@ timeline = Table(
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("minute", UtcDateTime, primary_key=True),
-    Column("deliveries", BigInteger, nullable=False),
-    Column("opens", BigInteger, nullable=False),
+    _required("deliveries", BigInteger),
+    _required("opens", BigInteger),
 )
 
 feed_states = Table(
@@ -557,9 +536,9 @@ feed_states = Table(
     Column("connection", Text, primary_key=True, comment="empty: the receiver, for all connections"),
     Column("kind", String(8), primary_key=True, comment="delivery, open or receiver"),
     Column("platform", Text, primary_key=True, comment="empty: all platforms"),
-    Column("state", OneOf(FeedHealth), nullable=False),
-    Column("why", Text, nullable=False, comment="counts, never identifiers"),
-    Column("since", UtcDateTime, nullable=False),
+    _required("state", OneOf(FeedHealth)),
+    _required("why", Text, comment="counts, never identifiers"),
+    _required("since", UtcDateTime),
     CheckConstraint(_one_of("state", (state for state in FeedHealth if state.is_certain)), name="state"),
     comment="the last certain state of each feed of post-backs; each change raises one alert",
 )
@@ -577,15 +556,9 @@ reports = Table(
     "reports",
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
-    Column("as_of", UtcDateTime, nullable=False),
-    Column(
-        "revision",
-        BigInteger,
-        nullable=False,
-        server_default="0",
-        comment="revision of the launch that it shows",
-    ),
-    Column("figures", JSON, nullable=False),
+    _required("as_of", UtcDateTime),
+    _revision("revision of the launch that it shows"),
+    _required("figures", JSON),
 )
 
 comparisons = Table(
@@ -593,7 +566,7 @@ comparisons = Table(
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
     Column("what", Text, primary_key=True, comment="the outcome, such as converted"),
-    Column("compared_at", UtcDateTime, nullable=False),
-    Column("result", JSON, nullable=False, comment="counts, shares or means, and intervals"),
+    _required("compared_at", UtcDateTime),
+    _required("result", JSON, comment="counts, shares or means, and intervals"),
     comment="the newest comparison of what recipients did after a launch, by outcome",
 )

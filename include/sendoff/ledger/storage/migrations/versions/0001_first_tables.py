@@ -50,7 +50,7 @@ def _of_dispatch() -> Column[str]:
 
 def _chunk() -> tuple[Column[Any], ...]:
     return (
-        Column("chunk", Integer, primary_key=True, autoincrement=False, server_default="0"),
+        Column("chunk", Integer, primary_key=True, server_default="0"),
         _required("size", BigInteger, comment="of this chunk"),
         _required("identifiers", LargeBinary),
     )
@@ -94,7 +94,7 @@ def upgrade() -> None:
     op.create_table(
         "open_hours",
         Column("dispatch_key", _KEY, primary_key=True),
-        Column("hour", Integer, primary_key=True, autoincrement=False, comment="of the day in UTC, 0 to 23"),
+        Column("hour", Integer, primary_key=True, comment="of the day in UTC, 0 to 23"),
         _required("identifiers", LargeBinary),
         comment="recipients of a dispatch by the hours of their opens, without opens that a machine probably made",
     )
@@ -113,7 +113,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "erasure_queue",
-        Column("request", Integer, ForeignKey("erasures.request"), primary_key=True, autoincrement=False),
+        Column("request", Integer, ForeignKey("erasures.request"), primary_key=True),
         Column("identifier", Text, primary_key=True),
         Column("number", BigInteger, comment="the identifier, if it is a whole number"),
         comment="the people of unfinished requests; empty afterwards",
@@ -201,14 +201,8 @@ def upgrade() -> None:
     )
     op.create_table(
         "parked_post_backs",
-        Column("receiver", Integer, primary_key=True, autoincrement=False),
-        Column(
-            "first",
-            BigInteger,
-            primary_key=True,
-            autoincrement=False,
-            comment="number of the first post-back",
-        ),
+        Column("receiver", Integer, primary_key=True),
+        Column("first", BigInteger, primary_key=True, comment="number of the first post-back"),
         _required("last", BigInteger),
         _required("dispatch_key", _KEY),
         _required("post_backs", BigInteger),
@@ -225,17 +219,9 @@ def upgrade() -> None:
     )
     op.create_table(
         "post_backs",
-        Column("receiver", Integer, primary_key=True, autoincrement=False),
-        Column(
-            "last", BigInteger, primary_key=True, autoincrement=False, comment="number of the last post-back"
-        ),
-        Column(
-            "first",
-            BigInteger,
-            primary_key=True,
-            autoincrement=False,
-            comment="number of the first post-back",
-        ),
+        Column("receiver", Integer, primary_key=True),
+        Column("last", BigInteger, primary_key=True, comment="number of the last post-back"),
+        Column("first", BigInteger, primary_key=True, comment="number of the first post-back"),
         Column(
             "received_at",
             _TIME,
@@ -379,7 +365,7 @@ def upgrade() -> None:
     op.create_table(
         "segments",
         _of_launch(),
-        Column("number", Integer, primary_key=True, autoincrement=False),
+        Column("number", Integer, primary_key=True),
         Column("language", Text, comment="of the request, if the campaign has several"),
         Column("variant", Text, comment="of the request, if the campaign has variants"),
         Column("time_zone", Text, comment="of the recipients, if each zone is sent separately"),
@@ -436,7 +422,7 @@ def upgrade() -> None:
     op.create_table(
         "attempts",
         _of_dispatch(),
-        Column("number", Integer, primary_key=True, autoincrement=False),
+        Column("number", Integer, primary_key=True),
         _required("worker", Text),
         _required("started_at", _TIME, comment="when the intent was recorded, before the request"),
         comment="appended, never changed",
@@ -456,7 +442,7 @@ def upgrade() -> None:
     op.create_table(
         "withheld",
         _of_dispatch(),
-        Column("attempt", Integer, primary_key=True, autoincrement=False),
+        Column("attempt", Integer, primary_key=True),
         Column(
             "reason", String(16), primary_key=True, comment="suppressed, or their verdict in another launch"
         ),
