@@ -15,9 +15,21 @@ from sendoff.errors import QueryError, WarehouseUnavailableError
 from sendoff.warehouse.query import Query, database_message
 from sendoff.warehouse.urls import is_silent
 
-_FAILURES = (adbc_driver_manager.Error, sa.exc.SQLAlchemyError, pa.ArrowException, OSError, ImportError)
-
 _Result = TypeVar("_Result")
+
+
+class ProblemError(Exception):
+    """What a server or the network said, in a few words."""
+
+
+_FAILURES = (
+    adbc_driver_manager.Error,
+    sa.exc.SQLAlchemyError,
+    pa.ArrowException,
+    OSError,
+    ImportError,
+    ProblemError,
+)
 
 
 def attempt(step: Callable[[], _Result], query: Query, *further: type[Exception]) -> _Result:
@@ -31,6 +43,28 @@ def attempt(step: Callable[[], _Result], query: Query, *further: type[Exception]
         problem = database_message(error, query)
     # Raised here and not above, so that the driver's own error is not attached as the context.
     raise QueryError(problem)
+
+
+def in_short(
+    step: Callable[[], _Result], failures: tuple[type[Exception], ...], short: Callable[[Exception], str]
+) -> _Result:
+    """Run a step of a client whose errors say too much. Raise ProblemError with the words that ``short`` chooses."""
+    try:
+        return step()
+    except failures as error:
+        problem = short(error)
+    raise ProblemError(problem)
+
+
+def system_error(error: BaseException) -> str | None:
+    """Return what the operating system said, if that is among the causes of an error."""
+    cause: Any = error
+    while isinstance(cause, BaseException):
+        if isinstance(cause, OSError) and cause.strerror:
+            return str(cause.strerror)
+        inner = cause.args[0] if cause.args and isinstance(cause.args[0], BaseException) else None
+        cause = inner or getattr(cause, "reason", None) or cause.__cause__ or cause.__context__
+    return None
 
 
 def open_connection(connect: Callable[[], _Result], query: Query, *further: type[Exception]) -> _Result:

@@ -17,9 +17,9 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from sendoff.errors import QueryError
-from sendoff.warehouse.adbc import attempt, open_connection
+from sendoff.warehouse.adbc import ProblemError, attempt, in_short, open_connection, system_error
 from sendoff.warehouse.query import Parameter, Query
-from sendoff.warehouse.urls import Fields, probe
+from sendoff.warehouse.urls import Fields, check_options, json_object, probe
 
 OPTIONS = ("key_path", "location", "maximum_bytes_billed", "api_endpoint", "storage_endpoint")
 """The options that a URL may have."""
@@ -35,10 +35,6 @@ _CANCEL_SECONDS = 5
 _REFUSED = (401, 403)  # status of a request without the right to make it
 
 _Result = TypeVar("_Result")
-
-
-class _ProblemError(Exception):
-    """What the server or the network said, in a few words."""
 
 
 @dataclass(slots=True)
@@ -71,7 +67,7 @@ def connect(query: Query, stack: ExitStack) -> Connection:
         stack.callback(storage.transport.close)
         return Connection(library, client, storage)
 
-    return open_connection(lambda: _in_short(connection), query, _ProblemError)
+    return open_connection(lambda: _in_short(connection), query)
 
 
 def batches(connection: Connection, query: Query) -> Generator[pa.RecordBatch, None, None]:
@@ -97,9 +93,9 @@ def batches(connection: Connection, query: Query) -> Generator[pa.RecordBatch, N
         connection.job.result()
         return _read_session(connection, client.project)
 
-    if (kind := attempt(lambda: _in_short(plan), query, _ProblemError)) != "SELECT":
+    if (kind := attempt(lambda: _in_short(plan), query)) != "SELECT":
         raise QueryError(f"found a statement of the type {kind}. Use a query, which only reads")
-    session = attempt(lambda: _in_short(execute, reads=True), query, _ProblemError)
+    session = attempt(lambda: _in_short(execute, reads=True), query)
     schema = pa.ipc.read_schema(pa.py_buffer(session.arrow_schema.serialized_schema))
     if not session.streams:  # no rows
         yield pa.RecordBatch.from_pylist([], schema=schema)
@@ -108,7 +104,7 @@ def batches(connection: Connection, query: Query) -> Generator[pa.RecordBatch, N
     def next_page() -> Any:
         return _in_short(lambda: next(pages, None), reads=True)
 
-    while (page := attempt(next_page, query, _ProblemError)) is not None:
+    while (page := attempt(next_page, query)) is not None:
         if page.row_count:
             data = pa.py_buffer(page.arrow_record_batch.serialized_record_batch)
             yield pa.ipc.read_record_batch(data, schema)
@@ -131,7 +127,7 @@ def _read_session(connection: Connection, project: str) -> Any:
 
 def cancel(connection: Connection) -> None:
     """End the query on the server, and stop waiting for its rows."""
-    with suppress(_ProblemError):
+    with suppress(ProblemError):
         if connection.job is not None:
             _in_short(lambda: connection.job.cancel(retry=None, timeout=_CANCEL_SECONDS))
     connection.storage.transport.close()
@@ -139,8 +135,7 @@ def cancel(connection: Connection) -> None:
 
 def check(url: sa.URL) -> None:
     """Raise QueryError for an unknown parameter of ``bigquery://project/dataset?key_path=…&location=…``."""
-    if unknown := sorted(url.query.keys() - set(OPTIONS)):
-        raise QueryError(f"the URL of BigQuery has {', '.join(unknown)}. Use {', '.join(OPTIONS)}")
+    check_options(url, "BigQuery", OPTIONS)
 
 
 def url_of(fields: Fields) -> sa.URL | None:
@@ -156,7 +151,7 @@ def url_of(fields: Fields) -> sa.URL | None:
         for name, value in extra.items()
         if value not in (None, "") and name not in _IGNORED and value != _USUAL.get(name)
     }
-    key = _key_of(extra.get("keyfile_dict", {}))
+    key = json_object(extra.get("keyfile_dict", {}))
     if key is None or not extra.keys() <= set(EXTRAS):
         return None
     return sa.URL.create(
@@ -167,14 +162,6 @@ def url_of(fields: Fields) -> sa.URL | None:
         database=fields.schema,
         query={name: str(extra[name]) for name in ("key_path", "location") if name in extra},
     )
-
-
-def _key_of(value: Any) -> dict[str, Any] | None:
-    try:
-        found = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def credentials_of(url: sa.URL) -> tuple[Any, str | None]:
@@ -223,13 +210,14 @@ def _in_short(step: Callable[[], _Result], *, reads: bool = False) -> _Result:
     from google.api_core.exceptions import GoogleAPIError
     from google.auth.exceptions import GoogleAuthError
 
-    try:
-        return step()
-    except (GoogleAPIError, GoogleAuthError, OSError, ValueError) as error:  # OSError: also those of requests
+    def short(error: Exception) -> str:
         problem = _short(error)
         if reads and getattr(error, "code", None) not in _REFUSED:
-            problem = problem.removeprefix("Query error: ").partition(":")[0]
-    raise _ProblemError(problem)
+            return problem.removeprefix("Query error: ").partition(":")[0]
+        return problem
+
+    # OSError: also those of requests
+    return in_short(step, (GoogleAPIError, GoogleAuthError, OSError, ValueError), short)
 
 
 def _short(error: BaseException) -> str:
@@ -237,10 +225,4 @@ def _short(error: BaseException) -> str:
     details = getattr(error, "errors", None)
     if details and isinstance(details[0], dict) and (said := details[0].get("message")):
         return str(said)
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = getattr(cause, "reason", None) or cause.__cause__ or cause.__context__
-        cause = cause if isinstance(cause, BaseException) else None
-    return str(getattr(error, "message", None) or error)
+    return system_error(error) or str(getattr(error, "message", None) or error)

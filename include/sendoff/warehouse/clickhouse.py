@@ -15,10 +15,10 @@ import pyarrow as pa
 import sqlalchemy as sa
 import urllib3
 
-from sendoff.warehouse.adbc import attempt, batches_of, open_connection
+from sendoff.warehouse.adbc import ProblemError, attempt, batches_of, in_short, open_connection, system_error
 from sendoff.warehouse.query import Query
 from sendoff.warehouse.rows import with_whole_numbers
-from sendoff.warehouse.urls import CONNECT_SECONDS, Fields
+from sendoff.warehouse.urls import CONNECT_SECONDS, Fields, json_object
 
 OPTIONS = (
     "secure",
@@ -59,10 +59,6 @@ _LONGEST = 64  # bytes of the mark and the tag
 _Result = TypeVar("_Result")
 
 
-class _ProblemError(Exception):
-    """What the server or the network said, in a few words."""
-
-
 @dataclass(slots=True)
 class Connection:
     """A client, and the query that it runs."""
@@ -72,16 +68,11 @@ class Connection:
     answer: urllib3.HTTPResponse | None = None
 
 
-def is_plain(url: sa.URL) -> bool:
-    """Check whether a URL names none of the drivers of SQLAlchemy, which it does after a plus sign."""
-    return "+" not in url.drivername
-
-
 def connect(query: Query, stack: ExitStack) -> Connection:
     """Open a connection. The server is asked for its version and its settings."""
     library: Any = attempt(lambda: importlib.import_module("clickhouse_connect"), query)
     client = open_connection(
-        lambda: _in_short(lambda: library.get_client(**client_options(query.url))), query, _ProblemError
+        lambda: _in_short(lambda: library.get_client(**client_options(query.url))), query
     )
     stack.callback(client.close)
     return Connection(client)
@@ -102,12 +93,12 @@ def batches(connection: Connection, query: Query) -> Generator[pa.RecordBatch, N
         answer: urllib3.HTTPResponse = client.raw_stream(known, settings=settings, fmt="ArrowStream")
         return answer
 
-    answer = attempt(lambda: _in_short(execute), query, _ProblemError)
+    answer = attempt(lambda: _in_short(execute), query)
     connection.answer = answer
     with closing(answer):
         source = pa.PythonFile(_Body(answer), mode="r")
-        reader = attempt(lambda: pa.ipc.open_stream(source), query, _ProblemError)
-        for batch in map(with_whole_numbers, batches_of(reader, query, _ProblemError)):
+        reader = attempt(lambda: pa.ipc.open_stream(source), query)
+        for batch in map(with_whole_numbers, batches_of(reader, query)):
             # A block of the server may be larger than asked, for example the one of a small table.
             for start in range(0, max(batch.num_rows, 1), query.batch_rows):
                 yield batch.slice(start, query.batch_rows)
@@ -116,7 +107,7 @@ def batches(connection: Connection, query: Query) -> Generator[pa.RecordBatch, N
 def cancel(connection: Connection) -> None:
     """End the query on the server, and stop waiting for its answer."""
     connection.client.timeout = urllib3.Timeout(connect=_CANCEL_SECONDS, read=_CANCEL_SECONDS)
-    with suppress(_ProblemError):
+    with suppress(ProblemError):
         ids = f"'{connection.query_id}', '{connection.query_id}{_TYPES}'"
         _in_short(lambda: connection.client.command(f"KILL QUERY WHERE query_id IN ({ids}) ASYNC"))
     if connection.answer is not None:
@@ -147,8 +138,8 @@ def client_options(url: sa.URL) -> dict[str, Any]:
 
 def url_of(fields: Fields) -> sa.URL | None:
     """Return the URL of a ``clickhouse`` connection in Airflow, or None if a URL cannot hold all its extras."""
-    extra = {name: value for name, value in fields.extra.items() if value not in (None, "")}
-    settings, further = (_mapping(extra.pop(name, {})) for name in ("session_settings", "client_kwargs"))
+    extra = fields.filled_in
+    settings, further = (json_object(extra.pop(name, {})) for name in ("session_settings", "client_kwargs"))
     if settings is None or further is None:
         return None
     options = {**further, **extra}
@@ -189,15 +180,6 @@ def _with_known_types(sql: str, types: Mapping[str, str]) -> str:
     return f"SELECT * REPLACE ({', '.join(converted)}) FROM ({sql})" if converted else sql  # noqa: S608
 
 
-def _mapping(value: Any) -> Mapping[str, Any] | None:
-    """Return an extra that is a JSON object, or the text of one."""
-    try:
-        found = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -212,21 +194,14 @@ def _in_short(step: Callable[[], _Result]) -> _Result:
     """Run a step of the client. Raise its error in short: the original repeats the query with its parameters."""
     from clickhouse_connect.driver.exceptions import ClickHouseError
 
-    try:
-        return step()
-    except (ClickHouseError, urllib3.exceptions.HTTPError, OSError) as error:
-        problem = _short(error)
-    raise _ProblemError(problem)
+    return in_short(step, (ClickHouseError, urllib3.exceptions.HTTPError, OSError), _short)
 
 
 def _short(error: BaseException) -> str:
     if said := _SAID.search(str(error)):
         return said[1]
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = getattr(cause, "reason", None) or cause.__cause__ or cause.__context__
+    if problem := system_error(error):
+        return problem
     if isinstance(error, urllib3.exceptions.ProtocolError):
         return "the connection was closed before the last row"
     return str(error)
@@ -253,9 +228,9 @@ class _Body:
             problem, data = error, _received(error)
         seen = self._last + data
         if (at := seen.find(self._mark)) >= 0 and (said := _SAID.search(seen[at:].decode(errors="replace"))):
-            raise _ProblemError(said[1])
+            raise ProblemError(said[1])
         if problem is not None:
-            raise _ProblemError(_short(problem))
+            raise ProblemError(_short(problem))
         self._last = seen[-_LONGEST:]
         return data
 

@@ -18,7 +18,7 @@ from sendoff.errors import QueryError
 from sendoff.warehouse.adbc import attempt, open_connection
 from sendoff.warehouse.query import Query, without_signatures
 from sendoff.warehouse.rows import with_whole_numbers
-from sendoff.warehouse.urls import CONNECT_SECONDS, Fields, probe
+from sendoff.warehouse.urls import CONNECT_SECONDS, Fields, check_options, json_option, probe
 
 OPTIONS = ("http_path", "session_configuration", "ca_file")
 """The options of the connector that a URL may have."""
@@ -104,8 +104,7 @@ def client_options(url: sa.URL) -> dict[str, Any]:
 
     Raise QueryError for a URL without a host or a path, or with an unknown parameter.
     """
-    if unknown := sorted(url.query.keys() - set(OPTIONS)):
-        raise QueryError(f"the URL of Databricks has {', '.join(unknown)}. Use {', '.join(OPTIONS)}")
+    check_options(url, "Databricks", OPTIONS)
     given = {name: str(value) for name, value in url.query.items()}
     if not url.host or not url.password or not given.get("http_path"):
         raise QueryError(
@@ -119,7 +118,7 @@ def client_options(url: sa.URL) -> dict[str, Any]:
         "http_path": given["http_path"],
         "catalog": catalog or None,
         "schema": schema or None,
-        "session_configuration": _configuration(given.get("session_configuration", "{}")),
+        "session_configuration": json_option(url, "Databricks", "session_configuration"),
         "_tls_trusted_ca_file": given.get("ca_file"),
         "user_agent_entry": "sendoff",
         "max_download_threads": _FILES_AHEAD,
@@ -129,7 +128,7 @@ def client_options(url: sa.URL) -> dict[str, Any]:
 
 def url_of(fields: Fields) -> sa.URL | None:
     """Return the URL of a ``databricks`` connection in Airflow, or None if a URL cannot hold all its fields."""
-    extra = {name: value for name, value in fields.extra.items() if value not in (None, "")}
+    extra = fields.filled_in
     host = str(extra.get("host") or fields.host or "").removeprefix("https://").rstrip("/")
     user, secret = (fields.login or _TOKEN), extra.get("token") or fields.password
     if extra.get("service_principal_oauth") is True and fields.login:
@@ -153,16 +152,6 @@ def url_of(fields: Fields) -> sa.URL | None:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def _configuration(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise QueryError("session_configuration in the URL of Databricks is not a JSON object")
-    return found
 
 
 def _authentication(url: sa.URL) -> dict[str, Any]:

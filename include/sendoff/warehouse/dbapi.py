@@ -36,6 +36,11 @@ def read_cursors(query: Query, source: Cursors, stack: ExitStack) -> Iterator[pa
     cursor = stack.enter_context(closing(attempt(connection.cursor, query, Exception)))
     sql, values = query.with_places(source.placeholder)
     attempt(lambda: cursor.execute(sql, values) if values else cursor.execute(sql), query, Exception)
+    return rows_of(cursor, query)
+
+
+def rows_of(cursor: Any, query: Query) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a cursor that has run a query. Raise QueryError if the statement returns none at all."""
     if not cursor.description:
         raise QueryError(NO_ROWS)
     return batches_of_rows(

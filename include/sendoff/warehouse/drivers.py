@@ -25,7 +25,7 @@ from sendoff.warehouse import (
     trino,
 )
 from sendoff.warehouse.query import Query
-from sendoff.warehouse.urls import Fields, is_sqlite_file
+from sendoff.warehouse.urls import Fields, is_plain, is_sqlite_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ DRIVERS = (
         connect=clickhouse.connect,
         batches=clickhouse.batches,
         cancel=clickhouse.cancel,
-        accepts=clickhouse.is_plain,
+        accepts=is_plain,
         connection_type="clickhouse",
         url_of=clickhouse.url_of,
     ),
@@ -176,7 +176,7 @@ DRIVERS = (
         connect=redshift.connect,
         batches=redshift.batches,
         cancel=redshift.cancel,
-        accepts=redshift.is_plain,
+        accepts=is_plain,
         connection_type="redshift",
         url_of=redshift.url_of,
     ),

@@ -11,11 +11,10 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from sendoff.errors import QueryError
 from sendoff.warehouse.adbc import attempt, open_connection
-from sendoff.warehouse.query import NO_ROWS, Query
-from sendoff.warehouse.rows import batches_of_rows
-from sendoff.warehouse.urls import CONNECT_SECONDS, Fields
+from sendoff.warehouse.dbapi import rows_of
+from sendoff.warehouse.query import Query
+from sendoff.warehouse.urls import CONNECT_SECONDS, Fields, check_options
 
 OPTIONS = (
     "unix_socket",
@@ -76,12 +75,7 @@ def batches(connection: Connection, query: Query) -> Generator[pa.RecordBatch, N
 
     try:
         attempt(execute, query, Exception)
-        if not cursor.description:
-            raise QueryError(NO_ROWS)
-        yield from batches_of_rows(
-            [column[0] for column in cursor.description],
-            lambda: attempt(lambda: cursor.fetchmany(query.batch_rows), query, Exception),
-        )
+        yield from rows_of(cursor, query)
     except GeneratorExit:
         connection.end_query()  # because the driver reads all other rows before it closes a cursor
         raise
@@ -100,8 +94,7 @@ def driver_options(url: sa.URL) -> dict[str, Any]:
 
     Raise QueryError for an unknown parameter.
     """
-    if unknown := sorted(url.query.keys() - set(OPTIONS)):
-        raise QueryError(f"the URL of MySQL has {', '.join(unknown)}. Use {', '.join(OPTIONS)}")
+    check_options(url, "MySQL", OPTIONS)
     options = {
         "host": url.host or "localhost",
         "port": url.port or 3306,

@@ -19,7 +19,7 @@ from sendoff.errors import QueryError
 from sendoff.warehouse.adbc import attempt, open_connection
 from sendoff.warehouse.query import Query
 from sendoff.warehouse.rows import batches_of_rows
-from sendoff.warehouse.urls import LIBPQ_TIMEOUTS, Fields
+from sendoff.warehouse.urls import LIBPQ_TIMEOUTS, Fields, check_options
 
 OPTIONS = ("sslmode", "sslrootcert", "application_name", "connect_timeout")
 """The options of the driver that a URL may have."""
@@ -77,19 +77,13 @@ def cancel(connection: Any) -> None:
         connection.cancel_safe(timeout=_CANCEL_SECONDS)
 
 
-def is_plain(url: sa.URL) -> bool:
-    """Check whether a URL names none of the drivers of SQLAlchemy, which it does after a plus sign."""
-    return "+" not in url.drivername
-
-
 def driver_options(url: sa.URL) -> dict[str, Any]:
     """Return the driver's options for ``redshift://user:password@host:5439/database?sslmode=…``.
 
     The connection is encrypted, and the server's certificate and name are verified, unless ``sslmode`` differs. Raise
     QueryError for a URL without a host, or with an unknown parameter.
     """
-    if unknown := sorted(url.query.keys() - set(OPTIONS)):
-        raise QueryError(f"the URL of Redshift has {', '.join(unknown)}. Use {', '.join(OPTIONS)}")
+    check_options(url, "Redshift", OPTIONS)
     if not url.host:
         raise QueryError("the URL of Redshift has no host; write redshift://user@host:5439/database")
     options = {
@@ -110,7 +104,7 @@ def driver_options(url: sa.URL) -> dict[str, Any]:
 
 def url_of(fields: Fields) -> sa.URL | None:
     """Return the URL of a ``redshift`` connection in Airflow, or None if a URL cannot hold all its extras."""
-    extra = {name: value for name, value in fields.extra.items() if value not in (None, "")}
+    extra = fields.filled_in
     if extra.pop("ssl", True) in (False, "false", "False"):
         extra["sslmode"] = "disable"
     if not fields.host or not extra.keys() <= EXTRAS.keys():

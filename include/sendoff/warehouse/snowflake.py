@@ -14,7 +14,7 @@ from sendoff.errors import QueryError
 from sendoff.warehouse.adbc import adbc_cursor, attempt, batches_of
 from sendoff.warehouse.query import Query
 from sendoff.warehouse.rows import with_whole_numbers
-from sendoff.warehouse.urls import CONNECT_SECONDS, Fields
+from sendoff.warehouse.urls import CONNECT_SECONDS, Fields, check_options
 
 _SQL = "adbc.snowflake.sql."
 _CLIENT = f"{_SQL}client_option."
@@ -81,9 +81,8 @@ def driver_options(url: sa.URL) -> dict[str, str]:
     private key if it is ``snowflake_jwt``. Raise QueryError for a URL without an account, and for an unknown parameter
     or authenticator.
     """
+    check_options(url, "Snowflake", _ALLOWED)
     given = {name: str(value) for name, value in url.query.items()}
-    if unknown := sorted(set(given) - set(_ALLOWED)):
-        raise QueryError(f"the URL of Snowflake has {', '.join(unknown)}. Use {', '.join(_ALLOWED)}")
     authenticator = given.get(
         "authenticator", "snowflake_jwt" if "private_key_file" in given else "snowflake"
     )

@@ -14,10 +14,10 @@ import requests
 import sqlalchemy as sa
 
 from sendoff.errors import QueryError
-from sendoff.warehouse.adbc import attempt, open_connection
+from sendoff.warehouse.adbc import ProblemError, attempt, in_short, open_connection, system_error
 from sendoff.warehouse.query import NO_ROWS, Query
 from sendoff.warehouse.rows import batches_of_rows
-from sendoff.warehouse.urls import CONNECT_SECONDS, Fields
+from sendoff.warehouse.urls import CONNECT_SECONDS, Fields, check_options, json_option
 
 OPTIONS = ("http_scheme", "verify", "source", "client_tags", "session_properties")
 """The options of the client that a URL may have."""
@@ -27,10 +27,6 @@ _DEFAULT_CATALOG = "hive"  # of Airflow's hook
 _ANSWER_SECONDS = 60  # the server answers within a second, also while the query runs
 
 _Result = TypeVar("_Result")
-
-
-class _ProblemError(Exception):
-    """What the server or the network said, in a few words."""
 
 
 @dataclass(slots=True)
@@ -45,7 +41,7 @@ def connect(query: Query, stack: ExitStack) -> Connection:
     """Open a connection. The client asks the server only when a query runs."""
     library: Any = attempt(lambda: importlib.import_module("trino.dbapi"), query)
     options = {**client_options(query.url), "auth": _authentication(query.url)}
-    opened = attempt(lambda: _in_short(lambda: library.connect(**options)), query, _ProblemError)
+    opened = attempt(lambda: _in_short(lambda: library.connect(**options)), query)
     return Connection(stack.enter_context(closing(opened)))
 
 
@@ -58,31 +54,23 @@ def batches(connection: Connection, query: Query) -> Generator[pa.RecordBatch, N
         cursor.execute(sql)
         return cursor.description
 
-    with closing(_Cancelled(connection)):
-        description = open_connection(lambda: _in_short(execute), query, _ProblemError)
+    try:
+        description = open_connection(lambda: _in_short(execute), query)
         if not description:
             raise QueryError(NO_ROWS)
         yield from batches_of_rows(
             [column[0] for column in description],
-            lambda: attempt(
-                lambda: _in_short(lambda: cursor.fetchmany(query.batch_rows)), query, _ProblemError
-            ),
+            lambda: attempt(lambda: _in_short(lambda: cursor.fetchmany(query.batch_rows)), query),
         )
+    finally:
+        cancel(connection)
 
 
 def cancel(connection: Connection) -> None:
     """End the query on the server."""
     if connection.cursor is not None:
-        with suppress(_ProblemError):
+        with suppress(ProblemError):
             _in_short(connection.cursor.cancel)
-
-
-@dataclass(frozen=True, slots=True)
-class _Cancelled:
-    connection: Connection
-
-    def close(self) -> None:
-        cancel(self.connection)
 
 
 def client_options(url: sa.URL) -> dict[str, Any]:
@@ -90,13 +78,12 @@ def client_options(url: sa.URL) -> dict[str, Any]:
 
     With a password, the client uses HTTPS. Raise QueryError for a URL without a host, or with an unknown parameter.
     """
-    if unknown := sorted(url.query.keys() - set(OPTIONS)):
-        raise QueryError(f"the URL of Trino has {', '.join(unknown)}. Use {', '.join(OPTIONS)}")
+    check_options(url, "Trino", OPTIONS)
     if not url.host:
         raise QueryError("the URL of Trino has no host; write trino://user@host:8080/catalog")
     catalog, _, schema = (url.database or "").partition("/")
     given = {name: str(value) for name, value in url.query.items()}
-    tags, properties = given.pop("client_tags", ""), given.pop("session_properties", "{}")
+    tags = given.pop("client_tags", "")
     return {
         "host": url.host,
         "port": url.port,
@@ -110,7 +97,7 @@ def client_options(url: sa.URL) -> dict[str, Any]:
         "request_timeout": (CONNECT_SECONDS, _ANSWER_SECONDS),
         **given,
         "client_tags": tags.split(",") if tags else None,
-        "session_properties": _properties(properties),
+        "session_properties": json_option(url, "Trino", "session_properties"),
         "verify": _verification(given.get("verify", "true")),
     }
 
@@ -122,7 +109,7 @@ def _authentication(url: sa.URL) -> Any:
 
 def url_of(fields: Fields) -> sa.URL | None:
     """Return the URL of a ``trino`` connection in Airflow, or None if a URL cannot hold all its fields."""
-    extra = {name: value for name, value in fields.extra.items() if value not in (None, "")}
+    extra = fields.filled_in
     catalog = extra.pop("catalog", _DEFAULT_CATALOG)
     if not fields.host or not extra.keys() <= _EXTRAS.keys():
         return None
@@ -145,16 +132,6 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _properties(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise QueryError("session_properties in the URL of Trino is not a JSON object")
-    return found
-
-
 def _verification(text: str) -> bool | str:
     """Return whether to verify the server's certificate, or the path of the authorities' certificates."""
     return {"true": True, "false": False}.get(text, text)
@@ -164,21 +141,11 @@ def _in_short(step: Callable[[], _Result]) -> _Result:
     """Run a step of the client. Raise its error in short."""
     from trino.exceptions import Error
 
-    try:
-        return step()
-    except (Error, requests.RequestException, ValueError) as error:
-        problem = _short(error)
-    raise _ProblemError(problem)
+    return in_short(step, (Error, requests.RequestException, ValueError), _short)
 
 
 def _short(error: BaseException) -> str:
     message = getattr(error, "message", None)  # of an error that the server reports
     if isinstance(message, str):
         return message
-    cause: Any = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return str(cause.strerror)
-        inner = cause.args[0] if cause.args and isinstance(cause.args[0], BaseException) else None
-        cause = inner or getattr(cause, "reason", None) or cause.__cause__ or cause.__context__
-    return str(error)
+    return system_error(error) or str(error)

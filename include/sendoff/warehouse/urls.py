@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -53,6 +54,11 @@ class Fields:
     schema: str | None
     extra: Mapping[str, Any] = field(repr=False)
 
+    @property
+    def filled_in(self) -> dict[str, Any]:
+        """Return the extras that have a value. Airflow's form also stores others."""
+        return {name: value for name, value in self.extra.items() if value not in (None, "")}
+
 
 def parse_url(text: str) -> sa.URL:
     """Parse a URL, and add time-outs for PostgreSQL. Raise QueryError if the text is not a URL."""
@@ -73,6 +79,34 @@ def is_sqlite_file(url: sa.URL) -> bool:
     """Check whether a URL is just an SQLite file, without further options."""
     name = url.database or ":memory:"
     return url.get_backend_name() == "sqlite" and not url.query and not name.startswith((":", "file:"))
+
+
+def is_plain(url: sa.URL) -> bool:
+    """Check whether a URL names none of the drivers of SQLAlchemy, which it does after a plus sign."""
+    return "+" not in url.drivername
+
+
+def check_options(url: sa.URL, title: str, options: Collection[str]) -> None:
+    """Raise QueryError if a URL has a parameter that is none of the options."""
+    if unknown := sorted(url.query.keys() - set(options)):
+        raise QueryError(f"the URL of {title} has {', '.join(unknown)}. Use {', '.join(options)}")
+
+
+def json_option(url: sa.URL, title: str, name: str) -> dict[str, Any]:
+    """Return the JSON object of an option, which may be missing. Raise QueryError if it is something else."""
+    found = json_object(str(url.query.get(name, "{}")))
+    if found is None:
+        raise QueryError(f"{name} in the URL of {title} is not a JSON object")
+    return found
+
+
+def json_object(value: Any) -> dict[str, Any] | None:
+    """Return a JSON object that is given itself or as text, or None for anything else."""
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def read_only_uri(url: sa.URL) -> str:
