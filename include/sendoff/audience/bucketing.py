@@ -114,6 +114,16 @@ def _ranges(identifiers: Identifiers, salt: str, ends: Sequence[int]) -> list[Id
     return ranges + [empty(identifiers.kind)] * (len(ends) - len(ranges))
 
 
+def mix(numbers: _Hashes) -> None:
+    """Mix the bits of each number in place (SplitMix64)."""
+    numbers += np.uint64(0x9E3779B97F4A7C15)
+    numbers ^= numbers >> np.uint64(30)
+    numbers *= np.uint64(0xBF58476D1CE4E5B9)
+    numbers ^= numbers >> np.uint64(27)
+    numbers *= np.uint64(0x94D049BB133111EB)
+    numbers ^= numbers >> np.uint64(31)
+
+
 def _ends(percents: Sequence[float]) -> list[int]:
     """Return the end of each range of hashes, which is the start of the next one."""
     if any(percent < 0 for percent in percents):
@@ -140,13 +150,7 @@ def _key(salt: str) -> bytes:
 def _mixed(members: npt.NDArray[np.uint64], salt: int) -> _Hashes:
     mixed = members ^ np.uint64(salt)
     for start in range(0, len(mixed), _IN_CACHE):
-        part = mixed[start : start + _IN_CACHE]
-        part += np.uint64(0x9E3779B97F4A7C15)
-        part ^= part >> np.uint64(30)
-        part *= np.uint64(0xBF58476D1CE4E5B9)
-        part ^= part >> np.uint64(27)
-        part *= np.uint64(0x94D049BB133111EB)
-        part ^= part >> np.uint64(31)
+        mix(mixed[start : start + _IN_CACHE])
     return mixed
 
 

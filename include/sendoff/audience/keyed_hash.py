@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from sendoff.audience.bucketing import mix
 from sendoff.audience.csv_list import kind_of
 from sendoff.audience.identifiers import (
     UNUSABLE_TEXT,
@@ -76,9 +77,9 @@ class KeyedHash:
         mixed = numbers ^ self._keys[0]
         for start in range(0, len(mixed), _IN_CACHE):
             part = mixed[start : start + _IN_CACHE]
-            _mix(part)
+            mix(part)
             part += self._keys[1]
-            _mix(part)
+            mix(part)
             part >>= np.uint64(64 - _BITS)
         return mixed
 
@@ -102,9 +103,9 @@ class KeyedHash:
         mixed = lengths.astype(np.uint64) ^ self._keys[0]
         for begin in (np.zeros_like(room), room // 2, room):
             mixed ^= words[starts + begin] & own
-            _mix(mixed)
+            mix(mixed)
             mixed += self._keys[1]
-        _mix(mixed)
+        mix(mixed)
         return mixed >> np.uint64(64 - _BITS)
 
 
@@ -208,13 +209,3 @@ def kinds_of(identified_by: str) -> tuple[Kind, ...]:
     if identified_by == "device_id":
         return ("integer",)
     return ("string",) if identified_by in ("external_id", "user_id") else ("string", "integer")
-
-
-def _mix(numbers: Numbers) -> None:
-    """Mix the bits of each number in place (SplitMix64)."""
-    numbers += np.uint64(0x9E3779B97F4A7C15)
-    numbers ^= numbers >> np.uint64(30)
-    numbers *= np.uint64(0xBF58476D1CE4E5B9)
-    numbers ^= numbers >> np.uint64(27)
-    numbers *= np.uint64(0x94D049BB133111EB)
-    numbers ^= numbers >> np.uint64(31)
