@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -278,26 +278,21 @@ class DispatchQueries:
 
         Segments without one are left out. So are those that get the winner, even when it is known.
         """
-        query = sa.select(segments.c.number, segments.c.variant)
-        with self._database.read() as db:
-            rows = db.execute(
-                query.where(segments.c.launch_key == launch_key, segments.c.variant.is_not(None))
-            )
-            return {row.number: row.variant for row in rows}
+        return self._by_number(launch_key, segments.c.variant)
 
     def arms(self, launch_key: str) -> dict[int, Arm]:
         """Return the arm of each segment of a launch by its number, without segments that have none."""
-        query = sa.select(segments.c.number, segments.c.arm)
-        with self._database.read() as db:
-            rows = db.execute(query.where(segments.c.launch_key == launch_key, segments.c.arm.is_not(None)))
-            return {row.number: Arm(row.arm) for row in rows}
+        return {number: Arm(arm) for number, arm in self._by_number(launch_key, segments.c.arm).items()}
 
     def hours_of_segments(self, launch_key: str) -> dict[int, int]:
         """Return the hour of the day of each segment of a launch by its number, without segments that have none."""
-        query = sa.select(segments.c.number, segments.c.hour)
+        return self._by_number(launch_key, segments.c.hour)
+
+    def _by_number(self, launch_key: str, column: sa.Column[Any]) -> dict[int, Any]:
+        query = sa.select(segments.c.number, column)
         with self._database.read() as db:
-            rows = db.execute(query.where(segments.c.launch_key == launch_key, segments.c.hour.is_not(None)))
-            return {row.number: row.hour for row in rows}
+            rows = db.execute(query.where(segments.c.launch_key == launch_key, column.is_not(None)))
+            return {row.number: row[1] for row in rows}
 
     def hours(self, launch_key: str) -> list[HourSize]:
         """Return the arms and hours of a launch with their numbers of recipients."""
