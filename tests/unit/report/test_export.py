@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sqlite3
 import stat
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import duckdb
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers, integers, strings, union
 from sendoff.audience.segmentation import Segment
@@ -30,6 +26,7 @@ from sendoff.report.export_table import write_table
 from sendoff.states import Accepted, Arm, Refused
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
+from .warehouses import KINDS, asked, new_warehouse
 
 EMAIL = {"from_address": 1, "subject": "Hello", "text": "It is spring"}
 SHARES = {
@@ -208,36 +205,11 @@ def test_rows_come_in_large_batches_however_small_the_segments(ledger: Ledger, t
     assert pq.ParquetFile(tmp_path / "verdicts.parquet").num_row_groups == 1
 
 
-@pytest.fixture(params=["sqlite", "duckdb", "postgresql", "sqlite engine", "postgresql engine"])
-def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+@pytest.fixture(params=KINDS)
+def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """A warehouse to write to, as a URL or an engine."""
-    backend, _, is_engine = request.param.partition(" ")
-    if backend == "postgresql":
-        url = request.getfixturevalue("postgres_url")
-    elif backend == "sqlite":
-        url = f"sqlite:///{tmp_path / 'shop.db'}"
-        sqlite3.connect(tmp_path / "shop.db").execute("CREATE TABLE t (x)").connection.close()
-    else:
-        url = f"duckdb:///{tmp_path / 'shop.duckdb'}"
-        duckdb.connect(str(tmp_path / "shop.duckdb")).close()
-    if not is_engine:
-        yield url
-        return
-    engine = sa.create_engine(url)
-    yield engine
-    engine.dispose()
-
-
-def asked(source: Any, query: str) -> list[tuple[Any, ...]]:
-    if str(source).startswith("duckdb"):
-        with closing(duckdb.connect(str(source).removeprefix("duckdb:///"))) as connection:
-            return connection.execute(query).fetchall()
-    engine = sa.create_engine(source) if isinstance(source, str) else source
-    with engine.begin() as db:
-        rows = db.execute(sa.text(query))
-        found = [tuple(row) for row in rows] if rows.returns_rows else []
-    engine.dispose()
-    return found
+    with new_warehouse(request, tmp_path, "postgres_url") as source:
+        yield source
 
 
 @pytest.fixture

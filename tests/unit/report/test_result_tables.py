@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +32,7 @@ from ...factories import KEY, NOW, make_audience, make_campaign, make_launch, po
 from ...two_variants import launch as launch_of_two
 from ...two_variants import write_campaign
 from ...waiting import PATIENCE, until
+from .warehouses import KINDS, asked, new_warehouse
 
 SCHEMA = "analytics"
 
@@ -44,42 +44,17 @@ def ledger(migrated_url: str) -> Iterator[Ledger]:
         yield ledger
 
 
-@pytest.fixture(params=["sqlite", "duckdb", "postgresql", "sqlite engine", "postgresql engine"])
+@pytest.fixture(params=KINDS)
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """An empty warehouse, as a URL or an engine. DuckDB and PostgreSQL have a schema for the results."""
-    backend, _, is_engine = request.param.partition(" ")
-    if backend == "postgresql":
-        url = request.getfixturevalue("empty_postgres_url")
-        asked(url, f"CREATE SCHEMA {SCHEMA}")
-    elif backend == "sqlite":
-        url = f"sqlite:///{tmp_path / 'shop.db'}"
-        sqlite3.connect(tmp_path / "shop.db").execute("CREATE TABLE t (x)").connection.close()
-    else:
-        url = f"duckdb:///{tmp_path / 'shop.duckdb'}"
-        asked(url, f"CREATE SCHEMA {SCHEMA}")
-    if not is_engine:
-        yield url
-        return
-    engine = sa.create_engine(url)
-    yield engine
-    engine.dispose()
+    with new_warehouse(request, tmp_path, "empty_postgres_url") as source:
+        if "sqlite" not in str(source):
+            asked(source, f"CREATE SCHEMA {SCHEMA}")
+        yield source
 
 
 def schema_of(warehouse: Any) -> str:
     return "main" if "sqlite" in str(warehouse) else SCHEMA
-
-
-def asked(source: Any, query: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a statement, as the owner of the warehouse sees them."""
-    if str(source).startswith("duckdb"):
-        with closing(duckdb.connect(str(source).removeprefix("duckdb:///"))) as connection:
-            return connection.execute(query).fetchall()
-    engine = sa.create_engine(source) if isinstance(source, str) else source
-    with engine.begin() as db:
-        rows = db.execute(sa.text(query))
-        found = [tuple(row) for row in rows] if rows.returns_rows else []
-    engine.dispose()
-    return found
 
 
 def contents(warehouse: Any) -> dict[str, list[tuple[Any, ...]]]:
