@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sendoff.audience.build import Audience, build_audience
 from sendoff.errors import QueryError, WarehouseUnavailableError
 from sendoff.warehouse import Fields, read
 from sendoff.warehouse.bigquery import check, credentials_of, url_of
 
 from ...bigquery_server import BigQuery, bigquery_server
 from ...waiting import PATIENCE, until
+from .reading import audience
 
 pytestmark = pytest.mark.proof
 
@@ -40,11 +40,6 @@ def clients() -> None:
 def bigquery(clients: None) -> Iterator[tuple[BigQuery, str]]:
     with bigquery_server() as server:
         yield server
-
-
-def audience(url: str, sql: str, **options: Any) -> Audience:
-    with read(url, sql, **options) as batches:
-        return build_audience(batches)
 
 
 def refusal(url: str, sql: str, **options: Any) -> str:

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sendoff.audience.build import Audience, build_audience
-from sendoff.errors import AudienceError, QueryError, WarehouseUnavailableError
+from sendoff.errors import QueryError, WarehouseUnavailableError
 from sendoff.warehouse import Fields, address_of, read
 from sendoff.warehouse.clickhouse import client_options, url_of
 from sendoff.warehouse.query import Query
 
 from ...waiting import until
+from .reading import audience, refusal
 
 pytestmark = pytest.mark.proof
 
@@ -53,17 +53,6 @@ class Shop:
 @pytest.fixture
 def shop(clickhouse_url: str) -> Shop:
     return Shop(clickhouse_url)
-
-
-def audience(url: str, sql: str, **options: Any) -> Audience:
-    with read(url, sql, **options) as batches:
-        return build_audience(batches)
-
-
-def refusal(url: str, sql: str, **options: Any) -> str:
-    with pytest.raises((QueryError, AudienceError)) as caught:
-        audience(url, sql, **options)
-    return str(caught.value)
 
 
 # Types

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sendoff.audience.build import Audience, build_audience
 from sendoff.errors import QueryError, WarehouseUnavailableError
 from sendoff.warehouse import Fields, address_of, read
 from sendoff.warehouse.databricks import client_options, url_of
@@ -23,6 +22,7 @@ from sendoff.warehouse.query import Query, database_message
 
 from ...databricks_server import PATH, SECRET, SIGNATURE, TOKEN, Databricks, databricks_server
 from ...waiting import PATIENCE, until
+from .reading import audience
 
 pytestmark = pytest.mark.proof
 
@@ -35,11 +35,6 @@ def databricks(tmp_path: Path) -> Iterator[tuple[Databricks, str]]:
     pytest.importorskip("databricks.sql", reason=INSTALL)
     with databricks_server(tmp_path) as server:
         yield server
-
-
-def audience(url: str, sql: str, **options: Any) -> Audience:
-    with read(url, sql, **options) as batches:
-        return build_audience(batches)
 
 
 def refusal(url: str, sql: str, **options: Any) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from sendoff.audience.build import Audience, build_audience
 from sendoff.errors import AudienceError, QueryError
 from sendoff.warehouse import read
+
+from .reading import audience, refusal
 
 duckdb = pytest.importorskip("duckdb", reason="needs DuckDB: pip install '.[duckdb]'")
 pytestmark = pytest.mark.proof
@@ -30,17 +30,6 @@ def fill(shop: Path, *statements: str) -> str:
         for statement in statements:
             db.execute(statement)
     return f"duckdb:///{shop}"
-
-
-def audience(url: str, sql: str, **options: Any) -> Audience:
-    with read(url, sql, **options) as batches:
-        return build_audience(batches)
-
-
-def refusal(url: str, sql: str) -> str:
-    with pytest.raises((QueryError, AudienceError)) as caught:
-        audience(url, sql)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sendoff.audience.build import Audience, build_audience
-from sendoff.errors import AudienceError, QueryError, WarehouseUnavailableError
+from sendoff.errors import QueryError, WarehouseUnavailableError
 from sendoff.warehouse import Fields, address_of, read
 from sendoff.warehouse.mysql import OPTIONS, accepts, driver_options, mariadb_url_of, url_of
 
 from ...waiting import until
+from .reading import audience, refusal
 
 pytestmark = pytest.mark.proof
 
@@ -55,17 +55,6 @@ def shop(mariadb_url: str) -> Iterator[Shop]:
     found = Shop(mariadb_url)
     with closing(found.opened):
         yield found
-
-
-def audience(url: str, sql: str, **options: Any) -> Audience:
-    with read(url, sql, **options) as batches:
-        return build_audience(batches)
-
-
-def refusal(url: str, sql: str, **options: Any) -> str:
-    with pytest.raises((QueryError, AudienceError)) as caught:
-        audience(url, sql, **options)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("type_", ["TINYINT", "INT UNSIGNED", "BIGINT", "BIGINT UNSIGNED"])

@@ -15,14 +15,14 @@ import pytest
 import sqlalchemy as sa
 from psycopg.conninfo import make_conninfo
 
-from sendoff.audience.build import Audience, build_audience
-from sendoff.errors import AudienceError, QueryError, WarehouseUnavailableError
+from sendoff.errors import QueryError, WarehouseUnavailableError
 from sendoff.warehouse import Fields, address_of, read
 from sendoff.warehouse.drivers import driver_of
 from sendoff.warehouse.redshift import OPTIONS, driver_options, url_of
 
 from ...redshift_server import Redshift, redshift_server
 from ...waiting import PATIENCE, until
+from .reading import audience, refusal
 
 pytestmark = pytest.mark.proof
 
@@ -39,17 +39,6 @@ RUNNING = (
 def redshift(postgres_url: str) -> Iterator[Redshift]:
     with redshift_server(postgres_url) as server:
         yield server
-
-
-def audience(url: str, sql: str, **options: Any) -> Audience:
-    with read(url, sql, **options) as batches:
-        return build_audience(batches)
-
-
-def refusal(url: str, sql: str, **options: Any) -> str:
-    with pytest.raises((QueryError, AudienceError)) as caught:
-        audience(url, sql, **options)
-    return str(caught.value)
 
 
 def running(redshift: Redshift, words: str) -> int:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sendoff.audience.build import Audience, build_audience
 from sendoff.errors import QueryError, WarehouseUnavailableError
 from sendoff.warehouse import Fields, address_of, read
 from sendoff.warehouse.query import Query
@@ -22,6 +21,7 @@ from sendoff.warehouse.trino import OPTIONS, client_options, url_of
 
 from ...trino_server import Trino, trino_server
 from ...waiting import PATIENCE, until
+from .reading import audience
 
 pytestmark = pytest.mark.proof
 
@@ -31,11 +31,6 @@ def trino() -> Iterator[str]:
     pytest.importorskip("trino", reason="needs Trino's client: pip install -c constraints.txt trino")
     with trino_server() as url:
         yield url
-
-
-def audience(url: str, sql: str, **options: Any) -> Audience:
-    with read(url, sql, **options) as batches:
-        return build_audience(batches)
 
 
 def test_rows_of_many_pages_are_an_audience(trino: str) -> None:
