@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import sqlalchemy as sa
@@ -69,30 +69,36 @@ class Driver:
         return f"Install the extra {self.extra}: pip install 'airflow-provider-sendoff[{self.extra}]'"
 
 
-_MYSQL = Driver(
-    title="MySQL",
-    backend="mysql",
-    package="pymysql",
-    extra="mysql",
-    connect=mysql.connect,
-    batches=mysql.batches,
-    cancel=mysql.cancel,
-    accepts=mysql.accepts,
-    connection_type="mysql",
-    url_of=mysql.url_of,
-)
+class _Module(Protocol):
+    """A module that reads one database, and the connections of that database in Airflow."""
 
-_BIGQUERY = Driver(
-    title="BigQuery",
-    backend="bigquery",
-    package="google.cloud.bigquery_storage",
-    extra="bigquery",
-    connect=bigquery.connect,
-    batches=bigquery.batches,
-    cancel=bigquery.cancel,
-    connection_type="google_cloud_platform",
-    url_of=bigquery.url_of,
-)
+    def connect(self, query: Query, stack: ExitStack, /) -> Any: ...
+    def batches(self, connection: Any, query: Query, /) -> Generator[pa.RecordBatch, None, None]: ...
+    def cancel(self, connection: Any, /) -> None: ...
+    def url_of(self, fields: Fields, /) -> sa.URL | None: ...
+
+
+def _driver(
+    title: str, package: str, module: _Module, accepts: Callable[[sa.URL], bool] = lambda _: True
+) -> Driver:
+    """Return the driver of a database that has one name in URLs, in extras and in Airflow."""
+    name = title.lower()
+    return Driver(
+        title=title,
+        backend=name,
+        package=package,
+        extra=name,
+        connect=module.connect,
+        batches=module.batches,
+        cancel=module.cancel,
+        accepts=accepts,
+        connection_type=name,
+        url_of=module.url_of,
+    )
+
+
+_MYSQL = _driver("MySQL", "pymysql", mysql, mysql.accepts)
+_BIGQUERY = _driver("BigQuery", "google.cloud.bigquery_storage", bigquery)
 
 DRIVERS = (
     Driver(
@@ -115,17 +121,7 @@ DRIVERS = (
         cancel=None,
         accepts=is_sqlite_file,
     ),
-    Driver(
-        title="DuckDB",
-        backend="duckdb",
-        package="duckdb",
-        extra="duckdb",
-        connect=duckdb.connect,
-        batches=duckdb.batches,
-        cancel=duckdb.cancel,
-        connection_type="duckdb",
-        url_of=duckdb.url_of,
-    ),
+    _driver("DuckDB", "duckdb", duckdb),
     Driver(
         title="Snowflake",
         backend="snowflake",
@@ -137,18 +133,7 @@ DRIVERS = (
         connection_type="snowflake",
         url_of=snowflake.url_of,
     ),
-    Driver(
-        title="ClickHouse",
-        backend="clickhouse",
-        package="clickhouse_connect",
-        extra="clickhouse",
-        connect=clickhouse.connect,
-        batches=clickhouse.batches,
-        cancel=clickhouse.cancel,
-        accepts=is_plain,
-        connection_type="clickhouse",
-        url_of=clickhouse.url_of,
-    ),
+    _driver("ClickHouse", "clickhouse_connect", clickhouse, is_plain),
     _MYSQL,
     replace(
         _MYSQL,
@@ -157,41 +142,10 @@ DRIVERS = (
         connection_type="mariadb",
         url_of=mysql.mariadb_url_of,
     ),
-    Driver(
-        title="Trino",
-        backend="trino",
-        package="trino.dbapi",
-        extra="trino",
-        connect=trino.connect,
-        batches=trino.batches,
-        cancel=trino.cancel,
-        connection_type="trino",
-        url_of=trino.url_of,
-    ),
-    Driver(
-        title="Redshift",
-        backend="redshift",
-        package="psycopg",
-        extra="redshift",
-        connect=redshift.connect,
-        batches=redshift.batches,
-        cancel=redshift.cancel,
-        accepts=is_plain,
-        connection_type="redshift",
-        url_of=redshift.url_of,
-    ),
-    Driver(
-        title="Databricks",
-        backend="databricks",
-        package="databricks.sql",
-        extra="databricks",
-        connect=databricks.connect,
-        batches=databricks.batches,
-        cancel=databricks.cancel,
-        connection_type="databricks",
-        url_of=databricks.url_of,
-    ),
-    _BIGQUERY,
+    _driver("Trino", "trino.dbapi", trino),
+    _driver("Redshift", "psycopg", redshift, is_plain),
+    _driver("Databricks", "databricks.sql", databricks),
+    replace(_BIGQUERY, connection_type="google_cloud_platform"),  # Airflow has two names for it
     replace(_BIGQUERY, connection_type="gcpbigquery"),
 )
 
