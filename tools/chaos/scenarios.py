@@ -70,6 +70,10 @@ def _lie(kind: str) -> Scenario:
     )
 
 
+def _on_postgresql(name: str, what: str, play: Callable[[Environment], None], long: int = 1) -> Scenario:
+    return Scenario(name, what, play, on="postgresql", short=0, long=long)
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "nothing",
@@ -245,75 +249,46 @@ SCENARIOS: tuple[Scenario, ...] = (
     ),
     Scenario("everything at once", "seven faults, workers killed, receiver killed", steps.everything, long=6),
     # The ledger on PostgreSQL.
-    Scenario(
-        "workers killed at own hours, PostgreSQL",
-        "as above, on PostgreSQL",
-        steps.own_hours,
-        on="postgresql",
-        short=0,
-        long=2,
+    _on_postgresql(
+        "workers killed at own hours, PostgreSQL", "as above, on PostgreSQL", steps.own_hours, long=2
     ),
-    Scenario(
+    _on_postgresql(
         "clocks apart, doubts sent again, PostgreSQL",
         "as above, on PostgreSQL, whose clock judges the leases",
         steps.clocks_apart_and_doubts_resent,
-        on="postgresql",
-        short=0,
+        long=4,
     ),
-    Scenario(
+    _on_postgresql(
         "worker killed between two lines, PostgreSQL",
         "as above, on PostgreSQL, at lines spread over the protocol",
         partial(steps.killed_between_lines, long=40),
-        on="postgresql",
-        short=0,
-        long=1,
     ),
-    Scenario(
+    _on_postgresql(
         "aggregation killed between two lines, PostgreSQL",
         "as above, on PostgreSQL, at lines spread over aggregation",
         partial(steps.aggregation_killed, long=30),
-        on="postgresql",
-        short=0,
-        long=1,
     ),
-    Scenario(
-        "workers killed at a rate, PostgreSQL",
-        "as above, on PostgreSQL",
-        steps.killed_at_a_rate,
-        on="postgresql",
-        short=0,
-        long=1,
-    ),
-    Scenario(
+    _on_postgresql("workers killed at a rate, PostgreSQL", "as above, on PostgreSQL", steps.killed_at_a_rate),
+    _on_postgresql(
         "workers killed under a daily limit, PostgreSQL",
         "as above, on PostgreSQL",
         steps.killed_under_a_daily_limit,
-        on="postgresql",
-        short=0,
-        long=1,
     ),
-    Scenario(
+    _on_postgresql(
         "worker killed while it decides the winner, PostgreSQL",
         "as above, on PostgreSQL, at fewer lines",
         partial(steps.killed_while_deciding, long=16),
-        on="postgresql",
-        short=0,
-        long=1,
     ),
-    Scenario(
+    _on_postgresql(
         "PostgreSQL restarted",
         "the ledger's database ends its connections, stops and starts again, under load",
         partial(steps.database_stopped, how=signal.SIGINT),
-        on="postgresql",
-        short=0,
         long=3,
     ),
-    Scenario(
+    _on_postgresql(
         "PostgreSQL crashed",
         "the ledger's database is stopped without a checkpoint and recovers, under load",
         partial(steps.database_stopped, how=signal.SIGQUIT),
-        on="postgresql",
-        short=0,
         long=5,
     ),
     # Wrong on purpose: here, the same counting must find something.
