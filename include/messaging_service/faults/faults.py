@@ -7,7 +7,7 @@ token endpoint, at create and at execute. Post-back faults happen to deliveries 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,14 +151,12 @@ def remove_faults(store: Store, number: int | None = None) -> int:
         return connection.execute(statement).rowcount
 
 
-def inject_request_fault(
-    store: Store, place: str, chance: Callable[[], float] = random.random
-) -> InjectedFault | None:
+def inject_request_fault(store: Store, place: str) -> InjectedFault | None:
     """Return the fault for a request at this place, or None. The oldest fault comes first."""
     with store.read() as connection:
         active = [fault for fault in _active(connection, REQUEST_FAULTS) if place in fault.at]
     for fault in active:
-        if fault.probability is not None and chance() >= fault.probability:
+        if fault.probability is not None and random.random() >= fault.probability:  # noqa: S311
             continue
         with store.write() as connection:
             if _count(connection, fault, 1):
@@ -169,9 +167,8 @@ def inject_request_fault(
 class PostBackFaults:
     """Draws the faults of post-backs within one transaction, and counts them at its end."""
 
-    def __init__(self, connection: Connection, chance: Callable[[], float] = random.random) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._chance = chance
         self._active = _active(connection, POST_BACK_FAULTS, lock=True)
         self._struck: dict[int, int] = {}
 
@@ -191,7 +188,7 @@ class PostBackFaults:
     def _strikes(self, fault: Row[tuple[Any, ...]]) -> bool:
         before = self._struck.get(fault.id, 0)
         by_count = fault.probability is None
-        strikes: bool = before < fault.remaining if by_count else self._chance() < fault.probability
+        strikes: bool = before < fault.remaining if by_count else random.random() < fault.probability  # noqa: S311
         self._struck[fault.id] = before + strikes
         return strikes
 

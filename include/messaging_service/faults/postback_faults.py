@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, select, update
@@ -16,17 +16,14 @@ _NOT_BODIES = (b"", b"[]", b"null", b"<html></html>", b'{"time": "soon", "device
 
 
 def apply_faults(
-    connection: Connection,
-    rows: Sequence[Row[tuple[Any, ...]]],
-    now: float,
-    chance: Callable[[], float] = random.random,
+    connection: Connection, rows: Sequence[Row[tuple[Any, ...]]], now: float
 ) -> Sequence[Row[tuple[Any, ...]]]:
     """Draw the faults of newly claimed post-backs. Return the post-backs to send now, with their faults."""
-    faults = PostBackFaults(connection, chance)
+    faults = PostBackFaults(connection)
     fresh = [row for row in rows if row.attempts == 0 and row.faults is None]
     if not faults or not fresh:
         return rows
-    changes = [change for row in fresh if (change := _change(row, faults.draw(row.kind), now, chance))]
+    changes = [change for row in fresh if (change := _change(row, faults.draw(row.kind), now))]
     faults.count()
     if not changes:
         return rows
@@ -45,13 +42,11 @@ def corrupted_body(send_id: int, body: bytes) -> bytes:
     return _NOT_BODIES[choice - 1] if choice else body[: len(body) // 2]
 
 
-def _change(
-    row: Row[tuple[Any, ...]], faults: Sequence[InjectedFault], now: float, chance: Callable[[], float]
-) -> dict[str, Any] | None:
+def _change(row: Row[tuple[Any, ...]], faults: Sequence[InjectedFault], now: float) -> dict[str, Any] | None:
     if not faults:
         return None
     kinds = [fault.kind for fault in faults]
-    due_at = max((_due_at(fault, now, chance) for fault in faults), default=now)
+    due_at = max((_due_at(fault, now) for fault in faults), default=now)
     state = LOST if "lose" in kinds else "due" if due_at > now else "taken"
     return {
         "key": row.id,
@@ -61,12 +56,12 @@ def _change(
     }
 
 
-def _due_at(fault: InjectedFault, now: float, chance: Callable[[], float]) -> float:
+def _due_at(fault: InjectedFault, now: float) -> float:
     match fault.kind:
         case "delay":
             return now + fault.seconds
         case "reorder":
-            return now + fault.seconds * chance()
+            return now + fault.seconds * random.random()  # noqa: S311
         case "burst" if fault.seconds:
             return (now // fault.seconds + 1) * fault.seconds
     return now

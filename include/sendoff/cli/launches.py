@@ -78,7 +78,7 @@ def report(
                 raise SettingsError(f"{option} needs a launch. Give its key, or the first characters of it.")
         _list_launches(ledger_url, as_json=as_json)
         return
-    difference = _percent("--detect", detect)
+    difference = _percent(detect)
     from sendoff import report as reports
     from sendoff.dispatch import how_to_continue
     from sendoff.launch import standing_of
@@ -120,11 +120,11 @@ def _comparisons(
     return found
 
 
-def _percent(option: str, given: str) -> float:
+def _percent(given: str) -> float:
     """Return a positive percentage, such as ``5%``, as a share. Raise SettingsError if it is something else."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%?", given.strip())
     if not found or not float(found[1]):
-        raise SettingsError(f"{option}: {given!r} is not a percentage above 0. Write it as 5%.")
+        raise SettingsError(f"--detect: {given!r} is not a percentage above 0. Write it as 5%.")
     return float(found[1]) / 100
 
 

@@ -196,11 +196,11 @@ class AirflowApi:
             for instance in self._call("GET", path)["task_instances"]
         ]
 
-    def log_tail(self, dag: str, run: str, task: Task, lines: int = 25) -> str:
+    def log_tail(self, dag: str, run: str, task: Task) -> str:
         """Return the last lines of a task's log."""
         path = f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/{task.name}/logs/{task.tries}"
         content = self._call("GET", f"{path}?map_index={task.map_index}&full_content=true")["content"]
-        return "\n".join(f"    {line}" for line in list(_lines(content))[-lines:])
+        return "\n".join(f"    {line}" for line in list(_lines(content))[-25:])
 
     def _call(self, method: str, path: str, json: object = None) -> dict[str, Any]:
         try:

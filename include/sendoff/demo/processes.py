@@ -273,9 +273,9 @@ def require_free(ports: Sequence[Port]) -> None:
         raise ProcessError("\n".join(["Another process already uses a port:", *lines]))
 
 
-def tail(log: Path, lines: int = 15) -> str:
+def tail(log: Path) -> str:
     """Return the last lines of a log file, indented."""
-    text = log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []
+    text = log.read_text(errors="replace").splitlines()[-15:] if log.exists() else []
     return "\n".join(f"    {line}" for line in text) or "    (it wrote nothing)"
 
 
