@@ -2103,6 +2103,7 @@ def test_a_paused_campaign_says_that_a_dry_run_waits(
             session.query(DagModel).filter_by(dag_id="waits").update({"is_paused": is_paused})
         text = olga.get("campaigns/waits").text
         assert ("nothing runs until someone unpauses it" in text) is is_paused
+        assert ", in the time zone UTC." in text
         assert ("a dry run that you start now waits" in text) is is_paused
         assert ("The dry run waits until" in text) is is_paused
 

@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 
 from sendoff.campaign import PUSH_LIKE, Campaign, Channel, Variation
 
-_MOST_LINES = 8
-_MOST_CHARACTERS = 500
+# Of one part: a person who approves a message reads all of it, unless it is a long email.
+_MOST_LINES = 20
+_MOST_CHARACTERS = 2_000
 _WITH_PICTURE = (Channel.ANDROID_PUSH, Channel.IOS_PUSH)
 
 

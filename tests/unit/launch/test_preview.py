@@ -735,21 +735,21 @@ def test_a_translation_without_a_url_shows_that_of_the_message() -> None:
 
 def test_long_words_are_cut_where_people_stop_reading() -> None:
     campaign = Campaign.model_validate(
-        {"title": "x", "channels": {"sms": {"sender": "Shop", "text": "word " * 400}}}
+        {"title": "x", "channels": {"sms": {"sender": "Shop", "text": "word " * 1_600}}}
     )
     shown = renderings(campaign, {Variation(): 1}, period_end=PERIOD.end)[0].channels["sms"]["text"]
-    assert len(shown) < 510
+    assert len(shown) < 2_010
     assert shown.endswith("…")
 
 
 @pytest.mark.parametrize(
     ("text", "is_cut"),
-    [("x" * 500, False), ("x" * 501, True), ("x\n" * 7 + "x", False), ("x\n" * 8 + "x", True)],
+    [("x" * 2_000, False), ("x" * 2_001, True), ("x\n" * 19 + "x", False), ("x\n" * 20 + "x", True)],
 )
-def test_words_are_cut_after_500_characters_or_8_lines(text: str, is_cut: bool) -> None:
+def test_words_are_cut_after_2000_characters_or_20_lines(text: str, is_cut: bool) -> None:
     campaign = Campaign.model_validate({"title": "x", "channels": {"sms": {"sender": "Shop", "text": text}}})
     shown = renderings(campaign, {Variation(): 1}, period_end=PERIOD.end)[0].channels["sms"]["text"]
-    assert shown == (f"{text[:500].removesuffix(chr(10) + 'x')} …" if is_cut else text)
+    assert shown == (f"{text[:2_000].removesuffix(chr(10) + 'x')} …" if is_cut else text)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ class NextLaunch:
     sends: str | None
     gates: Sequence[str]
     approval: str
+    schedule_zone: str | None
     segment_size: int
     send_mode: str
     messages: Sequence[ShownMessage]
@@ -71,6 +72,7 @@ def next_launch_of(
         sends=None if problem else _sends(written, campaign, end),
         gates=[*_gate_lines(campaign.gates, noun), *_rule_lines(campaign, noun[1])],
         approval=_approval(campaign, noun[1]),
+        schedule_zone=written.schedule_time_zone if written.schedule else None,
         segment_size=campaign.segment_size,
         send_mode=campaign.send_mode,
         messages=messages_of(campaign, dict.fromkeys(variations, 0), end),
