@@ -91,6 +91,8 @@ def test_a_data_frame_is_sent_once_and_reported(service: LocalService, ledger_ur
         assert report.figures.dropped["duplicate"] == 1
         assert sum(report.to_pandas()["people"]) == 4
         assert report.to_json()["adds_up"]
+        assert report.to_json()["stage"] == report.stage == "waiting_for_responses"
+        assert "waiting for responses" in str(report)
         assert prepared(app).send() == {"accepted": 1}
     assert service.admin("campaigns")["total"] == 1
     assert sorted(sent_to(service)) == [7, 14, 21, 28]

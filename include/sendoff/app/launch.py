@@ -140,10 +140,12 @@ class Launch:
     def report(self) -> Report:
         """Reconcile it with the post-backs so far, and return its report, with a comparison of its variants."""
         from sendoff.comparison import comparisons_of
+        from sendoff.launch import standing_of
         from sendoff.postbacks import reconcile_launch
 
-        figures = reconcile_launch(self._connections.ledger, self.key)
-        return Report(figures, comparisons_of(self._connections.ledger, figures))
+        ledger = self._connections.ledger
+        figures = reconcile_launch(ledger, self.key)
+        return Report(figures, comparisons_of(ledger, figures), standing_of(ledger, self._record).stage)
 
     def verdicts(self, only: str | None = None) -> Verdicts:
         """Reconcile it, and return a row for each of its people; ``only``: for those with this verdict.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sendoff.launch import Preview
     from sendoff.ledger import SuppressionCount
     from sendoff.report import Document, VerdictRows
+    from sendoff.states import Stage
 
 
 class _Rendered:
@@ -82,12 +83,16 @@ class LaunchPreview(_Rendered):
 class Report(_Rendered):
     """The report of a launch at one time: counts of everything that was sent, and of everything that came back.
 
-    ``figures``: the numbers. ``comparisons``: the comparisons of its variants.
+    ``figures``: the numbers. ``comparisons``: the comparisons of its variants. ``stage``: the state of the launch, such
+    as *waiting for responses*.
     """
 
-    def __init__(self, figures: LaunchStats, comparisons: Sequence[Comparison] = ()) -> None:
+    def __init__(
+        self, figures: LaunchStats, comparisons: Sequence[Comparison] = (), stage: Stage | None = None
+    ) -> None:
         self.figures = figures
         self.comparisons = comparisons
+        self.stage = stage
 
     def __repr__(self) -> str:
         return f"<report of {self.figures.campaign}: {_counts(self.figures.verdicts)}>"
@@ -97,13 +102,13 @@ class Report(_Rendered):
         """The report as a document."""
         from sendoff.report import describe_launch
 
-        return describe_launch(self.figures, self.comparisons)
+        return describe_launch(self.figures, self.comparisons, self.stage)
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as JSON values."""
         from sendoff.report import as_json
 
-        return as_json(self.figures, self.comparisons)
+        return as_json(self.figures, self.comparisons, self.stage)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a row for each verdict: ``verdict``, the number of ``people``, and their ``share`` of all.

@@ -34,7 +34,8 @@ QUERY_ZONE = "query"
 NEVER = "never"
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
-_NO_LINKS = ("http", "https", "javascript", "vbscript", "data")  # web addresses, and schemes that run code
+_WEB = ("http", "https")  # a scheme like these, such as htps, is a slip, and so is a host with a port
+_NO_LINKS = ("javascript", "vbscript", "data")  # schemes that run code
 _SPACES = re.compile(r"[\s\x00-\x1f]")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _NO_ZONES = ("localtime", "posixrules", "posix/", "right/", "Factory")  # files that are not IANA zones
@@ -152,7 +153,8 @@ def _web_address(address: str) -> str:
 def _link(address: str) -> str:
     scheme, separator, rest = address.partition(":")
     is_deep = bool(separator) and _SCHEME.fullmatch(scheme) is not None and bool(rest.strip("/"))
-    if is_deep and scheme.lower() not in _NO_LINKS and not _SPACES.search(address):
+    is_slip = get_close_matches(scheme.lower(), _WEB, cutoff=0.75) or ("." in scheme and rest[:1].isdigit())
+    if is_deep and not is_slip and scheme.lower() not in _NO_LINKS and not _SPACES.search(address):
         return address
     if not is_web_address(address):
         raise problem(

@@ -156,13 +156,13 @@ def _file(path: Any, suffix: str) -> Iterator[Iterator[pa.RecordBatch]]:
 
 
 def _batches(file: BinaryIO, suffix: str) -> Iterator[pa.RecordBatch]:
-    names = _names(file) if suffix == ".csv" else []
+    names, delimiter = _names(file) if suffix == ".csv" else ([], ",")
     with _problems_of_file(names):
         if suffix == ".parquet":
             table = parquet.ParquetFile(file)
             yield from _at_least_one(table.iter_batches(), table.schema_arrow)
         elif suffix == ".csv":
-            reader = _csv_reader(file, names)
+            reader = _csv_reader(file, names, delimiter)
             yield from _at_least_one(reader, reader.schema)
         elif file.read(6) == b"ARROW1":  # the format with random access starts so
             random_access = ipc.open_file(file)
@@ -174,23 +174,29 @@ def _batches(file: BinaryIO, suffix: str) -> Iterator[pa.RecordBatch]:
             yield from _at_least_one(stream, stream.schema)
 
 
-def _names(file: BinaryIO) -> list[str]:
-    """Return the names of a CSV file's columns. Raise AudienceError if it has none."""
+def _names(file: BinaryIO) -> tuple[list[str], str]:
+    """Return the names of a CSV file's columns, and the character between them. Raise AudienceError if it has none.
+
+    Spreadsheets write semicolons where a comma is the decimal sign.
+    """
     text = TextIOWrapper(file, encoding="utf-8-sig", newline="")
     with _problems_of_file():
-        names = next(csv.reader(text), [])
+        first = text.readline()
+        delimiter = next((each for each in (",", ";", "\t") if each in first), ",")
+        text.seek(0)
+        names = next(csv.reader(text, delimiter=delimiter), [])
         text.detach().seek(0)
     if not names:
         raise AudienceError("the file is empty. Write the names of its columns into the first line")
-    return names
+    return names, delimiter
 
 
-def _csv_reader(file: BinaryIO, names: Sequence[str]) -> arrow_csv.CSVStreamingReader:
+def _csv_reader(file: BinaryIO, names: Sequence[str], delimiter: str) -> arrow_csv.CSVStreamingReader:
     types = {name: pa.large_string() for name in names if name.strip().lower() in _TEXTS}
     types |= {name: pa.int64() for name in names if name.strip().lower() == "device_id"}
     return arrow_csv.open_csv(
         file,
-        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=arrow_csv.ConvertOptions(column_types=types, strings_can_be_null=True),
     )
 
@@ -214,11 +220,11 @@ def _problems_of_file(names: Sequence[str] = ()) -> Iterator[None]:
         if found is not None and int(found[1]) < len(names):
             name = names[int(found[1])]
             if found[2].startswith("int"):
-                problem = (
-                    f"column {name} has a value that is not a whole number, such as 7.0; write 7 instead"
-                )
+                problem = f"column {name} has a value that is not a whole number. Correct it, or write 7 instead of 7.0"
             else:
                 problem = f"column {name} holds values of several types; write one type"
+        elif isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
+            problem = "the file has text that is not UTF-8. Save it in UTF-8"
         else:
             problem = f"the file cannot be read ({_DAMAGED})"
     except OSError as error:  # Arrow's own has no strerror, if a file ends too early

@@ -141,8 +141,11 @@ def test_push_and_inbox_may_lead_into_an_app(link: str) -> None:
 
 @pytest.mark.parametrize(
     "link",
-    ["basket/42", "//shop.example.com", "http://shop.example.com", "https://", "myshop:", "myshop://", "my shop://a",
-     "myshop://a b", "javascript:alert(1)", "data:text/html,a", "", ":a"],
+    [
+        "basket/42", "//shop.example.com", "http://shop.example.com", "https://",
+        "htps://shop.example.com", "HTTPSS:a", "shop.example.com:443/x", "myshop:", "myshop://",
+        "my shop://a", "myshop://a b", "javascript:alert(1)", "data:text/html,a", "", ":a"
+    ],
 )  # fmt: skip
 def test_a_link_that_leads_nowhere_or_runs_code_is_refused(link: str) -> None:
     with pytest.raises(ValidationError, match="a link into the app such as myshop://basket/42"):

@@ -120,9 +120,21 @@ def test_a_file_without_rows_has_columns_all_the_same(
 def test_a_missing_or_damaged_file_is_an_error(
     tmp_path: Path, name: str, content: bytes | None, problem: str
 ) -> None:
+    said = f"the file cannot be read ({problem}"
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    assert f"the file cannot be read ({problem}" in refused(tmp_path / name)
+        if name.endswith((".csv", ".sql")):
+            said = "the file has text that is not UTF-8. Save it in UTF-8"
+    assert said in refused(tmp_path / name)
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_a_csv_file_may_have_other_delimiters(tmp_path: Path, delimiter: str) -> None:
+    rows = (("device_id", "platform"), ("7", '"a,b"'), ("14", "ios"))
+    (tmp_path / "people.csv").write_text("\n".join(map(delimiter.join, rows)))
+    audience = audience_of(tmp_path / "people.csv")
+    assert list(audience.identifiers) == [7, 14]
+    assert sorted(audience.groups["platform"]) == ["a,b", "ios"]
 
 
 @pytest.mark.parametrize(("name", "write"), [each for each in FILES if "csv" not in each[0].lower()])
@@ -141,9 +153,10 @@ def test_a_truncated_file_is_an_error(
         ("", "the file is empty"),
         ("\n", "the file is empty"),
         ("device_id\n7\nu734\n", "column device_id has a value that is not a whole number"),
-        ("device_id\n734.0\n", "column device_id has a value that is not a whole number, such as 7.0"),
+        ("device_id\n734.0\n", "column device_id has a value that is not a whole number. Correct it"),
         ("name,Device_ID\nann,u734\n", "column Device_ID has a value that is not a whole number"),
         ("device_id,points\n1\n734,5\n", "damaged"),
+        ("device_id,name\n734,zo\udceb\n", "not UTF-8"),
         (
             "device_id,points\n" + "1,2.5\n" * 200_000 + "2,u734\n",
             "column points holds values of several types",
@@ -153,7 +166,7 @@ def test_a_truncated_file_is_an_error(
     ],
 )
 def test_a_csv_file_that_is_no_audience_is_an_error(tmp_path: Path, content: str, problem: str) -> None:
-    (tmp_path / "people.csv").write_text(content)
+    (tmp_path / "people.csv").write_text(content, errors="surrogateescape")
     assert problem in refused(tmp_path / "people.csv")
 
 
