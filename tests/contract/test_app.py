@@ -111,7 +111,8 @@ def test_the_key_is_that_of_a_dag_and_the_launch_stays_as_it_was_frozen(
     assert "was frozen at" in caplog.text
     assert app.launch(launch.key).period == launch.period
     assert app.launch("lapsed", PERIOD).key == launch.key
-    with pytest.raises(sendoff.SendoffError, match="holds no launch"):
+    nothing = r"holds no launch of lapsed for the period 2026-03-01T00:00:00Z/2026-03-02T00:00:00Z, resend 1"
+    with pytest.raises(sendoff.SendoffError, match=nothing):
         app.launch("lapsed", PERIOD, resend=1)
 
 

@@ -126,6 +126,16 @@ def test_a_folder_is_sent_once_however_often_the_command_runs(
     assert len(sent_to(service)) == 6
 
 
+def test_nothing_is_frozen_while_a_setting_cannot_be_used(
+    send: Send, write: Callable[[str], str], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SENDOFF_SERVICE_URL", "shop.example.com")
+    done = send(write(FIELDS))
+    assert done.returncode == 1
+    assert "SENDOFF_SERVICE_URL: the base URL must start with https://" in done.stderr
+    assert list(ledger.launches.campaigns()) == []
+
+
 @pytest.mark.proof
 def test_without_a_period_it_is_that_of_the_schedule_and_with_wait_there_is_a_report(
     send: Send, write: Callable[[str], str]

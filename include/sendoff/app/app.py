@@ -14,7 +14,7 @@ from sendoff.app.connections import Connections, user_name
 from sendoff.app.launch import Launch
 from sendoff.app.results import LaunchPreview, Suppressions
 from sendoff.campaign import Given, Period, launch_key
-from sendoff.errors import CampaignError, NotYetError
+from sendoff.errors import CampaignError, NotFoundError, NotYetError
 from sendoff.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ class App:
     def check_settings(self, *, reads_warehouse: bool = False) -> None:
         """Raise one SettingsError that lists all missing settings that preparing and sending a launch needs.
 
+        If none is missing, raise one about a setting that cannot be used, such as a base URL without a host.
         ``reads_warehouse``: whether the audience comes from a warehouse.
         """
         from sendoff.app.service import NEEDED
@@ -125,6 +126,7 @@ class App:
         settings, warehouse = self._connections.settings, self._connections.warehouse
         names = ["warehouse_url"] if reads_warehouse and warehouse is None else []
         settings.require("ledger_url", *names, *NEEDED)
+        self._connections.service(settings.connection)
 
     def close(self) -> None:
         """Close the connections to the ledger."""
@@ -218,10 +220,17 @@ class App:
 
         :param name: the name of its campaign, or its key if ``period`` is left out
         """
-        key = name
-        if period is not None:
-            key = launch_key(self._connections.settings.connection, name, Period.of(period), resend)
-        return Launch(self._connections, key)
+        if period is None:
+            return Launch(self._connections, name)
+        known = Period.of(period)
+        key = launch_key(self._connections.settings.connection, name, known, resend)
+        try:
+            return Launch(self._connections, key)
+        except NotFoundError:
+            again = f", resend {resend}" if resend else ""
+            raise NotFoundError(
+                f"the ledger holds no launch of {name} for the period {known.key}{again}"
+            ) from None
 
     def suppress(  # noqa: PLR0913 - an interface for users
         self,

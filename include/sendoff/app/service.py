@@ -32,7 +32,10 @@ def service_connection(settings: Settings) -> ServiceConnection:
     """
     settings.require(*NEEDED)
     signer = PostBackSigner.from_settings(settings)
-    base_url = checked_base_url(str(settings.service_url), allow_http=settings.allow_http)
+    try:
+        base_url = checked_base_url(str(settings.service_url), allow_http=settings.allow_http)
+    except SettingsError as error:
+        raise SettingsError(f"SENDOFF_SERVICE_URL: {error}") from None
     session = service_session(settings.requests_at_once, ca_bundle=settings.ca_bundle, proxy=settings.proxy)
     tokens = token_source_for(credentials_of(settings), base_url, session, allow_http=settings.allow_http)
     return ServiceConnection(

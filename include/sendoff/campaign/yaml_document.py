@@ -98,7 +98,9 @@ def read_document(path: Path) -> YamlDocument:
     try:
         document = document_of(read_text(path, "YAML", MOST_YAML))
     except FileNotFoundError:
-        return _refused(None, "the file does not exist. Add the campaign")
+        other = path.with_suffix(".yml")
+        how = f"Rename {other.name} to {path.name}" if other.is_file() else "Add the campaign"
+        return _refused(None, f"the file does not exist. {how}")
     except UnfitFileError as error:
         return _refused(None, str(error))
     if document.tree is None and not document.problems:

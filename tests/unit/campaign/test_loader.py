@@ -413,6 +413,12 @@ def test_a_folder_without_a_file_is_told_as_such(tmp_path: Path) -> None:
     ]
 
 
+def test_a_file_with_the_other_ending_is_to_be_renamed(tmp_path: Path) -> None:
+    (tmp_path / "campaign.yml").write_text(PUSH)
+    with pytest.raises(CampaignError, match=r"does not exist. Rename campaign.yml to campaign.yaml"):
+        load_campaign(tmp_path)
+
+
 def test_a_file_that_cannot_be_read_is_told_without_a_line(tmp_path: Path) -> None:
     (tmp_path / "campaign.yaml").mkdir()
     with pytest.raises(CampaignError, match=r"campaign\.yaml: found a file that cannot be read \(Is a dir"):
