@@ -927,6 +927,11 @@ def test_a_persons_history_names_them_nowhere(
     for identifier in ("nobody", "9" * 400, "-1", "0"):
         assert vera.post("person", {"identifier": identifier}).status_code == 200
     assert vera.post("person", {"identifier": ""}).status_code == 422
+    total = ledger.launches.count_of(ledger.launches.campaigns())
+    strange = vera.post("person", {"identifier": "ann@example.com"}).text
+    assert f"{total} launches identify people by device id, and this is no device id." in strange
+    assert "<li" not in strange
+    assert "checked" not in strange
     assert vera.post("person", {"identifier": device, "offset": 99}).text.count("<li") == 0
     written = capfd.readouterr()
     for text in (answer.text, held_out.text, caplog.text, written.out, written.err):

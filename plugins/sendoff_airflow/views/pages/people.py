@@ -7,6 +7,7 @@ not repeat it.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Annotated
@@ -36,20 +37,8 @@ MAX_SECONDS = 8.0
 @dataclass(frozen=True, slots=True)
 class _Found:
     launch: LaunchRecord
-    status: RecipientStatus | None  # None: the launch uses another kind of identifier
+    status: RecipientStatus
     standing: Standing | None = None  # of a launch that may still send to the person
-
-    @property
-    def sentence(self) -> str:
-        if self.status is None:
-            return (
-                f"not checked: this launch identifies people by {self.launch.identified_by.replace('_', ' ')}"
-            )
-        return self.status.sentence
-
-    @property
-    def is_received(self) -> bool:
-        return self.status is not None and self.status.is_received
 
     @property
     def goes_on_at(self) -> datetime | None:
@@ -59,7 +48,7 @@ class _Found:
     @property
     def sent_later_at(self) -> datetime | None:
         """When the service, which has the message already, sends it at the latest; None if it is sent."""
-        if self.status is None or not self.status.is_sent or self.status.is_received:
+        if not self.status.is_sent or self.status.is_received:
             return None
         own = Variation(time_zone=self.status.time_zone)
         send = Campaign.frozen(self.launch.definition).variation(own, self.launch.period.end).send
@@ -69,15 +58,6 @@ class _Found:
     @property
     def is_stuck(self) -> bool:
         return self.standing is not None and self.standing.stage is Stage.STUCK
-
-    @property
-    def is_named(self) -> bool:
-        return self.status is not None and self.status.is_named
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is not known whether the identifier was in the launch."""
-        return self.status is None or not self.status.is_known
 
 
 @router.get("/person")
@@ -100,18 +80,25 @@ def show_history(
     chosen = visible & {query.campaign} if query.campaign else visible
     total = ledger.launches.count_of(chosen)
     rows: list[_Found] = []
+    unfit = Counter[str]()  # launches by their identifier, which this one cannot be
     started = time.monotonic()
     for launch in ledger.launches.page(chosen, offset=query.offset, limit=LAUNCHES_PER_PAGE):
-        if rows and time.monotonic() - started > MAX_SECONDS:
+        if (rows or unfit) and time.monotonic() - started > MAX_SECONDS:
             break
-        rows.append(_of_launch(ledger, launch, query.identifier))
-    looked_at = query.offset + len(rows)
+        try:
+            rows.append(_Found(launch, ledger.launches.recipient(launch.launch_key, query.identifier)))
+        except (AudienceError, OverflowError):
+            unfit[launch.identified_by] += 1
+    checked = len(rows)
+    looked_at = query.offset + checked + unfit.total()
     rows = _with_standings(ledger, rows)
-    is_named = any(row.is_named for row in rows)
+    is_named = any(row.status.is_named for row in rows)
     return page(
         request,
         "history.html",
-        rows=rows if is_named else [row for row in rows if row.is_open],
+        rows=rows if is_named else [row for row in rows if not row.status.is_known],
+        checked=checked,
+        unfit=unfit,
         is_named=is_named,
         campaign=titles_of(ledger, chosen).get(query.campaign),
         first=query.offset + 1,
@@ -123,13 +110,6 @@ def show_history(
 
 def _with_standings(ledger: Ledger, rows: list[_Found]) -> list[_Found]:
     """Add the states of the launches that may still send to the person."""
-    waiting = [row.launch for row in rows if row.status and row.status.is_waiting]
+    waiting = [row.launch for row in rows if row.status.is_waiting]
     found = standings_of(ledger, Selection.of(waiting)) if waiting else {}
     return [replace(row, standing=found.get(row.launch.launch_key)) for row in rows]
-
-
-def _of_launch(ledger: Ledger, launch: LaunchRecord, identifier: str) -> _Found:
-    try:
-        return _Found(launch, ledger.launches.recipient(launch.launch_key, identifier))
-    except (AudienceError, OverflowError):
-        return _Found(launch, None)
