@@ -56,6 +56,12 @@ def _chunk() -> tuple[Column[Any], ...]:
     )
 
 
+def _index(table: str, *columns: str, name: str | None = None, where: Any = None) -> None:
+    """Create an index of a table that has several: of those with the same cost, SQLite uses the newest."""
+    name = f"ix_{table}_{name or '_'.join(columns)}"
+    op.create_index(op.f(name), table, columns, sqlite_where=where, postgresql_where=where)
+
+
 def upgrade() -> None:
     op.create_table(
         "decisions",
@@ -182,9 +188,9 @@ def upgrade() -> None:
             "tables_as_of", _TIME, comment="time of the report that its DAG last wrote into the warehouse"
         ),
         CheckConstraint("state IN ('held', 'released', 'paused', 'rejected', 'stopped')", name="state"),
-        Index(None, "campaign", "period_end"),
-        Index(None, "sends_at"),
     )
+    _index("launches", "campaign", "period_end")
+    _index("launches", "sends_at")
     op.create_table(
         "not_launched",
         Column("launch_key", _KEY, primary_key=True, comment="the key that the launch would have"),
@@ -279,11 +285,11 @@ def upgrade() -> None:
         Column("removed_by", Text),
         Column("launch_key", _KEY, comment="the launch whose message led to an opt-out"),
         _required("version", BigInteger, comment="of the change that wrote the row"),
-        Index(None, "version"),
-        Index(None, "identified_by", "identifier"),
-        Index(None, "launch_key"),
         comment="recipients who must not get messages",
     )
+    _index("suppressions", "version")
+    _index("suppressions", "identified_by", "identifier")
+    _index("suppressions", "launch_key")
     op.create_table(
         "audience_groups",
         _of_launch(),
@@ -325,16 +331,10 @@ def upgrade() -> None:
             "state IN ('planned', 'in_flight', 'accepted', 'refused', 'in_doubt', 'written_off', 'suppressed')",
             name="state",
         ),
-        Index(None, "launch_key", "state", "time_zone", "wave", "segment"),
-        Index(
-            "ix_dispatches_doubtful",
-            "state",
-            "dispatch_key",
-            sqlite_where=_DOUBTFUL,
-            postgresql_where=_DOUBTFUL,
-        ),
-        Index("ix_dispatches_in_flight", "lease_until", sqlite_where=_IN_FLIGHT, postgresql_where=_IN_FLIGHT),
     )
+    _index("dispatches", "launch_key", "state", "time_zone", "wave", "segment")
+    _index("dispatches", "state", "dispatch_key", name="doubtful", where=_DOUBTFUL)
+    _index("dispatches", "lease_until", name="in_flight", where=_IN_FLIGHT)
     op.create_table(
         "reports",
         _of_launch(),
