@@ -15,11 +15,10 @@ from pyarrow import csv as arrow_csv
 from sendoff.audience.build import IDENTIFIER_COLUMNS
 from sendoff.audience.identifiers import Identifiers, Kind, RowCounter, trimmed
 from sendoff.errors import AudienceError
+from sendoff.warehouse import DELIMITERS, csv_header
 
 _TYPES = {"integer": pa.int64(), "string": pa.large_string()}
 _SPOKEN = {"integer": "whole numbers", "string": "texts in UTF-8"}
-# Spreadsheets write semicolons where a comma is the decimal sign.
-_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _NUMBER = re.compile(r"\s*-?[0-9]{1,19}\s*")
 _NOTHING = frozenset(arrow_csv.ConvertOptions().null_values)
 
@@ -75,15 +74,13 @@ def kind_of(column: str, *, numbers: bool = False) -> Kind:
 
 def _header(opened: Callable[[], BinaryIO], column: str, file: str) -> tuple[str, str]:
     """Return the name of the column in the file, and the character between the values."""
-    columns: list[str] = []
-    for delimiter in _DELIMITERS:
-        with TextIOWrapper(opened(), encoding="utf-8-sig", newline="") as text:
-            names = next(csv.reader(text, delimiter=delimiter), [])
-        columns = columns or [name for name in names if _is(name, column)]
-        if len(columns) == 1:
-            return columns[0], delimiter
-    found = f"column {column} {len(columns)} times" if columns else f"no column {column}"
-    raise AudienceError(f"{file}: found {found} in the first line. Use a header with one such column")
+    with TextIOWrapper(opened(), encoding="utf-8-sig", newline="") as text:
+        names, delimiter = csv_header(text)
+    columns = [name for name in names if _is(name, column)]
+    if len(columns) != 1:
+        found = f"column {column} {len(columns)} times" if columns else f"no column {column}"
+        raise AudienceError(f"{file}: found {found} in the first line. Use a header with one such column")
+    return columns[0], delimiter
 
 
 def _is(name: str, column: str) -> bool:
@@ -126,7 +123,7 @@ def _wrong_row(text: TextIO, column: str, delimiter: str, kind: Kind) -> str | N
         if row and len(row) != len(header):
             return (
                 f"line {line}: the number of values is {len(row)}, but the header has {len(header)}. "
-                f"Put quotation marks around values with {_DELIMITERS[delimiter]}"
+                f"Put quotation marks around values with {DELIMITERS[delimiter]}"
             )
         if row and place is not None and kind == "integer" and not _is_number(row[place]):
             return f"line {line}: the value in the column {column} is not a whole number. Correct or delete this line"

@@ -50,6 +50,7 @@ _DENSE = 16  # the maximum range per member
 _TEXT_BYTES = 64 << 20  # of segments that are kept for later look-ups
 _KEPT_BYTES = 256 << 20  # of numbers that are kept for the next run
 _LINE = 1 << 63
+_BYTE = np.uint64(3)  # places >> 3: eight places in a byte
 
 Codes = npt.NDArray[np.intp]
 ReadRecipients = Callable[[Iterable[str]], Iterator[tuple[str, Identifiers | None]]]
@@ -95,9 +96,6 @@ class PlaceSet:
         bits = np.unpackbits(self._bits[first : -(-end // 8)], bitorder="little")
         places: Numbers = np.flatnonzero(bits[: end - 8 * first]).astype(np.uint64) + np.uint64(8 * first)
         return places[places >= begin]
-
-
-_BYTE = np.uint64(3)  # places >> 3
 
 
 def _bit_of(places: Numbers) -> npt.NDArray[np.uint8]:

@@ -2,13 +2,14 @@ from .adbc import adbc_driver, attempt, open_connection
 from .column_types import QUERY, Wording, checked_text, is_text, sql_type_name, value_type
 from .dbapi import Cursors
 from .drivers import driver_of_type
-from .frames import Rows, audience_source
+from .frames import DELIMITERS, Rows, audience_source, csv_header
 from .query import Parameter, Query, named_parameters, refusal
 from .reader import Source, address_of, is_reading, read
 from .sql_lexer import Spot, code_of, jinja_at, usual_dialect
 from .urls import LIBPQ_TIMEOUTS, Fields, is_sqlite_file
 
 __all__ = [
+    "DELIMITERS",
     "LIBPQ_TIMEOUTS",
     "QUERY",
     "Cursors",
@@ -25,6 +26,7 @@ __all__ = [
     "audience_source",
     "checked_text",
     "code_of",
+    "csv_header",
     "driver_of_type",
     "is_reading",
     "is_sqlite_file",

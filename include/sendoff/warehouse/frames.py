@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
@@ -28,6 +28,9 @@ _QUERY = re.compile(r"\s*(?:--|/\*|\(|(?:select|with|from|table|values)\b)", re.
 _BAD_VALUE = re.compile(r"In CSV column #(\d+): .*?CSV conversion error to (\w+)")
 _BAD_COLUMN = re.compile(r"Conversion failed for column (.+) with type")
 _INDEX = re.compile(r"__index_level_\d+__")  # the index of pandas, if it has no name
+
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+"""What may be between the values of a CSV file. Spreadsheets write semicolons where a comma is the decimal sign."""
 
 _DAMAGED = "it is damaged, or not what its name says"
 
@@ -175,20 +178,23 @@ def _batches(file: BinaryIO, suffix: str) -> Iterator[pa.RecordBatch]:
 
 
 def _names(file: BinaryIO) -> tuple[list[str], str]:
-    """Return the names of a CSV file's columns, and the character between them. Raise AudienceError if it has none.
-
-    Spreadsheets write semicolons where a comma is the decimal sign.
-    """
+    """Return the names of a CSV file's columns, and the character between them. Raise AudienceError if it has none."""
     text = TextIOWrapper(file, encoding="utf-8-sig", newline="")
     with _problems_of_file():
-        first = text.readline()
-        delimiter = next((each for each in (",", ";", "\t") if each in first), ",")
-        text.seek(0)
-        names = next(csv.reader(text, delimiter=delimiter), [])
+        names, delimiter = csv_header(text)
         text.detach().seek(0)
     if not names:
         raise AudienceError("the file is empty. Write the names of its columns into the first line")
     return names, delimiter
+
+
+def csv_header(text: TextIO) -> tuple[list[str], str]:
+    """Return the names of a CSV file's columns, and the character of :data:`DELIMITERS` between them."""
+    headers = []
+    for delimiter in DELIMITERS:
+        text.seek(0)
+        headers.append((next(csv.reader(text, delimiter=delimiter), []), delimiter))
+    return next((each for each in headers if len(each[0]) > 1), headers[0])
 
 
 def _csv_reader(file: BinaryIO, names: Sequence[str], delimiter: str) -> arrow_csv.CSVStreamingReader:

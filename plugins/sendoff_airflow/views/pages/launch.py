@@ -48,7 +48,7 @@ REQUESTS_PER_PAGE = 50
 MAX_PEOPLE_PREVIEWED = 20_000_000
 """The most people in a launch for a preview here. A larger one would take too much of the API server's memory."""
 
-_ENDING = {
+_HALTED = {
     LaunchState.STOPPED: [DecisionKind.STOPPED],
     LaunchState.REJECTED: [DecisionKind.REJECTED],
     LaunchState.PAUSED: [DecisionKind.PAUSED],
@@ -107,7 +107,7 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         went_out_at=listed.sends_at
         if listed.sends_at and listed.sends_at <= datetime.now(UTC) and has_gone_out(states)
         else None,
-        ended=newest_of(decisions, *_ENDING.get(launch.state, ())),
+        halted=newest_of(decisions, *_HALTED.get(launch.state, ())),
         proposal=proposal_of(launch, decisions),
         decide=decide,
         decides_at=_decides_at(ledger, launch, standing) if decide else None,

@@ -254,8 +254,7 @@ def _who_erases() -> str:
         return (
             f"No one erases the data yet: {why} the DAG sendoff_maintenance. Ask a data engineer. {command}"
         )
-    when = f"{dag.next_run_at:%d %b %H:%M} UTC"
-    return f"The DAG sendoff_maintenance erases the data in its next run, on {when}. {command}"
+    return f"The DAG sendoff_maintenance erases the data in its next run. {command}"
 
 
 def _plan(ledger: Ledger, body: SuppressionFileIn, new: SuppressionChange) -> _Planned:
