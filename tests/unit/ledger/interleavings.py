@@ -85,13 +85,12 @@ class Actor:
         )  # on SQLite: the driver connections whose transactions have their state
         self.backend = 0
         self.result: Any = None
-        for name in ("commit", "rollback"):  # statements of the other engine are transactions of their own
+        for name in ("commit", "rollback"):
             event.listen(database._engine, name, self._end)
-        for engine in (database._engine, database._at_once):
-            if database._is_sqlite:
-                event.listen(engine, "before_cursor_execute", self._before_cursor)
-            else:  # some statements go to the driver without SQLAlchemy
-                event.listen(engine, "connect", self._watch)
+        if database._is_sqlite:
+            event.listen(database._engine, "before_cursor_execute", self._before_cursor)
+        else:  # some statements go to the driver without SQLAlchemy
+            event.listen(database._engine, "connect", self._watch)
 
     def start(self, work: Callable[[], object]) -> threading.Thread:
         """Begin the work, which stops before its first point."""
@@ -138,7 +137,9 @@ class Actor:
     def _before(self, connection: Any, text: str) -> None:
         point = Point.of(text)
         written = self.written.setdefault(connection, set())
-        if text == "BEGIN IMMEDIATE":
+        if text == "BEGIN":
+            written.clear()  # a statement before it was a transaction of its own
+        elif text == "BEGIN IMMEDIATE":
             self._stop(Point(text, writes=frozenset({_WRITE_LOCK})))
             written.add(_WRITE_LOCK)
         elif not self.database._is_sqlite:

@@ -223,7 +223,7 @@ def test_whoever_asks_again_while_the_first_try_is_being_committed_is_given_the_
         report = {"launch_key": KEY, "as_of": NOW, "revision": 0, "figures": "{}"}
         db.execute(sa.insert(reports), report)
     with ThreadPoolExecutor(2) as pool:
-        with ledger._database._engine.begin() as blocker:
+        with ledger._database.write() as blocker:
             blocker.execute(sa.select(launches.c.launch_key).with_for_update())
             one = pool.submit(record_and_claim, ledger, first)
             wait_for_locks(ledger, 1)
@@ -241,7 +241,7 @@ def test_a_claim_that_waited_so_long_that_it_may_have_missed_an_opt_out_is_given
     freeze(ledger, [(None, 1)] * 3)
     first = claimed(ledger)
     with ThreadPoolExecutor(1) as pool:
-        with ledger._database._engine.begin() as other:
+        with ledger._database.write() as other:
             other.execute(sa.select(dispatches).with_for_update())
             here = pool.submit(record_and_claim, ledger, first)
             wait_for_locks(ledger, 1)
@@ -403,7 +403,7 @@ def test_a_moment_that_another_worker_is_reserving_is_not_reserved_twice(ledger:
     freeze(ledger, [(None, 1)] * 2)
     first = claimed(ledger, rate=5)
     with ThreadPoolExecutor(1) as pool:
-        with ledger._database._engine.begin() as other:
+        with ledger._database.write() as other:
             other.execute(sa.update(rate_limits).values(next_at=NOW + timedelta(seconds=0.6)))
             here = pool.submit(record_and_claim, ledger, first, rate=5)
             wait_for_locks(ledger, 1)

@@ -232,10 +232,9 @@ def test_a_lock_that_nobody_gives_back_ends_in_an_error(ledger: Ledger, migrated
 def test_a_session_that_takes_no_writes_is_left_for_another(
     ledger: Ledger, write: Callable[[Ledger], None]
 ) -> None:
-    """The server was a standby when the connections were opened, and is not any more."""
-    for engine in (ledger._database._engine, ledger._database._at_once):
-        with engine.begin() as db:
-            db.execute(sa.text("SET SESSION default_transaction_read_only = on"))
+    """The server was a standby when the connection was opened, and is not any more."""
+    with ledger._database.write() as db:
+        db.execute(sa.text("SET SESSION default_transaction_read_only = on"))
     with pytest.raises(LedgerUnavailableError):
         write(ledger)
     write(ledger)

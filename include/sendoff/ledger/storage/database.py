@@ -52,7 +52,6 @@ class Database:
         try:
             parsed = sa.make_url(url)
             self._engine = _engine(parsed)
-            self._at_once = _engine(parsed, isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
             if parsed.get_backend_name() not in ("sqlite", "postgresql"):
                 raise ValueError(parsed.get_backend_name())
         except (exc.ArgumentError, ImportError, ValueError) as error:
@@ -72,8 +71,7 @@ class Database:
         self._place = LedgerAddress.of(parsed)
         if self._is_sqlite:
             event.listen(self._engine, "do_connect", self._find_file)
-        for engine in (self._engine, self._at_once):
-            event.listen(engine, "connect", self._compare_once)
+        event.listen(self._engine, "connect", self._compare_once)
         # SQLite admits one writer at a time, and the others poll for the lock. Threads of one process take turns here
         # instead.
         self._turn = threading.RLock() if self._is_sqlite else nullcontext()
@@ -82,16 +80,15 @@ class Database:
     def read(self) -> Iterator[sa.Connection]:
         """Open a transaction for reading. On PostgreSQL, each statement sees everything committed before it starts."""
         with self._translated(), self._engine.begin() as db:
-            if self._is_sqlite:
-                db.exec_driver_sql("BEGIN")
+            db.exec_driver_sql("BEGIN")
             yield db
 
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
         """Open a transaction for writing and commit it at the end. SQLite waits for the write lock first."""
         with self._translated(), self._turn, self._engine.begin() as db:
-            if self._is_sqlite:  # taking the lock after a read can fail at once
-                db.exec_driver_sql("BEGIN IMMEDIATE")
+            # On SQLite, taking the lock after a read can fail at once.
+            db.exec_driver_sql("BEGIN IMMEDIATE" if self._is_sqlite else "BEGIN")
             yield db
 
     @contextmanager
@@ -116,7 +113,7 @@ class Database:
         if not rows:
             return
         if len(rows) == 1 and not self._is_sqlite:
-            with self._translated(), self._at_once.connect() as db:
+            with self._translated(), self._engine.connect() as db:
                 bulk.insert_row(db, table, rows[0])
             return
         with self.write() as db:
@@ -128,7 +125,7 @@ class Database:
 
         The server gets one message, instead of three for the beginning, the statement and the commit.
         """
-        with self._translated(), self._at_once.connect() as db:
+        with self._translated(), self._engine.connect() as db:
             return bulk.first_row(db, statement, parameters)
 
     @contextmanager
@@ -224,7 +221,7 @@ class Database:
             if self._is_sqlite:
                 return self._rewrite_sqlite()
             statements = [f"VACUUM (FULL) {table.name}" for table in tables]
-            with self._at_once.connect() as db:
+            with self._engine.connect() as db:
                 db.exec_driver_sql("SET statement_timeout = 0")
                 try:
                     for statement in statements:
@@ -258,7 +255,6 @@ class Database:
     def close(self) -> None:
         """Close all connections of this process."""
         self._engine.dispose()
-        self._at_once.dispose()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -332,15 +328,16 @@ def _shown(url: sa.URL) -> str:
     return url.set(query={}).render_as_string(hide_password=True) + (f"?{query}" if query else "")
 
 
-def _engine(url: sa.URL, **options: Any) -> sa.Engine:
+def _engine(url: sa.URL) -> sa.Engine:
+    """Return an engine whose driver begins no transaction by itself."""
     if url.get_backend_name() == "postgresql":
         url = _within_limits(url.set(drivername="postgresql+psycopg"))  # the driver whose COPY bulk uses
-        engine = sa.create_engine(url, hide_parameters=True, **options)
+        engine = sa.create_engine(url, hide_parameters=True, isolation_level="AUTOCOMMIT")
         event.listen(engine, "handle_error", _leave_read_only)
         event.listen(engine, "checkin", _note_use)
         event.listen(engine, "checkout", _ping_if_idle)
         return engine
-    engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": _BUSY_SECONDS}, **options)
+    engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": _BUSY_SECONDS})
     event.listen(engine, "connect", _prepare_sqlite)
     return engine
 
