@@ -229,7 +229,7 @@ def first_row(db: sa.Connection, statement: sa.Select[Any], parameters: Mapping[
     text, constants = _compiled(statement, db.dialect)
     with _driver_cursor(db, text) as cursor:
         cursor.row_factory = _named_tuples()
-        return cursor.execute(text, {**constants, **parameters}, binary=True).fetchone()
+        return cursor.execute(text, {**constants, **parameters}, binary=True, prepare=True).fetchone()
 
 
 @lru_cache(maxsize=8)
