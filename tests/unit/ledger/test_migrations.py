@@ -43,6 +43,18 @@ def test_a_new_ledger_on_postgresql_has_partitions_for_a_week(ledger: Ledger) ->
     )  # midnight may pass
 
 
+def test_postgresql_compresses_only_what_is_not_compressed_yet(ledger: Ledger) -> None:
+    if ledger.name.startswith("sqlite"):
+        pytest.skip("SQLite compresses nothing")
+    query = (
+        "SELECT attrelid::regclass::text, attname FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid "
+        "WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') "
+        "AND atttypid = 'bytea'::regtype AND attstorage <> 'e'"
+    )
+    with ledger._database.read() as db:
+        assert [tuple(row) for row in db.execute(sa.text(query))] == [("segments", "body")]
+
+
 @pytest.mark.promise("lost/migrated")
 def test_migrating_again_changes_nothing(ledger: Ledger) -> None:
     ledger.uploaded_lists.store("staff", "device_id", integers([1, 2]), "ann", NOW)
