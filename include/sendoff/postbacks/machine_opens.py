@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from sendoff.audience.identifiers import Marks
@@ -31,32 +30,32 @@ _LATEST = (1 << 32) - 1  # in the year 2106
 Integers = npt.NDArray[np.int64]
 
 
-def suspected(
-    codes: Integers, places: Integers, at: Integers, is_open: Marks, sizes: Integers, seconds: float
+def suspected(  # noqa: PLR0913 (columns)
+    codes: Integers,
+    places: Integers,
+    at: Integers,
+    deliveries: Integers,
+    opens: Integers,
+    sizes: Integers,
+    seconds: float,
 ) -> Marks:
     """Mark the opens that a machine probably made.
 
-    ``codes``: of the requests. ``places``: numbers of the recipients. ``at``: times in microseconds.
-    ``sizes``: the recipients of each request, by its code, or more. ``seconds``: the most between a delivery and its
-    open; 0 marks nothing, not even bursts.
+    ``codes``: of the requests. ``places``: numbers of the recipients. ``at``: times in microseconds. ``deliveries``,
+    ``opens``: the rows of each kind. ``sizes``: the recipients of each request, by its code, or more. ``seconds``: the
+    most between a delivery and its open; 0 marks nothing, not even bursts.
     """
-    found = np.zeros(len(codes), np.bool_)
-    opens, deliveries = np.flatnonzero(is_open), np.flatnonzero(~is_open)
     if not seconds or not len(opens):
-        return found
-    found[opens] = _in_bursts(codes[opens], at[opens] // _SECOND, sizes)
+        return np.zeros(len(opens), np.bool_)
+    found = _in_bursts(codes[opens], at[opens] // _SECOND, sizes)
     if len(deliveries):
-        newest = np.full(int(codes.max()) + 1, np.iinfo(np.int64).min)
-        np.maximum.at(newest, codes[deliveries], at[deliveries] + int(seconds * _SECOND))
-        opens = opens[at[opens] <= newest[codes[opens]]]  # the others need no look-up
         slots, is_taken = places & (_SLOTS - 1), np.zeros(_SLOTS, np.bool_)
         is_taken[slots[opens]] = True
         deliveries = deliveries[is_taken[slots[deliveries]]]  # hardly more than those to people who opened
         delivered = pc.index_in(column_of(places[opens]), value_set=column_of(places[deliveries]))
-        is_delivered = marks(delivered.is_valid())
-        opens, which = opens[is_delivered], values(delivered.cast(pa.int64()))[is_delivered]
-        apart = np.abs(at[opens] - at[deliveries[which]])
-        found[opens] |= apart <= seconds * _SECOND
+        which = np.flatnonzero(marks(delivered.is_valid()))
+        their = deliveries[values(delivered)[which]]
+        found[which] |= np.abs(at[opens[which]] - at[their]) <= seconds * _SECOND
     return found
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -83,11 +84,15 @@ class PlaceSet:
             longer = np.zeros(max(size, 2 * len(self._bits)), np.uint8)
             longer[: len(self._bits)] = self._bits
             self._bits = longer
-        np.bitwise_or.at(self._bits, (places >> _BYTE).view(np.int64), _bit_of(places))
+        numbers, bits = _byte_and_bit(places)
+        for bit in range(8):  # one bit in many bytes at a time is twice as fast as a ufunc's at()
+            some = numbers.compress(bits == bit)
+            self._bits.put(some, self._bits.take(some) | np.uint8(1 << bit))
 
     def marked(self, places: Numbers) -> Marks:
         """Mark the places that are in the set. All must be at most the last."""
-        marked: Marks = (self._bits[places >> _BYTE] & _bit_of(places)).astype(np.bool_)
+        numbers, bits = _byte_and_bit(places)
+        marked: Marks = (self._bits.take(numbers) >> bits & np.uint8(1)).view(np.bool_)
         return marked
 
     def between(self, begin: int, end: int) -> Numbers:
@@ -98,8 +103,8 @@ class PlaceSet:
         return places[places >= begin]
 
 
-def _bit_of(places: Numbers) -> npt.NDArray[np.uint8]:
-    return np.uint8(1) << (places & np.uint64(7)).astype(np.uint8)
+def _byte_and_bit(places: Numbers) -> tuple[Codes, npt.NDArray[np.uint8]]:
+    return (places >> _BYTE).view(np.intp), (places & np.uint64(7)).astype(np.uint8)
 
 
 class RecipientIndex:
@@ -132,15 +137,11 @@ class RecipientIndex:
 
     def codes(self, dispatch_keys: pa.StringArray) -> Codes:
         """Return the code of each dispatch key, assigning codes to new keys."""
-        encoded = dispatch_keys.dictionary_encode()
-        keys = encoded.dictionary.to_pylist()
-        for key in keys:
-            if key not in self._codes:
-                self._codes[key] = len(self.keys)
-                self.keys.append(key)
+        encoded, known = dispatch_keys.dictionary_encode(), self._codes
+        of_batch = [known.setdefault(key, len(known)) for key in encoded.dictionary.to_pylist()]
+        self.keys.extend(islice(known, len(self.keys), None))
         self._grow()
-        of_batch: Codes = np.fromiter((self._codes[key] for key in keys), np.intp, len(keys))
-        codes: Codes = of_batch[values(encoded.indices)]
+        codes: Codes = np.array(of_batch, np.intp)[values(encoded.indices)]
         return codes
 
     def _grow(self) -> None:
@@ -216,8 +217,8 @@ class RecipientIndex:
     def _locate_dense(self, codes: Codes, batch: pa.RecordBatch) -> tuple[Numbers, Marks]:
         distances = numbers_of(batch) - self._lowest[codes]  # wraps around for numbers below the lowest
         known = distances < self.widths[codes]
-        places = distances + self.begins[codes]
-        known[known] = self._members.marked(places[known])
+        places = np.where(known, distances + self.begins[codes], np.uint64(0))
+        known &= self._members.marked(places)
         return places, known
 
     def _locate_sparse(self, codes: Codes, batch: pa.RecordBatch) -> tuple[Numbers, Marks]:
