@@ -159,6 +159,8 @@ class StringSetBuilder:
     def _in_order(self) -> pa.LargeStringArray:
         if self._waiting:
             self._sort()
+        if len(self._runs) > 1:
+            pa.default_memory_pool().release_unused()  # what reading has used, before merging uses more
         column = merged(self._runs)
         self._runs = [deque([column])] if len(column) else []
         return column
