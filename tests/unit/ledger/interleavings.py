@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 import sqlalchemy as sa
@@ -116,20 +117,8 @@ class Actor:
             self._changed.notify_all()
 
     def _watch(self, connection: psycopg.Connection[Any], _record: Any) -> None:
-        actor = self
-
-        class Watched(psycopg.Cursor[Any]):
-            def execute(self, query: Any, *arguments: Any, **how: Any) -> Any:
-                actor.backend = self.connection.info.backend_pid
-                actor._before(self.connection, query)
-                return super().execute(query, *arguments, **how)
-
-            def executemany(self, query: Any, *arguments: Any, **how: Any) -> Any:
-                actor.backend = self.connection.info.backend_pid
-                actor._before(self.connection, query)
-                return super().executemany(query, *arguments, **how)
-
-        connection.cursor_factory = Watched
+        _actors[connection] = self
+        connection.cursor_factory = _Cursor
 
     def _before_cursor(self, db: sa.Connection, _cursor: Any, text: str, *_: Any) -> None:
         self._before(db.connection.driver_connection, text)
@@ -165,6 +154,36 @@ class Actor:
             self._changed.wait_for(lambda: self.point is None or self.is_free)
         if self.is_free:
             raise _Abandoned
+
+
+_actors: WeakKeyDictionary[psycopg.Connection[Any], Actor] = WeakKeyDictionary()
+
+
+class _Watching:
+    """Allow the actor of a connection to stop before each statement."""
+
+    def execute(self, query: Any, *arguments: Any, **how: Any) -> Any:
+        self._stop(query)
+        return super().execute(query, *arguments, **how)  # type: ignore[misc]
+
+    def executemany(self, query: Any, *arguments: Any, **how: Any) -> Any:
+        self._stop(query)
+        return super().executemany(query, *arguments, **how)  # type: ignore[misc]
+
+    def _stop(self, query: Any) -> None:
+        connection: psycopg.Connection[Any] = self.connection  # type: ignore[attr-defined]
+        if (actor := _actors.get(connection)) is not None:
+            actor.backend = connection.info.backend_pid
+            actor._before(connection, query)
+
+
+class _Cursor(_Watching, psycopg.Cursor[Any]): ...
+
+
+class _RawCursor(_Watching, psycopg.RawCursor[Any]): ...
+
+
+psycopg.RawCursor = _RawCursor  # type: ignore[misc]  # the product makes it by its name
 
 
 @dataclass(frozen=True, slots=True)
