@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_NO_COMPILE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test proof proof-servers proof-others proof-unit proof-airflow proof-airflow-next check lint types quick unit contract demos service airflow acceptance repository docs reference conformance lock sbom audit chaos interleavings simulator journey mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
+.PHONY: help setup demo test proof proof-servers proof-others proof-unit proof-simulator proof-airflow proof-airflow-next check lint types quick unit contract demos service airflow acceptance repository docs reference conformance lock sbom audit chaos interleavings simulator journey mutants bench airflow-next soak simulate simulate-looks simulate-own-hours clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,10 +50,11 @@ demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end;
 test: $(READY) ## Required before a change lands: style, types, the tests except those of `make proof`, one demo
 	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync WORKERS=$(SHARE) unit airflow demos contract types lint
 
-# Three jobs at once. The tests with real processes take longest and often wait, so the others give way to them.
+# Four jobs at once. The tests with real processes take longest and often wait, so the others give way to them, and the
+# simulator to all.
 proof: export HYPOTHESIS_PROFILE = proof
 proof: $(READY) ## The slower tests: crashes, cluster, browser, repository, pages, more property examples, audit
-	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync WORKERS=$(CORES) proof-servers proof-unit proof-others
+	@$(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync WORKERS=$(CORES) proof-servers proof-unit proof-simulator proof-others
 
 proof-others:
 	@failed=; for part in proof-airflow proof-airflow-next docs audit; \
@@ -66,6 +67,10 @@ proof-servers: $(READY)
 proof-unit: $(READY)
 	@echo "== tests/contract and tests/unit, the tests marked as proof, and all examples of the property tests"
 	@nice $(MEMORY) $(PROOF) --dist worksteal tests/contract tests/unit
+
+proof-simulator: $(READY)
+	@echo "== ten minutes of launches in every order of events"
+	@nice -n 19 $(BIN)/python -m tools.simulator --commit --seconds 600 --processes 1
 
 proof-airflow: $(READY)
 	@echo "== tests/airflow, the tests marked as proof"

@@ -70,7 +70,7 @@ class PlaceSet:
     """A set of places: a bit for each place up to the last. Places may come in any order, and need not be sorted."""
 
     def __init__(self) -> None:
-        self._bits = np.zeros(0, np.uint8)
+        self._bits = np.zeros(1, np.uint8)
 
     @property
     def nbytes(self) -> int:
@@ -90,7 +90,7 @@ class PlaceSet:
             self._bits.put(some, self._bits.take(some) | np.uint8(1 << bit))
 
     def marked(self, places: Numbers) -> Marks:
-        """Mark the places that are in the set. All must be at most the last."""
+        """Mark the places that are in the set. All must be 0 or at most the last."""
         numbers, bits = _byte_and_bit(places)
         marked: Marks = (self._bits.take(numbers) >> bits & np.uint8(1)).view(np.bool_)
         return marked

@@ -73,6 +73,14 @@ def test_nobody_else_has_a_place(line: int, monkeypatch: pytest.MonkeyPatch) -> 
     assert not known.any()
 
 
+def test_nobody_has_a_place_in_a_dispatch_whose_recipients_were_all_erased() -> None:
+    index = RecipientIndex(lambda keys: ((key, integers([])) for key in keys))
+    codes = index.codes(pa.array(["nobody"]))
+    index.load(codes.tolist())
+    _, known = index.locate(codes, pa.record_batch({"device_id": pa.array([7])}))
+    assert not known.any()
+
+
 @pytest.mark.parametrize(("line", "groups"), [(60_000, 1), (59_999, 2), (30_000, 2)])
 def test_a_group_is_at_most_as_long_as_a_line(
     line: int, groups: int, monkeypatch: pytest.MonkeyPatch
@@ -96,5 +104,5 @@ def test_a_set_of_places_has_what_was_added_in_any_order(
     for places in additions:
         some.add(np.array(places, np.uint64))
     assert some.between(begin, end).tolist() == [each for each in sorted(everything) if begin <= each < end]
-    asked = np.arange(max(everything, default=-1) + 1, dtype=np.uint64)
+    asked = np.arange(max(everything, default=0) + 1, dtype=np.uint64)
     assert some.marked(asked).tolist() == [each in everything for each in asked.tolist()]
