@@ -135,6 +135,11 @@ class LaunchStats:
         return self.audience - sum(self.verdicts.values()) - self.erased
 
     @property
+    def control_group(self) -> int:
+        """The number of recipients who get no message, so that the others can be compared with them."""
+        return sum(self.not_sent_because.get(reason, 0) for reason in ("holdout", "held out"))
+
+    @property
     def reached(self) -> tuple[int, int | None]:
         """The minimum and maximum number of recipients reached.
 

@@ -249,6 +249,15 @@ def test_today_is_in_the_order_of_time_and_has_the_launches_that_wait_for_someon
     assert "no one is in it" in words_of(vera.get("?campaign=price_drop").text)
 
 
+def test_today_has_a_launch_whose_first_request_is_about_to_be_made(
+    vera: Person,  # noqa: F811
+    ledger: Ledger,  # noqa: F811
+) -> None:
+    freeze(ledger, "new_sale", made=datetime.now(UTC))
+    today = words_of(vera.get("").text.partition('id="today"')[2].partition("</section>")[0])
+    assert "Goes out soon sending Spring sale new_sale to 12 devices" in today
+
+
 def test_the_list_says_went_out_for_the_past_and_goes_out_for_what_comes(
     vera: Person,  # noqa: F811
     ledger: Ledger,  # noqa: F811

@@ -192,7 +192,8 @@ def _days(
     """Return what happens today and tomorrow, earliest first: launches that go out or may go out, others, and runs.
 
     The others are launches that were not made. A launch may go out if it waits for a person and not for a later day,
-    or if its send window or its next wave opens by then. Of each schedule, only the next run is known.
+    or if its send window or its next wave opens by then. It also may if its first request is about to be made. Of each
+    schedule, only the next run is known.
     """
     begin, middle, end = days_in(zone)
     listed = ledger.overview.page(
@@ -222,7 +223,8 @@ def _days(
 def _may_go_out(row: LaunchRow, end: datetime) -> bool:
     """Check whether a launch that waits may go out, or go on, before a moment."""
     if row.launch.state != LaunchState.HELD:
-        return row.standing.until is not None and row.standing.until < end
+        until = row.standing.until
+        return row.standing.stage == Stage.SENDING if until is None else until < end
     return row.listed.sends_at is None or row.listed.sends_at < end
 
 
