@@ -46,7 +46,7 @@ from sendoff.campaign.gates import Gates
 from sendoff.comparison.engagement import CONTROL_GROUP
 from sendoff.comparison.statistics import compared_shares
 from sendoff.dispatch.control import pause, pause_all, reject, resolve
-from sendoff.ledger import Decision, Ledger, NotLaunched
+from sendoff.ledger import Decision, Ledger, NotLaunched, SuppressionChange
 from sendoff.ledger.storage.schema import dispatches, outcomes
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.erasure import continue_erasures, request_erasure
@@ -64,7 +64,7 @@ from sendoff_airflow.views.pages.launches import LAUNCHES_PER_PAGE
 from sendoff_airflow.views.pages.waiting import DOUBTS_PER_LAUNCH, DOUBTS_PER_PAGE
 from sendoff_airflow.views.web.templates import FILTERS
 
-from ..launches import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, answer, fill, freeze, send
+from ..launches import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, answer, devices, fill, freeze, send
 from ..waiting import PATIENCE
 
 HERE = {"X-Sendoff-Request": "1", "Content-Type": "application/json"}
@@ -1035,6 +1035,17 @@ def test_the_sums_of_a_launch_are_seen_to_add_up(vera: Person, ledger: Ledger) -
     assert "do not add up" not in text
     assert "The service chooses the people" in vera.get(f"launches/{keys['chosen']}").text
     assert "There is no report yet" in vera.get(f"launches/{keys['running']}").text
+
+
+def test_a_launch_with_an_address_to_opt_out_says_how_many_used_it(vera: Person, ledger: Ledger) -> None:
+    template = {"id": 7, "channels": ["email"], "unsubscribe_url": "stop"}
+    key = freeze(ledger, "digest", definition={"title": "Digest", "template": template})
+    assert "opted out" not in vera.get(f"launches/{key}").text
+    send(ledger, key, Accepted(200, 1))
+    assert "No one has opted out at the address in this message so far." in vera.get(f"launches/{key}").text
+    opted_out = SuppressionChange("account", "device_id", "opt-out", "a recipient", launch_key=key)
+    ledger.suppressions.add(opted_out, devices(2), NOW)
+    assert "2 devices have opted out at the address" in vera.get(f"launches/{key}").text
 
 
 def test_a_launch_shows_its_result_first_and_folds_what_few_people_need(vera: Person, ledger: Ledger) -> None:

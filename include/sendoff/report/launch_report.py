@@ -185,10 +185,10 @@ def _verdicts(figures: LaunchStats) -> Sum:
     if figures.erased:
         parts.append(Line("+", figures.erased, "erased", note=_ERASED))
     total = Line("=", sum(figures.verdicts.values()) + figures.erased, "audience")
-    return Sum([*lines, *parts, total], figures.audience, _of_whom(figures), has_tiles=True)
+    return Sum([*lines, *parts, total], figures.audience, _audience_of(figures), has_tiles=True)
 
 
-def _of_whom(figures: LaunchStats) -> str:
+def _audience_of(figures: LaunchStats) -> str:
     """Describe the audience that shares refer to. A control group lowers them, so those of the others follow."""
     audience, control = counted(figures.audience, *figures.noun), figures.control_group
     others = figures.audience - control

@@ -85,7 +85,8 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
     total = sum(states.get(name, 0) for name in chosen)
     paged = Paged(number, REQUESTS_PER_PAGE, total, {"state": state})
     decisions = ledger.audit_log.of_launch(launch.launch_key)
-    decide = Campaign.frozen(launch.definition).decide
+    campaign = Campaign.frozen(launch.definition)
+    decide = campaign.decide
     [listed] = ledger.overview.page(chosen_launch, limit=1)
     return page(
         request,
@@ -122,6 +123,9 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         doubts=states.get(DispatchState.IN_DOUBT, 0),
         so_far=ledger.aggregates.newest(launch.launch_key) if launch.settled_at is None else None,
         results=results_of(ledger, launch, zone) if is_begun else None,
+        opted_out=len(ledger.launch_counts.opted_out(launch))
+        if is_begun and campaign.shows_opt_outs
+        else None,
         outcomes=outcomes_of(ledger, launch),
         downloads=downloads(),
         messages=messages_of_launch(launch, parts),

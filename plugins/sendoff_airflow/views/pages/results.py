@@ -79,11 +79,6 @@ class Results:
         return blocks_as_html(blocks, section.name), blocks_as_html(remarks, section.name)
 
     @property
-    def control_group(self) -> int:
-        """The number of people who got no message, so that the others can be compared with them."""
-        return self.figures.not_sent_because.get("held out", 0)
-
-    @property
     def breakdowns(self) -> Markup:
         """The sections that divide the result by platform, by variant and over time, with their headings."""
         names = ("platform", "variant", "timeline")
