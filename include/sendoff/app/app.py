@@ -147,7 +147,7 @@ class App:
         """Read the audience, apply the campaign's rules and gates, and freeze the launch in the ledger. Send nothing.
 
         Connection, campaign, period and ``resend`` decide the launch. If the ledger has it already, from this call or
-        a DAG, return it as it was frozen.
+        a DAG, return it as it was frozen. A warning says so if other fields or an audience were given.
 
         Raise CampaignError, AudienceError or QueryError if the campaign, its audience or a query is wrong. Raise
         ValueError for a wrong period, and NotYetError if it has not ended. Raise GateError or LateError if a gate is
@@ -170,6 +170,7 @@ class App:
         order = self._order(campaign, name, audience, period)
         order.check_over()
         options = order.options(self._connections.who, size_limit, resend, reason, send_late=send_late)
+        asked_at = datetime.now(UTC)
         launch = prepare_launch(
             self._connections.ledger,
             order.folder,
@@ -177,12 +178,18 @@ class App:
             warehouses=self._connections.source,
             options=options,
         )
+        change = ""
         if launch.definition != order.folder.campaign.resolved(order.period.end).model_dump_json():
+            change = " with other fields"
+        elif audience is not None and launch.created_at < asked_at:
+            change = ", and the audience of this call was not read"
+        if change:
             _log.warning(
-                "Launch %s of %s was frozen at %s with other fields. It stays as it is; preview() shows it.",
+                "Launch %s of %s was frozen at %s%s. It stays as it is; preview() shows it.",
                 launch.launch_key,
                 launch.campaign,
                 launch.created_at,
+                change,
             )
         return Launch(self._connections, launch.launch_key)
 

@@ -227,7 +227,7 @@ def test_a_folder_has_a_name_and_an_audience_which_arguments_replace(tmp_path: P
         assert app.prepare(folder, audience="SELECT 21 AS device_id", period="2026-03-02").name == "spring"
 
 
-def test_a_launch_that_was_frozen_with_other_fields_is_a_warning(
+def test_a_launch_that_was_frozen_before_is_a_warning_if_its_fields_or_audience_may_differ(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     yesterday = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
@@ -237,7 +237,9 @@ def test_a_launch_that_was_frozen_with_other_fields_is_a_warning(
     with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", warehouse="sqlite://") as app:
         app.migrate()
         launch = app.prepare(expiring, **how)
+        assert "was frozen at" not in caplog.text
         assert app.prepare(expiring, **how).key == launch.key
+        assert ", and the audience of this call was not read. It stays as it is" in caplog.text
         assert "other fields" not in caplog.text
         assert app.prepare({**expiring, "title": "Summer"}, **how).key == launch.key
         assert "other fields" in caplog.text
