@@ -50,8 +50,7 @@ demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end;
 test: $(READY) ## Required before a change lands: style, types, the tests except those of `make proof`, one demo
 	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync WORKERS=$(SHARE) unit airflow demos contract types lint
 
-# Four jobs at once. The tests with real processes take longest and often wait, so the others give way to them, and the
-# simulator to all.
+# Four jobs at once. The tests with real processes take longest and often wait, so the others give way to them.
 proof: export HYPOTHESIS_PROFILE = proof
 proof: $(READY) ## The slower tests: crashes, cluster, browser, repository, pages, more property examples, audit
 	@$(MAKE) --no-print-directory --jobs=4 --keep-going --output-sync WORKERS=$(CORES) proof-servers proof-unit proof-simulator proof-others
@@ -70,7 +69,7 @@ proof-unit: $(READY)
 
 proof-simulator: $(READY)
 	@echo "== ten minutes of launches in every order of events"
-	@nice -n 19 $(BIN)/python -m tools.simulator --commit --seconds 600 --processes 1
+	@nice $(BIN)/python -m tools.simulator --commit --seconds 600 --processes 1
 
 proof-airflow: $(READY)
 	@echo "== tests/airflow, the tests marked as proof"
