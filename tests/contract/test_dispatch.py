@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.client import parse_headers
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -644,6 +645,24 @@ def test_an_interruption_leaves_no_request_unrecorded(
     assert states.keys() <= {"accepted", "planned"}
     assert states["accepted"] == client.requests
     assert len(targeted(service_process, ledger)) == 2 * client.requests
+
+
+def test_the_thread_that_can_be_interrupted_does_not_wait_for_the_event_that_stops_the_others(
+    ledger: Ledger, connection: ServiceConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interruption between two lines of an Event leaves it locked, and then nothing can stop the others."""
+    freeze(ledger, count=2)
+    ledger.rate_limits.delay("service", NOW + timedelta(seconds=3))
+    slept: list[float] = []
+    monkeypatch.setattr("sendoff.dispatch.worker.time", SimpleNamespace(sleep=slept.append))
+    with ThreadPoolExecutor(1) as threads:
+        pool = _WorkerPool(
+            ledger, connection, SendPolicy(ledger, KEY), "w",
+            lambda: NOW + timedelta(seconds=sum(slept)), None, threads,
+        )  # fmt: skip
+        monkeypatch.setattr(pool.stopping, "wait", lambda _: pytest.fail("the Event was asked"))
+        assert pool.run() == SendResult(accepted=1)
+    assert slept == [3.0]
 
 
 def test_what_is_claimed_and_not_asked_when_it_is_time_to_end_is_given_back(

@@ -282,7 +282,10 @@ def test_an_interrupted_launch_continues_and_sends_nothing_twice(
     with subprocess.Popen(command, env=slow, stdout=subprocess.PIPE, text=True) as process:
         until(lambda: process.poll() is not None or accepted(ledger))
         process.send_signal(how)
-        told, _ = process.communicate(timeout=120)
+        try:
+            told, _ = process.communicate(timeout=120)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert "interrupted: " in told
     [key] = [line.rpartition(" ")[2] for line in told.splitlines() if "To continue, run: " in line]

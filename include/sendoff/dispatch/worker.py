@@ -153,7 +153,9 @@ class _WorkerPool:
                 if not self.policy.has_more(self.now()):
                     break
             except RateLimitedLocallyError as early:
-                waited += self._wait_for_rate(early, waited)
+                # Not in an Event: an interruption between two of its lines would leave it locked, and nothing could
+                # stop the other threads.
+                waited += self._wait_for_rate(early, waited, self.sleep or time.sleep)
         return self.result()
 
     def result(self) -> SendResult:
@@ -209,7 +211,7 @@ class _WorkerPool:
                     limit=self.policy.daily_limit(moment),
                 )
             except RateLimitedLocallyError as early:
-                waited += self._wait_for_rate(early, waited)
+                waited += self._wait_for_rate(early, waited, self._wait)
             except LedgerUnavailableError:  # the claim may be committed, and only the reply lost
                 if not self._give_back(worker) or is_second:
                     raise
@@ -339,13 +341,15 @@ class _WorkerPool:
             return _Delay(_DEFAULT_RETRY_AFTER, waits_here=False)
         return _Delay(seconds, waits_here=outage + seconds <= _MAX_WAIT)
 
-    def _wait_for_rate(self, early: RateLimitedLocallyError, waited: float) -> float:
+    def _wait_for_rate(
+        self, early: RateLimitedLocallyError, waited: float, sleep: Callable[[float], object]
+    ) -> float:
         """Wait for the connection's rate limit, and return the seconds waited. Raise if it takes too long."""
         lead = LOOKAHEAD if self.connection.rate else timedelta(0)
         ahead = max((early.until - self.now() - lead).total_seconds(), 0.0)
         if waited + ahead > _MAX_WAIT:
             raise early
-        self._wait(ahead)
+        sleep(ahead)
         return ahead
 
     def _wait(self, seconds: float) -> None:
