@@ -13,7 +13,7 @@ from typing import Any
 
 from sendoff.comparison import LEVEL, Comparison, Side, amount, conclusion, percent, spoken
 from sendoff.errors import SettingsError
-from sendoff.figures import LaunchStats, counted, share, spoken_reason
+from sendoff.figures import LaunchStats, counted, spoken_reason
 from sendoff.report import wording
 from sendoff.report.model import (
     Block,
@@ -185,20 +185,12 @@ def _verdicts(figures: LaunchStats) -> Sum:
     if figures.erased:
         parts.append(Line("+", figures.erased, "erased", note=_ERASED))
     total = Line("=", sum(figures.verdicts.values()) + figures.erased, "audience")
-    return Sum([*lines, *parts, total], figures.audience, _audience_of(figures), has_tiles=True)
-
-
-def _audience_of(figures: LaunchStats) -> str:
-    """Describe the audience that shares refer to. A control group lowers them, so those of the others follow."""
-    audience, control = counted(figures.audience, *figures.noun), figures.control_group
-    others = figures.audience - control
-    if not control or not others:
-        return f"Audience: {audience}. Each share is a share of the audience."
-    reached, engaged = figures.reached[0], figures.verdicts.get(Verdict.ENGAGED, 0)
-    return (
-        f"Audience: {audience}, {control:,} of them in the control group, which gets no message. "
-        f"Each share is a share of the audience. Of the other {others:,}, at least {share(reached, others)} were "
-        f"reached, and {share(engaged, others)} opened or clicked."
+    people = counted(figures.audience, *figures.noun)
+    return Sum(
+        [*lines, *parts, total],
+        figures.audience,
+        f"Audience: {people}. Each share is a share of the audience.",
+        has_tiles=True,
     )
 
 

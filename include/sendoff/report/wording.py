@@ -52,12 +52,12 @@ def reached(figures: LaunchStats) -> list[str]:
         return []
     shares = [share(count, figures.audience) for count in (low, high)]
     said = [f"Reached of the audience: at least {low:,} ({shares[0]}), at most {high:,} ({shares[1]})."]
-    others = figures.audience - figures.not_sent_because.get("held out", 0)
+    others = figures.audience - figures.control_group
     if 0 < others < figures.audience:
-        shares = [share(count, others) for count in (low, high)]
-        said.append(
-            f"Of the {others:,} {figures.noun[1]} outside the control group: at least {shares[0]}, at most {shares[1]}."
-        )
+        engaged = figures.verdicts.get(Verdict.ENGAGED, 0)
+        least, most, opened = (share(count, others) for count in (low, high, engaged))
+        people = f"Of the {others:,} {figures.noun[1]} outside the control group"
+        said.append(f"{people}: at least {least}, at most {most}; {opened} opened or clicked.")
     return said
 
 

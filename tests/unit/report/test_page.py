@@ -211,15 +211,6 @@ def test_shares_say_of_whom_they_are_before_the_first_of_them() -> None:
     assert text.index("Audience: 1,000 people. Each share is a share of the audience.") < text.index("20.0 %")
 
 
-def test_shares_without_the_control_group_are_there_too() -> None:
-    verdicts = {"engaged": 200, "delivered": 300, "missing": 250, "not_sent": 250}
-    figures = replace(WHOLE, verdicts=verdicts, not_sent_because={"holdout": 200, "refused": 50})
-    text = Page(as_html(figures)).text
-    assert "Audience: 1,000 people, 200 of them in the control group, which gets no message. Each " in text
-    assert "Of the other 800, at least 62.5 % were reached, and 25.0 % opened or clicked." in text
-    assert "Of the other" not in Page(as_html(WHOLE)).text
-
-
 def test_shares_that_do_not_sum_to_a_hundred_say_so() -> None:
     thirds = replace(WHOLE, audience=3, rows=33, verdicts={"engaged": 1, "delivered": 1, "missing": 1})
     assert "they sum to 99.9 %" in Page(as_html(thirds)).text
