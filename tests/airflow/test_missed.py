@@ -22,11 +22,7 @@ from sendoff.ledger import Decision, Ledger, NotLaunched
 from sendoff.states import Accepted
 
 from ..launches import NOW, freeze, send
-from .test_views import NOBODY, Person, Run, as_, ledger, olga, server, vera  # noqa: F401
-
-TODAY_AT_9 = NOW.replace(hour=9, minute=0, second=0)
-NEWEST = TODAY_AT_9 if TODAY_AT_9 + timedelta(minutes=10) < NOW else TODAY_AT_9 - timedelta(days=1)
-"""The end of the newest period of a campaign that runs daily at 9."""
+from .test_views import NEWEST, NOBODY, Person, Run, as_, ledger, olga, server, vera  # noqa: F401
 
 
 def words_of(text: str) -> str:
@@ -43,11 +39,11 @@ def days(first: int, last: int) -> tuple[str, str]:
     return (NEWEST - timedelta(days=first + 1)).isoformat(), (NEWEST - timedelta(days=last)).isoformat()
 
 
-def set_runs(name: str, *ago: int, state: str = "success") -> None:
+def set_runs(name: str, *ago: int, state: str = "success", newest: datetime = NEWEST) -> None:
     """Make the scheduled runs of the periods that ended some days before the newest one."""
     with create_session() as session:
         for number in ago:
-            end = NEWEST - timedelta(days=number)
+            end = newest - timedelta(days=number)
             run = DagRun(
                 dag_id=name,
                 run_id=f"scheduled__{number}",
@@ -66,7 +62,7 @@ def change(name: str, **values: Any) -> None:
 
 
 def pause_all() -> None:
-    """Pause the campaigns of other tests, which run daily at nine. That may be now."""
+    """Pause the campaigns of other tests, which run today or tomorrow."""
     with create_session() as session:
         session.query(DagModel).update({"is_paused": True})
 
@@ -101,6 +97,22 @@ def test_a_paused_campaign_says_since_when_and_which_periods_it_missed(
     assert "Not sent earlier: 3 periods" in words_of(vera.get("campaigns/paused_sale").text)
     run.pause(False)
     assert "Paused in Airflow" not in vera.get("campaigns/paused_sale").text
+
+
+@pytest.mark.airflow_database
+def test_whole_days_that_were_not_sent_are_dates(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    ledger: Ledger,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    midnight = NOW.replace(hour=0, minute=0, second=0) - timedelta(days=1)
+    run = Run(server, tmp_path, "daily_sale", NOBODY, hour=0)
+    set_runs("daily_sale", 3, newest=midnight)
+    run.pause()
+    first = midnight - timedelta(days=3)
+    for path in ("", "campaigns", "campaigns/daily_sale"):
+        assert f"were not sent : {first.day} {first:%b %Y} to" in words_of(vera.get(path).text), path
 
 
 @pytest.mark.airflow_database

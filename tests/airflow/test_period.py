@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
+import pendulum
 import pytest
 from airflow.sdk import (
     DAG,
@@ -90,6 +91,17 @@ def test_a_run_that_takes_the_place_of_the_next_scheduled_run_is_found(
     warning = displaced_run(_context(schedule, **run))
     assert bool(warning) == is_displaced
     assert not warning or "the period that starts on 2026-03-02 at 09:00 UTC" in warning
+
+
+def test_a_period_has_moments_of_pythons_own_type_because_pendulums_lose_utc_in_a_sum() -> None:
+    moment = pendulum.instance(NINE.replace(fold=1))
+    assert (moment.astimezone(UTC) - DAY).tzinfo is None
+    for period in (Period(moment, moment + DAY), Period.of((moment, moment + DAY))):
+        assert {type(period.start), type(period.end)} == {datetime}
+        assert (period.start, period.end) == (NINE, NINE + DAY)
+        assert period.start.fold == 1
+    day = pendulum.instance(MIDNIGHT).astimezone(UTC)
+    assert Period.of(day) == Period(MIDNIGHT, MIDNIGHT + DAY)
 
 
 @pytest.mark.parametrize("schedule", [WEEKLY, AT_NINE])

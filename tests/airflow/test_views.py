@@ -73,11 +73,13 @@ SMALL = r'<small class="pale">.*?</small>'
 """The name of a campaign beside its title."""
 WHY = {"reason": "because"}
 NOBODY = "0" * 32
-CAMPAIGN = """
+NEWEST = (NOW - timedelta(hours=6)).replace(minute=0, second=0)
+"""The end of the newest period of a campaign of these tests. They run daily, at an hour that is never now."""
+CAMPAIGN = f"""
 title: Spring sale
-message: {title: Spring is here, text: Come and see}
-channels: {android_push: }
-schedule: 0 9 * * *
+message: {{title: Spring is here, text: Come and see}}
+channels: {{android_push: }}
+schedule: 0 {NEWEST.hour} * * *
 schedule_time_zone: UTC
 """
 DAGS = """
@@ -1619,12 +1621,13 @@ class Run:
         *,
         bundle: str = "dags-folder",
         group: str = "",
+        hour: int = NEWEST.hour,
     ) -> None:
         from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 
         path = folder / "campaigns" / name
         path.mkdir(parents=True)
-        (path / "campaign.yaml").write_text(CAMPAIGN)
+        (path / "campaign.yaml").write_text(CAMPAIGN.replace(f"0 {NEWEST.hour} *", f"0 {hour} *"))
         (path / "audience.sql").write_text("SELECT device_id FROM devices")
         (folder / "campaigns.py").write_text(DAG_WITH_GROUP if group else DAGS)
         bag = DagBag(dag_folder=folder)
@@ -2558,23 +2561,23 @@ def test_everything_held_about_a_person_is_downloaded_and_that_is_audited(
     )
 
 
-JOURNEY = """
+JOURNEY = f"""
 title: Welcome to the shop
-schedule: 0 9 * * *
-exits: [{kind: verdicts, are: [engaged]}, {kind: query, file: bought.sql}]
+schedule: 0 {NEWEST.hour} * * *
+exits: [{{kind: verdicts, are: [engaged]}}, {{kind: query, file: bought.sql}}]
 steps:
   - name: hello
-    message: {title: Hello, text: Welcome}
-    channels: {android_push: }
+    message: {{title: Hello, text: Welcome}}
+    channels: {{android_push: }}
   - name: tips
-    wait: {length: 2, unit: days}
-    when: {of: hello, are: [delivered], unknowable: include}
-    message: {title: Tips, text: Three of them}
-    channels: {android_push: }
+    wait: {{length: 2, unit: days}}
+    when: {{of: hello, are: [delivered], unknowable: include}}
+    message: {{title: Tips, text: Three of them}}
+    channels: {{android_push: }}
   - name: last
-    when: {of: tips, are: [delivered]}
-    message: {title: Last, text: Goodbye}
-    channels: {android_push: }
+    when: {{of: tips, are: [delivered]}}
+    message: {{title: Last, text: Goodbye}}
+    channels: {{android_push: }}
 """
 
 

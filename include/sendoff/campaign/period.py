@@ -39,6 +39,8 @@ class Period:
             raise ValueError("a period cannot end before it starts")
         if self.partition == "":
             raise ValueError("a partition needs a name")
+        object.__setattr__(self, "start", _plain(self.start))
+        object.__setattr__(self, "end", _plain(self.end))
 
     @classmethod
     def of_campaign(cls, start: date) -> Period:
@@ -119,10 +121,17 @@ def _moment(given: object) -> datetime:
             raise ValueError(
                 f"{given.isoformat()} has no time zone. Add one, such as tzinfo=UTC, or use a date"
             )
-        return given
+        return _plain(given)
     if isinstance(given, date):
         return datetime.combine(given, time(), UTC)
     raise ValueError(f"found {type(given).__name__} in a period. Use dates, datetimes or texts")
+
+
+def _plain(given: datetime) -> datetime:
+    """Return a moment as Python's own type. Airflow's timetables return pendulum's, which can lose UTC in a sum."""
+    if type(given) is datetime:
+        return given
+    return datetime.combine(given, given.time(), given.tzinfo).replace(fold=given.fold)
 
 
 def launch_key(connection: str, campaign: str, period: Period, resend: int = 0) -> str:
