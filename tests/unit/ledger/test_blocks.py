@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -154,8 +155,29 @@ def test_a_damaged_block_is_an_error_that_says_where(post_backs: list[PostBack],
 
 def test_a_block_of_a_later_version_is_an_error() -> None:
     block = encode(make(3))
-    with pytest.raises(UnusableLedgerError, match="unknown version 2"):
-        decode(1, 1, b"\x02" + block[1:])
+    with pytest.raises(UnusableLedgerError, match="compression has the unknown number 3"):
+        decode(1, 1, b"\x03" + block[1:])
+
+
+def test_a_block_with_texts_is_compressed_by_zstandard_which_makes_them_much_smaller() -> None:
+    numbered, named = make(500), make(500, user="{}@example.com")
+    assert (encode(numbered)[0], encode(named)[0]) == (2, 1)
+    assert decode(7, 1, encode(named)) == expected(named, 1)
+
+
+def test_a_block_of_an_earlier_checkout_is_still_read() -> None:
+    """Then, all blocks were compressed by Zstandard."""
+    post_backs = make(30)
+    head, content = encode(post_backs)[:9], unpacked(encode(post_backs))
+    block = b"\x01" + head[1:] + pa.Codec("zstd", 1).compress(content, asbytes=True)
+    assert decode(7, 1, block) == expected(post_backs, 1)
+
+
+def unpacked(block: bytes) -> bytes:
+    """Return the content of a block of numbers."""
+    size = int.from_bytes(block[1:5], "little")
+    content: bytes = pa.Codec("lz4_raw").decompress(block[9:], size, asbytes=True)
+    return content
 
 
 def make(count: int, *, dispatches: int = 4, user: str = "customer-{}") -> list[PostBack]:
