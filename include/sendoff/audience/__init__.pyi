@@ -2,7 +2,7 @@ from .bucketing import sample, sample_exactly, split
 from .build import GROUP_COLUMNS, IDENTIFIER_COLUMNS, Audience, build_audience, those_among
 from .column_contract import checked_columns
 from .csv_list import count_people, kind_of, read_people
-from .identifiers.selection import packed
+from .identifiers.selection import bitmap_from, packed
 from .keyed_hash import HashedIdentifier, KeyedHash, KnownPeople, as_kinds, checked_texts, kinds_of
 from .segmentation import DEFAULT_VARIATION, Segment, Timed, segments_of, with_template_values
 from .template_values import (
@@ -23,6 +23,7 @@ __all__ = [
     "Segment",
     "Timed",
     "as_kinds",
+    "bitmap_from",
     "build_audience",
     "checked_columns",
     "checked_texts",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,13 @@ from sendoff.ledger import (
 )
 from sendoff.postbacks.machine_opens import suspected
 from sendoff.postbacks.recipient_index import (
+    Bits,
     Codes,
     Encoding,
     PlaceSet,
     RecipientIndex,
     bitmap,
+    bits_between,
     numbers_of,
     set_of_numbers,
 )
@@ -58,8 +61,8 @@ _AT_ONCE = 500  # dispatches whose sets are in memory
 _PLACES_AT_ONCE = 1 << 19  # places of these dispatches, unless a single one has more
 
 Counts = npt.NDArray[np.int64]
-_Between = Callable[[int, int], Numbers]
-"""Returns the places of a set from the first number to before the second, in ascending order."""
+_Between = Callable[[int, int], Bits]
+"""Returns the bits of the places of a set from the first number, a multiple of 8, to the second."""
 
 
 class BatchTotals:
@@ -296,10 +299,10 @@ class BatchTotals:
         codes = self._touched()
         codes = codes[np.argsort(self._index.begins[codes], kind="stable")]
         opened = BitMap64.union(BitMap64(), *self._opened.values())
-        heard = {
+        heard: dict[str, _Between] = {
             PostBackKind.DELIVERY: self._delivered.between,
-            PostBackKind.OPEN: _places_of(opened | self._suspects),
-            _SUSPECTS: _places_of(self._suspects - opened),
+            PostBackKind.OPEN: partial(bits_between, opened | self._suspects),
+            _SUSPECTS: partial(bits_between, self._suspects - opened),
         }
         if not len(codes):
             return
@@ -309,7 +312,7 @@ class BatchTotals:
             who = [dict(self._who(kind, between, some)) for kind, between in heard.items()]
             hours: dict[int, dict[int, Identifiers]] = {}
             for hour, opened in sorted(self._opened.items()):
-                for code, people in self._named_at(_places_of(opened), some):
+                for code, people in self._named_at(partial(bits_between, opened), some):
                     hours.setdefault(code, {})[hour] = people
             yield {
                 self._index.keys[code]: self._totals_of(
@@ -335,10 +338,9 @@ class BatchTotals:
         placed = codes[self._index.widths[codes] > 0]
         placed = placed[self._index.encodings[placed] != Encoding.OPEN]
         if len(placed):
-            begins, ends = self._index.begins[placed], self._index.begins[placed] + self._index.widths[placed]
-            places = between(int(begins[0]), int(ends[-1]))
-            is_named = np.searchsorted(places, begins) < np.searchsorted(places, ends)
-            yield from self._index.people(placed[is_named], places)
+            first = int(self._index.begins[placed[0]]) // 8 * 8
+            end = int(self._index.begins[placed[-1]] + self._index.widths[placed[-1]])
+            yield from self._index.people(placed, between(first, end), first)
 
     def _totals_of(
         self, code: int, who: Sequence[Identifiers | None], hours: Mapping[int, Identifiers]
@@ -370,15 +372,6 @@ class BatchTotals:
             is_evidence=counts["expected"] > 0,
             hours=hours,
         )
-
-
-def _places_of(named: BitMap64) -> _Between:
-    def between(begin: int, end: int) -> Numbers:
-        span = BitMap64()
-        span.add_range(begin, end)
-        return np.asarray((named & span).to_array(), np.uint64)
-
-    return between
 
 
 def _longer(column: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

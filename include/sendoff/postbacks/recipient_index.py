@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from sendoff.audience import packed
+from sendoff.audience import bitmap_from, packed
 from sendoff.audience.identifiers import (
     Identifiers,
     IntegerIdentifiers,
@@ -52,8 +52,12 @@ _TEXT_BYTES = 64 << 20  # of segments that are kept for later look-ups
 _KEPT_BYTES = 256 << 20  # of numbers that are kept for the next run
 _LINE = 1 << 63
 _BYTE = np.uint64(3)  # places >> 3: eight places in a byte
+_BITS = np.uint8(1) << np.arange(8, dtype=np.uint8)
 
 Codes = npt.NDArray[np.intp]
+Bits = npt.NDArray[np.uint8]
+"""A bit for each place: eight in a byte, the lowest bit first."""
+
 ReadRecipients = Callable[[Iterable[str]], Iterator[tuple[str, Identifiers | None]]]
 """Reads the recipients of dispatches by their keys; None if the service chose them."""
 
@@ -79,15 +83,26 @@ class PlaceSet:
 
     def add(self, places: Numbers) -> None:
         """Add places."""
-        size = int(places.max() >> _BYTE) + 1 if len(places) else 0
+        numbers, bits = _byte_and_bit(places)
+        self._reach(int(numbers.max()) + 1 if len(numbers) else 0)
+        wanted = _BITS[bits]
+        while len(numbers):
+            self._bits[numbers] |= wanted  # of several places in a byte, only one is set each time
+            lost = np.flatnonzero(self._bits[numbers] & wanted == 0)
+            numbers, wanted = numbers[lost], wanted[lost]
+
+    def add_near(self, places: Numbers) -> None:
+        """Add places that are close together, in ascending order. This takes a fraction of the time."""
+        if len(places):
+            first, bits = int(places[0]) // 8, _packed_from(int(places[0]), places)
+            self._reach(first + len(bits))
+            self._bits[first : first + len(bits)] |= bits
+
+    def _reach(self, size: int) -> None:
         if size > len(self._bits):
             longer = np.zeros(max(size, 2 * len(self._bits)), np.uint8)
             longer[: len(self._bits)] = self._bits
             self._bits = longer
-        numbers, bits = _byte_and_bit(places)
-        for bit in range(8):  # one bit in many bytes at a time is twice as fast as a ufunc's at()
-            some = numbers.compress(bits == bit)
-            self._bits.put(some, self._bits.take(some) | np.uint8(1 << bit))
 
     def marked(self, places: Numbers) -> Marks:
         """Mark the places that are in the set. All must be 0 or at most the last."""
@@ -95,15 +110,27 @@ class PlaceSet:
         marked: Marks = (self._bits.take(numbers) >> bits & np.uint8(1)).view(np.bool_)
         return marked
 
-    def between(self, begin: int, end: int) -> Numbers:
-        """Return the places of the set from ``begin`` to before ``end``, in ascending order."""
-        first = begin // 8
-        bits = np.unpackbits(self._bits[first : -(-end // 8)], bitorder="little")
-        places: Numbers = np.flatnonzero(bits[: end - 8 * first]).astype(np.uint64) + np.uint64(8 * first)
-        return places[places >= begin]
+    def between(self, begin: int, end: int) -> Bits:
+        """Return the bits of the places from ``begin``, a multiple of 8, to ``end`` or a little farther."""
+        return self._bits[begin // 8 : -(-end // 8)]
 
 
-def _byte_and_bit(places: Numbers) -> tuple[Codes, npt.NDArray[np.uint8]]:
+def bits_between(places: BitMap64, begin: int, end: int) -> Bits:
+    """Return the bits of the places from ``begin``, a multiple of 8, to ``end``."""
+    span = BitMap64()
+    span.add_range(begin, end)
+    return _packed_from(begin, np.asarray((places & span).to_array(), np.uint64))
+
+
+def _packed_from(begin: int, places: Numbers) -> Bits:
+    """Return the bits of ascending places from the byte of ``begin`` to that of the last."""
+    first = begin // 8 * 8
+    marked = np.zeros(int(places[-1]) - first + 1 if len(places) else 0, np.bool_)
+    marked[(places - np.uint64(first)).view(np.intp)] = True
+    return np.packbits(marked, bitorder="little")
+
+
+def _byte_and_bit(places: Numbers) -> tuple[Codes, Bits]:
     return (places >> _BYTE).view(np.intp), (places & np.uint64(7)).astype(np.uint8)
 
 
@@ -175,9 +202,11 @@ class RecipientIndex:
         self._end += width
 
     def _take_dense(self, code: int, numbers: Numbers) -> None:
-        self._lowest[code] = numbers[0] if len(numbers) else 0
-        self._take(code, Encoding.DENSE, int(numbers[-1] - numbers[0]) + 1 if len(numbers) else 0)
-        self._members.add(numbers - self._lowest[code] + self.begins[code])
+        lowest = int(numbers[0]) if len(numbers) else 0
+        self._end += (lowest - self._end) % 8  # so a byte of places is a byte of numbers
+        self._lowest[code] = lowest
+        self._take(code, Encoding.DENSE, int(numbers[-1]) - lowest + 1 if len(numbers) else 0)
+        self._members.add_near(numbers - self._lowest[code] + self.begins[code])
 
     def _take_sparse(self, segments: list[tuple[int, Numbers]]) -> None:
         first, start, lines = self._end, 0, []
@@ -257,22 +286,40 @@ class RecipientIndex:
             self._keep(self._codes[key], people)
             yield self._codes[key], people.column()
 
-    def people(self, codes: Codes, places: Numbers) -> Iterator[tuple[int, Identifiers]]:
-        """Yield each code with the identifiers at its places; ``codes`` must be in the order of their places."""
-        begins = np.searchsorted(places, self.begins[codes])
-        ends = np.searchsorted(places, self.begins[codes] + self.widths[codes])
-        of = {code: places[a:b] for code, a, b in zip(codes.tolist(), begins, ends, strict=True)}
-        texts = [code for code in of if self.encodings[code] == Encoding.TEXT]
-        for code, segment in self._text_segments(texts):
-            ranks = of[code] - self.begins[code]
-            yield code, _set_of_texts(segment.take(column_of(ranks.view(np.int64))))
-        for code, some in of.items():
+    def people(self, codes: Codes, bits: Bits, first: int) -> Iterator[tuple[int, Identifiers]]:
+        """Yield each code with the identifiers at its places, if there are any.
+
+        ``bits``: of the places from ``first``, a multiple of 8. Places after the last bit are not in the set.
+        """
+        texts: dict[int, Codes] = {}
+        begins, ends = self.begins[codes], self.begins[codes] + self.widths[codes]
+        for code, begin, end in zip(codes.tolist(), begins.tolist(), ends.tolist(), strict=True):
+            its = _cut(bits, begin - first, end - first)
+            if not its.any():
+                continue
             if self.encodings[code] == Encoding.DENSE:
-                yield code, set_of_numbers(some - self.begins[code] + self._lowest[code])
-            elif self.encodings[code] == Encoding.SPARSE:
+                yield code, _set_of(bitmap_from(its, int(self._lowest[code]) // 8 * 8))
+                continue
+            ranks = np.flatnonzero(np.unpackbits(its, bitorder="little")) - begin % 8
+            if self.encodings[code] == Encoding.TEXT:
+                texts[code] = ranks
+            else:
                 group = self._groups[self._group[code]]
-                numbers = group.numbers[some - np.uint64(group.first_place)]
+                numbers = group.numbers[ranks + (begin - group.first_place)]
                 yield code, set_of_numbers(numbers - self._start[code] + self._lowest[code])
+        for code, segment in self._text_segments(texts):
+            yield code, _set_of_texts(segment.take(column_of(texts[code])))
+
+
+def _cut(bits: Bits, begin: int, end: int) -> Bits:
+    """Return the bytes with the places from ``begin`` to before ``end``. Their other bits are 0."""
+    last = -(-end // 8)
+    its = bits[begin // 8 : last].copy()
+    if len(its):
+        its[0] &= 0xFF << begin % 8 & 0xFF
+        if end % 8 and last <= len(bits):
+            its[-1] &= 0xFF >> 8 - end % 8
+    return its
 
 
 def numbers_of(batch: pa.RecordBatch) -> Numbers:
@@ -289,7 +336,10 @@ def bitmap(places: Numbers) -> BitMap64:
 
 def set_of_numbers(numbers: Numbers) -> IntegerIdentifiers:
     """Return the set of some valid identifiers, which must be in ascending order."""
-    members = BitMap64(packed(numbers))
+    return _set_of(BitMap64(packed(numbers)))
+
+
+def _set_of(members: BitMap64) -> IntegerIdentifiers:
     members.run_optimize()
     return IntegerIdentifiers(members)
 

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from pyroaring import BitMap64
 
 from sendoff.audience.identifiers import Identifiers, integers, strings
-from sendoff.postbacks.recipient_index import PlaceSet, RecipientIndex
+from sendoff.postbacks.recipient_index import PlaceSet, RecipientIndex, bits_between
 
 FAR = 10**9
 PEOPLE: dict[str, Identifiers] = {
@@ -53,7 +54,7 @@ def test_each_recipient_has_a_place_of_their_own_that_leads_back(
     assert known.all()
     assert len(set(places.tolist())) == len(asked)
     in_order = np.array(sorted(set(codes.tolist()), key=lambda code: index.begins[code]))
-    back = index.people(in_order, np.sort(places))
+    back = index.people(in_order, bits_between(BitMap64(places.tolist()), 0, 1 << 20), 0)
     assert {index.keys[code]: list(some) for code, some in back} == {k: list(v) for k, v in PEOPLE.items()}
 
 
@@ -96,13 +97,51 @@ def test_a_group_is_at_most_as_long_as_a_line(
 PLACES = st.integers(0, 300)
 
 
-@given(additions=st.lists(st.lists(PLACES)), begin=PLACES, end=PLACES)
+@given(additions=st.lists(st.lists(PLACES)), first=PLACES, end=PLACES)
 def test_a_set_of_places_has_what_was_added_in_any_order(
-    additions: list[list[int]], begin: int, end: int
+    additions: list[list[int]], first: int, end: int
 ) -> None:
-    some, everything = PlaceSet(), {place for places in additions for place in places}
+    some, near = PlaceSet(), PlaceSet()
+    everything = {place for places in additions for place in places}
     for places in additions:
         some.add(np.array(places, np.uint64))
-    assert some.between(begin, end).tolist() == [each for each in sorted(everything) if begin <= each < end]
+        near.add_near(np.array(sorted(set(places)), np.uint64))
+    begin = first // 8 * 8
+    for bits in (some.between(begin, end), near.between(begin, end)):
+        found = begin + np.flatnonzero(np.unpackbits(bits, bitorder="little"))
+        up_to = -(-end // 8) * 8
+        assert found.tolist() == [each for each in sorted(everything) if begin <= each < up_to]
     asked = np.arange(max(everything, default=0) + 1, dtype=np.uint64)
     assert some.marked(asked).tolist() == [each in everything for each in asked.tolist()]
+
+
+@given(
+    starts=st.lists(st.tuples(st.integers(1, 300), st.integers(1, 40)), min_size=1, max_size=5),
+    named=st.lists(st.integers(0, 199)),
+)
+@example(starts=[(1, 20)], named=[5])  # the set ends before the dispatch
+def test_each_dispatch_has_its_own_part_of_a_set_of_places(
+    starts: list[tuple[int, int]], named: list[int]
+) -> None:
+    """Dispatches of consecutive numbers share bytes with their neighbours."""
+    people = {str(at): integers(range(low, low + size)) for at, (low, size) in enumerate(starts)}
+    index = RecipientIndex(lambda keys: ((key, people[key]) for key in keys))
+    codes = index.codes(pa.array(list(people)))
+    index.load(codes.tolist())
+    wanted = {
+        key: sorted({who for each in named for who in [list(of)[each % len(of)]] if each % 3})
+        for key, of in people.items()
+    }
+    heard = PlaceSet()
+    for key, code in zip(people, codes.tolist(), strict=True):
+        asked = np.full(len(wanted[key]), code)
+        places, known = index.locate(asked, pa.record_batch({"device_id": pa.array(wanted[key], pa.int64())}))
+        assert known.all()
+        heard.add(places)
+    for start in (0, len(codes) // 2):
+        some = codes[start:]
+        first = int(index.begins[some[0]]) // 8 * 8
+        found = dict(index.people(some, heard.between(first, 1 << 20), first))
+        assert {index.keys[code]: list(of) for code, of in found.items()} == {
+            key: wanted[key] for key in list(people)[start:] if wanted[key]
+        }

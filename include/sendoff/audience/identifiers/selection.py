@@ -22,6 +22,7 @@ MarkNumbers = Callable[[Numbers], Sequence[Marks]]
 """Takes sorted numbers, and returns one or more masks of the numbers chosen."""
 
 _CONTAINER = 1 << 16  # numbers in the range of one Roaring container
+_BYTES = _CONTAINER // 8
 _DENSE = 4  # if at least one number in four is a member, it is faster to apply the rule to all numbers
 _LARGEST_ARRAY = 4096  # members that a container can list; a container with more has a bit for each number
 _NO_RUNS = 12346  # Roaring's cookie for a bitmap without run containers
@@ -35,7 +36,10 @@ def chosen(members: BitMap64, rule: MarkNumbers) -> list[BitMap64]:
         return [BitMap64(packed(each)) for each in picked(np.asarray(members.to_array()), rule)]
     keys = range(first // _CONTAINER, last // _CONTAINER + 1)
     answers = zip(*(rule(_LOWEST + np.uint64(key * _CONTAINER)) for key in keys), strict=True)
-    return [_bitmap(zip(keys, each, strict=True)) & members for each in answers]
+    first = keys[0] * _CONTAINER
+    return [
+        bitmap_from(np.packbits(np.concatenate(each), bitorder="little"), first) & members for each in answers
+    ]
 
 
 def picked(members: Numbers, rule: MarkNumbers) -> list[Numbers]:
@@ -51,25 +55,36 @@ def packed(numbers: Numbers) -> array[int]:
     return whole
 
 
-def _bitmap(answers: Iterable[tuple[int, Marks]]) -> BitMap64:
-    """Build a bitmap from masks of whole containers, each with the container's number, in ascending order."""
-    parts = [(high, _half(each)) for high, each in groupby(answers, key=lambda answer: answer[0] >> 16)]
+def bitmap_from(bits: npt.NDArray[np.uint8], first: int) -> BitMap64:
+    """Return the numbers whose bits are set, in the portable Roaring format.
+
+    ``bits``: eight numbers in a byte, the lowest bit first. ``first``: the number of the first bit, a multiple of 8.
+    """
+    place, parts = first // 8, []
+    while len(bits):
+        key, before = divmod(place, _BYTES)
+        parts.append((key, before, bits[: _BYTES - before]))
+        place, bits = place + _BYTES - before, bits[_BYTES - before :]
+    halves = [(high, _half(some)) for high, some in groupby(parts, key=lambda part: part[0] >> 16)]
     return BitMap64.deserialize(
-        pack("<Q", len(parts)) + b"".join(pack("<I", high) + half for high, half in parts)
+        pack("<Q", len(halves)) + b"".join(pack("<I", high) + half for high, half in halves)
     )
 
 
-def _half(answers: Iterable[tuple[int, Marks]]) -> bytes:
-    """Serialize the part of a bitmap whose numbers share their upper 32 bits."""
-    sizes = [(key & 0xFFFF, int(np.count_nonzero(answer)), answer) for key, answer in answers]
+def _half(parts: Iterable[tuple[int, int, npt.NDArray[np.uint8]]]) -> bytes:
+    """Serialize the part of a bitmap whose numbers share their upper 32 bits.
+
+    ``parts``: the number of a container, the zeros before its bits in bytes, and its bits.
+    """
+    sizes = [(key & 0xFFFF, int(np.bitwise_count(bits).sum()), before, bits) for key, before, bits in parts]
     filled = [each for each in sizes if each[1]]
     bodies = [
-        np.packbits(answer, bitorder="little").tobytes()
+        bytes(before) + bits.tobytes() + bytes(_BYTES - before - len(bits))
         if size > _LARGEST_ARRAY
-        else np.flatnonzero(answer).astype("<u2").tobytes()
-        for _, size, answer in filled
+        else (np.flatnonzero(np.unpackbits(bits, bitorder="little")) + 8 * before).astype("<u2").tobytes()
+        for _, size, before, bits in filled
     ]
-    heads = np.array([(key, size - 1) for key, size, _ in filled], "<u2").tobytes()
+    heads = np.array([(key, size - 1) for key, size, *_ in filled], "<u2").tobytes()
     start = 8 + len(heads) + 4 * len(filled)
     places = np.cumsum([start, *map(len, bodies)])[:-1].astype("<u4").tobytes()
     return b"".join([pack("<II", _NO_RUNS, len(filled)), heads, places, *bodies])
