@@ -153,7 +153,7 @@ _PENDING = sa.select(receivers.c.receiver, receivers.c.aggregated_to, _newest).w
     _newest > receivers.c.aggregated_to
 )
 _LARGE = 5_000  # post-backs that justify a separate connection
-_GROUP_BYTES = 1 << 20  # of blocks that are read together; about 60,000 post-backs
+_GROUP_BYTES = 3 << 19  # of blocks that are read together; about 80,000 post-backs
 _GROUP_BLOCKS = 2_000
 
 

@@ -7,7 +7,6 @@ open in one process, closing it in one drops the locks of the other.
 from __future__ import annotations
 
 import importlib
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -45,7 +44,6 @@ _TYPES: tuple[tuple[type, pa.DataType], ...] = (
     (sa.LargeBinary, pa.binary()),
 )
 BATCH_BYTES = 2 << 20  # of a batch that is read by ADBC
-_AHEAD = 2  # batches that are read ahead
 
 
 def values(column: pa.Array) -> npt.NDArray[Any]:
@@ -117,7 +115,7 @@ def driver() -> Any | None:
 def by_adbc(
     driver: Any, address: str, place: LedgerAddress, query: sa.Select[Any]
 ) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Run a query on a separate PostgreSQL connection and provide its batches, a few of them read ahead.
+    """Run a query on a separate PostgreSQL connection and provide its batches, one of them read ahead.
 
     ``address`` is a libpq connection string for the server in ``place``. Raise LedgerUnavailableError or
     UnusableLedgerError if the query fails.
@@ -147,19 +145,15 @@ def _reader(driver: Any, address: str, query: sa.Select[Any]) -> Iterator[pa.Rec
 
 
 def ahead(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
-    """Yield batches while a thread reads the next ones, so that the driver and the server need not wait.
+    """Yield batches while a thread reads the next one, so that the driver and the server need not wait.
 
     An error in the thread is raised here when its batch is due. Closing the generator waits until the thread has ended.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="sendoff-read") as reading:
-        coming = deque(reading.submit(next, batches, None) for _ in range(_AHEAD))
-        try:
-            while (batch := coming.popleft().result()) is not None:
-                coming.append(reading.submit(next, batches, None))
-                yield batch
-        finally:
-            for future in coming:  # cancel reads that have not started
-                future.cancel()
+        coming = reading.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = reading.submit(next, batches, None)
+            yield batch
 
 
 def _read(reader: pa.RecordBatchReader, types: pa.Schema, place: LedgerAddress) -> Iterator[pa.RecordBatch]:
