@@ -6,9 +6,8 @@ Each dispatch gets sets of its own only at the end, when the totals are stored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,13 +35,11 @@ from sendoff.ledger import (
 )
 from sendoff.postbacks.machine_opens import suspected
 from sendoff.postbacks.recipient_index import (
-    Bits,
     Codes,
     Encoding,
     PlaceSet,
     RecipientIndex,
     bitmap,
-    bits_between,
     numbers_of,
     set_of_numbers,
 )
@@ -61,8 +58,8 @@ _AT_ONCE = 500  # dispatches whose sets are in memory
 _PLACES_AT_ONCE = 1 << 19  # places of these dispatches, unless a single one has more
 
 Counts = npt.NDArray[np.int64]
-_Between = Callable[[int, int], Bits]
-"""Returns the bits of the places of a set from the first number, a multiple of 8, to the second."""
+_Heard = PlaceSet | BitMap64
+"""Places of recipients who responded."""
 
 
 class BatchTotals:
@@ -250,7 +247,7 @@ class BatchTotals:
         )
         by_person = opens[~machine]
         hours = at[by_person] // _HOUR % _HOURS
-        for hour in np.unique(hours).tolist():
+        for hour in np.flatnonzero(np.bincount(hours)).tolist():
             opened = self._opened.setdefault(hour, BitMap64())
             opened |= bitmap(places[by_person[hours == hour]])
         self._suspects |= bitmap(places[opens[machine]])
@@ -299,20 +296,20 @@ class BatchTotals:
         codes = self._touched()
         codes = codes[np.argsort(self._index.begins[codes], kind="stable")]
         opened = BitMap64.union(BitMap64(), *self._opened.values())
-        heard: dict[str, _Between] = {
-            PostBackKind.DELIVERY: self._delivered.between,
-            PostBackKind.OPEN: partial(bits_between, opened | self._suspects),
-            _SUSPECTS: partial(bits_between, self._suspects - opened),
+        heard: dict[str, _Heard] = {
+            PostBackKind.DELIVERY: self._delivered,
+            PostBackKind.OPEN: opened | self._suspects,
+            _SUSPECTS: self._suspects - opened,
         }
         if not len(codes):
             return
         width = np.cumsum(self._index.widths[codes]).astype(np.int64)
         part = width // _PLACES_AT_ONCE + np.arange(len(codes)) // _AT_ONCE
         for some in np.split(codes, np.flatnonzero(np.diff(part)) + 1):
-            who = [dict(self._who(kind, between, some)) for kind, between in heard.items()]
+            who = [dict(self._who(kind, places, some)) for kind, places in heard.items()]
             hours: dict[int, dict[int, Identifiers]] = {}
             for hour, opened in sorted(self._opened.items()):
-                for code, people in self._named_at(partial(bits_between, opened), some):
+                for code, people in self._named_at(opened, some):
                     hours.setdefault(code, {})[hour] = people
             yield {
                 self._index.keys[code]: self._totals_of(
@@ -324,23 +321,27 @@ class BatchTotals:
     def _touched(self) -> Codes:
         return np.flatnonzero(self._counts[PostBackKind.DELIVERY] + self._counts[PostBackKind.OPEN])
 
-    def _who(self, kind: str, between: _Between, codes: Codes) -> Iterator[tuple[int, Identifiers]]:
+    def _who(self, kind: str, heard: _Heard, codes: Codes) -> Iterator[tuple[int, Identifiers]]:
         is_open = self._index.encodings[codes] == Encoding.OPEN
         for code in codes[is_open].tolist():
             if kind == _SUSPECTS:  # opens of unknown recipients are not suspected
                 break
             numbers = np.asarray(self._open[code, kind].to_array(), np.uint64)
             yield code, set_of_numbers(numbers[(numbers > 0) & (numbers < 1 << 63)])
-        yield from self._named_at(between, codes)
+        yield from self._named_at(heard, codes)
 
-    def _named_at(self, between: _Between, codes: Codes) -> Iterator[tuple[int, Identifiers]]:
+    def _named_at(self, heard: _Heard, codes: Codes) -> Iterator[tuple[int, Identifiers]]:
         """Yield each code whose recipients have places, with those at some places, if there are any."""
         placed = codes[self._index.widths[codes] > 0]
         placed = placed[self._index.encodings[placed] != Encoding.OPEN]
-        if len(placed):
-            first = int(self._index.begins[placed[0]]) // 8 * 8
-            end = int(self._index.begins[placed[-1]] + self._index.widths[placed[-1]])
-            yield from self._index.people(placed, between(first, end), first)
+        if isinstance(heard, PlaceSet):
+            yield from self._index.people_in(placed, heard)
+        elif len(placed):
+            span, last = BitMap64(), placed[-1]
+            span.add_range(
+                int(self._index.begins[placed[0]]), int(self._index.begins[last] + self._index.widths[last])
+            )
+            yield from self._index.people(placed, np.asarray((heard & span).to_array(), np.uint64))
 
     def _totals_of(
         self, code: int, who: Sequence[Identifiers | None], hours: Mapping[int, Identifiers]

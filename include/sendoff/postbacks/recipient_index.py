@@ -111,15 +111,14 @@ class PlaceSet:
         return marked
 
     def between(self, begin: int, end: int) -> Bits:
-        """Return the bits of the places from ``begin``, a multiple of 8, to ``end`` or a little farther."""
-        return self._bits[begin // 8 : -(-end // 8)]
-
-
-def bits_between(places: BitMap64, begin: int, end: int) -> Bits:
-    """Return the bits of the places from ``begin``, a multiple of 8, to ``end``."""
-    span = BitMap64()
-    span.add_range(begin, end)
-    return _packed_from(begin, np.asarray((places & span).to_array(), np.uint64))
+        """Return the bits of places, the first ones from that of ``begin // 8 * 8``, where others are 0."""
+        last = -(-end // 8)
+        bits = self._bits[begin // 8 : last].copy()
+        if len(bits):
+            bits[0] &= 0xFF << begin % 8 & 0xFF
+            if end % 8 and last <= len(self._bits):
+                bits[-1] &= 0xFF >> 8 - end % 8
+        return bits
 
 
 def _packed_from(begin: int, places: Numbers) -> Bits:
@@ -286,40 +285,34 @@ class RecipientIndex:
             self._keep(self._codes[key], people)
             yield self._codes[key], people.column()
 
-    def people(self, codes: Codes, bits: Bits, first: int) -> Iterator[tuple[int, Identifiers]]:
-        """Yield each code with the identifiers at its places, if there are any.
-
-        ``bits``: of the places from ``first``, a multiple of 8. Places after the last bit are not in the set.
-        """
-        texts: dict[int, Codes] = {}
-        begins, ends = self.begins[codes], self.begins[codes] + self.widths[codes]
-        for code, begin, end in zip(codes.tolist(), begins.tolist(), ends.tolist(), strict=True):
-            its = _cut(bits, begin - first, end - first)
-            if not its.any():
-                continue
+    def people(self, codes: Codes, places: Numbers) -> Iterator[tuple[int, Identifiers]]:
+        """Yield each code with the identifiers at its places, if there are any. Both must be in ascending order."""
+        begins = np.searchsorted(places, self.begins[codes])
+        ends = np.searchsorted(places, self.begins[codes] + self.widths[codes])
+        of = {code: places[a:b] for code, a, b in zip(codes.tolist(), begins, ends, strict=True) if a < b}
+        for code, some in of.items():
             if self.encodings[code] == Encoding.DENSE:
-                yield code, _set_of(bitmap_from(its, int(self._lowest[code]) // 8 * 8))
-                continue
-            ranks = np.flatnonzero(np.unpackbits(its, bitorder="little")) - begin % 8
-            if self.encodings[code] == Encoding.TEXT:
-                texts[code] = ranks
-            else:
+                yield code, set_of_numbers(some - self.begins[code] + self._lowest[code])
+            elif self.encodings[code] == Encoding.SPARSE:
                 group = self._groups[self._group[code]]
-                numbers = group.numbers[ranks + (begin - group.first_place)]
+                numbers = group.numbers[some - np.uint64(group.first_place)]
                 yield code, set_of_numbers(numbers - self._start[code] + self._lowest[code])
+        texts = [code for code in of if self.encodings[code] == Encoding.TEXT]
         for code, segment in self._text_segments(texts):
-            yield code, _set_of_texts(segment.take(column_of(texts[code])))
+            ranks = of[code] - self.begins[code]
+            yield code, _set_of_texts(segment.take(column_of(ranks.view(np.int64))))
 
-
-def _cut(bits: Bits, begin: int, end: int) -> Bits:
-    """Return the bytes with the places from ``begin`` to before ``end``. Their other bits are 0."""
-    last = -(-end // 8)
-    its = bits[begin // 8 : last].copy()
-    if len(its):
-        its[0] &= 0xFF << begin % 8 & 0xFF
-        if end % 8 and last <= len(bits):
-            its[-1] &= 0xFF >> 8 - end % 8
-    return its
+    def people_in(self, codes: Codes, heard: PlaceSet) -> Iterator[tuple[int, Identifiers]]:
+        """Yield the same for the places of a set. This is faster if most of them are in it."""
+        is_dense = self.encodings[codes] == Encoding.DENSE
+        for code in codes[is_dense].tolist():
+            bits = heard.between(int(self.begins[code]), int(self.begins[code] + self.widths[code]))
+            if bits.any():
+                yield code, _set_of(bitmap_from(bits, int(self._lowest[code]) // 8 * 8))
+        if len(others := codes[~is_dense]):
+            begin, end = int(self.begins[others[0]]), int(self.begins[others[-1]] + self.widths[others[-1]])
+            places = np.flatnonzero(np.unpackbits(heard.between(begin, end), bitorder="little"))
+            yield from self.people(others, places.astype(np.uint64) + np.uint64(begin // 8 * 8))
 
 
 def numbers_of(batch: pa.RecordBatch) -> Numbers:
