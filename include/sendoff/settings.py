@@ -49,7 +49,7 @@ class Settings(BaseSettings):
     one verifies them. To rotate a secret, put the new one first, and remove the old one when its launches are over.
     """
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True)
+    model_config = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, frozen=True)
 
     ledger_url: str | None = Field(
         None,

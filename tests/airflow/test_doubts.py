@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 import requests
 from airflow.cli.cli_parser import get_parser as airflow_commands
+from airflow.jobs.job import Job
+from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
 from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
@@ -274,3 +277,29 @@ def test_a_launch_is_continued_by_the_dag_of_its_own_campaign_alone(
     assert run.state == "failed"
     assert f"Launch {key} belongs to the campaign whose, but this DAG sends another" in capfd.readouterr().out
     assert house.truths("another") == []
+
+
+def test_each_launch_of_a_run_has_its_own_question(house: Any, run_dag: Callable[..., DagRun]) -> None:
+    for name in ("one_sale", "another_sale"):
+        in_doubt(house, name)
+    scheduler, is_over = SchedulerJobRunner(job=Job()), threading.Event()
+
+    def end_questions() -> None:
+        while not is_over.wait(0.5):
+            with closing(settings.Session()) as session:
+                tasks = session.query(TaskInstance).filter_by(dag_id="two_doubts", task_id="resolve_doubts")
+                waiting = [each for each in tasks if each.state == "awaiting_input"]
+            if waiting:
+                scheduler.check_awaiting_input_timeouts()
+
+    thread = threading.Thread(target=end_questions)
+    thread.start()
+    try:
+        dag = doubts_dag(dag_id="two_doubts", within=timedelta(seconds=1), default_args={"retries": 0})
+        run = run_dag(dag, logical_date=house.day)
+    finally:
+        is_over.set()
+        thread.join(PATIENCE)
+    assert run.state == "success"
+    answers = [value for (task, key, _), value in house.xcoms(run).items() if key == "return_value"]
+    assert [each["who"] for each in answers if isinstance(each, dict) and "resolved" in each] == [None, None]

@@ -10,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from airflow.cli.cli_parser import get_parser as airflow_commands
 from airflow.models.dag import DagModel
 from airflow.models.dagrun import DagRun
 from airflow.models.errors import ParseImportError
@@ -20,6 +21,7 @@ from fastapi.testclient import TestClient
 from sendoff.campaign import Period, launch_key
 from sendoff.ledger import Decision, Ledger, NotLaunched
 from sendoff.states import Accepted
+from sendoff_airflow.views.airflow_state.missed import paused_since
 
 from ..launches import NOW, freeze, send
 from .test_views import NEWEST, NOBODY, Person, Run, as_, ledger, olga, server, vera  # noqa: F401
@@ -97,6 +99,23 @@ def test_a_paused_campaign_says_since_when_and_which_periods_it_missed(
     assert "Not sent earlier: 3 periods" in words_of(vera.get("campaigns/paused_sale").text)
     run.pause(False)
     assert "Paused in Airflow" not in vera.get("campaigns/paused_sale").text
+
+
+@pytest.mark.airflow_database
+@pytest.mark.filterwarnings("ignore:Could not import graphviz")
+def test_a_campaign_that_a_command_paused_says_since_when(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    run = Run(server, tmp_path, "typed_sale", NOBODY)
+    run.pause()
+    [by_request] = paused_since(["typed_sale"]).values()
+    for word in ("unpause", "pause"):
+        given = airflow_commands().parse_args(["dags", word, "typed_sale", "--yes"])
+        given.func(given)
+        assert ("typed_sale" in paused_since(["typed_sale"])) is (word == "pause")
+    assert paused_since(["typed_sale"])["typed_sale"] > by_request
 
 
 @pytest.mark.airflow_database

@@ -393,6 +393,12 @@ def test_a_long_name_of_dag_and_task_is_shortened_to_a_valid_one() -> None:
     assert long != name_of("d" * 90, "notice_of_summer")
 
 
+def test_names_that_differ_only_in_letters_other_than_english_ones_stay_different() -> None:
+    names = {name_of("stadt", task) for task in ("москва", "казань", "______")}
+    assert len(names) == 3
+    assert all(re.fullmatch("[A-Za-z0-9_.-]+", name) for name in names)
+
+
 def test_a_function_is_called_once_for_a_launch_and_its_recipients_stay_in_its_task(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:

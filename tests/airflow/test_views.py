@@ -2674,3 +2674,30 @@ def test_the_run_of_a_journey_leads_to_all_of_its_launches(
     monkeypatch.setattr(ByDag, "seen", frozenset({"other"}))
     assert olga.get(f"dag?dag_id=greets&run_id={run.id}").status_code == 404
     assert olga.get("campaigns/greets").status_code == 404
+
+
+NESTED = """
+from pathlib import Path
+
+from airflow.sdk import DAG, TaskGroup
+from sendoff_airflow import campaign_group
+
+with DAG("nested", schedule=None), TaskGroup("outer"):
+    folder = Path(__file__).with_name("campaigns") / "nested"
+    campaign_group(folder, group_id="lapsed", name="nested.outer.lapsed")
+"""
+
+
+@pytest.mark.airflow_database
+def test_a_campaign_in_a_group_inside_another_belongs_to_its_dag(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "DAG_WITH_GROUP", NESTED)
+    asked = {**PUSH, "approval": {"needed": "always", "role": "crm"}}
+    key = freeze(ledger, "nested.outer.lapsed", state="held", definition=asked)
+    Run(server, tmp_path, "nested", key, group="outer.lapsed.")
+    names = ["nested.outer.lapsed", "nested.other.lapsed"]
+    assert airflow_db.dags_of(names) == {names[0]: "nested", names[1]: names[1]}
+    assert "/tasks/outer.lapsed.approve/required_actions" in olga.get(f"launches/{key}").text
+    monkeypatch.setattr(ByDag, "seen", frozenset({"nested"}))
+    assert Person(server, "nina", "OP").get(f"launches/{key}").status_code == 200

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sendoff.errors import SettingsError
-from sendoff.settings import defaults_file, load_settings
+from sendoff.settings import Settings, defaults_file, load_settings
 
 SECRETS = "a" * 32, "b" * 32
 
@@ -29,6 +29,15 @@ def test_wrong_secrets_are_named_and_not_shown(monkeypatch: pytest.MonkeyPatch, 
     with pytest.raises(SettingsError, match="SENDOFF_POST_BACK_SECRETS") as caught:
         load_settings()
     assert secrets not in str(caught.value)
+
+
+def test_an_empty_variable_is_like_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SENDOFF_MACHINE_OPEN_SECONDS", "")
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", "")
+    settings = load_settings()
+    assert settings.machine_open_seconds == Settings.model_fields["machine_open_seconds"].default
+    with pytest.raises(SettingsError, match="SENDOFF_LEDGER_URL is not set"):
+        settings.ledger()
 
 
 def test_a_setting_may_stand_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -92,6 +92,8 @@ def _hour_minute(text: str) -> str:
 
 def _day(*also: str) -> BeforeValidator:
     def check(value: Any) -> Any:
+        if isinstance(value, date) and not isinstance(value, datetime):
+            return date(value.year, value.month, value.day)  # also of a subclass, such as pendulum's
         if value in also or not isinstance(value, str):
             return value
         try:

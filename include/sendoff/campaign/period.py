@@ -111,6 +111,8 @@ def _moment(given: object) -> datetime:
     """Return a moment, midnight UTC of a day. Raise ValueError if it is neither, or has no time zone."""
     if isinstance(given, str):
         try:
+            if "W" in given:  # Python reads 2026-W47 as its Monday
+                raise ValueError
             given = date.fromisoformat(given) if len(given) <= _DATE else datetime.fromisoformat(given)
         except ValueError:
             raise ValueError(

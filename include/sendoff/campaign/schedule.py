@@ -203,11 +203,11 @@ class _Running(FrozenModel):
         """Return None: the service sends repeatedly or on an event, so silence proves nothing."""
 
     def ends_at(self) -> datetime | None:
-        """Return the end of the last day, or None if there is none.
+        """Return the end of the last day, or None if there is none. The last day of all is none.
 
         For each recipient's own zone, that is the end of the day in the last zone on Earth.
         """
-        if not isinstance(self.end, date):
+        if not isinstance(self.end, date) or self.end == date.max:
             return None
         zone = _LAST_ZONE if self.time_zone == OWN_ZONE else ZoneInfo(self.time_zone)
         return datetime.combine(self.end + timedelta(days=1), time(), zone)

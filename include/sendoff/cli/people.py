@@ -103,7 +103,11 @@ def forget(
 def _lines(file: Path | None) -> Sequence[str]:
     if file is None:
         return []
-    return [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise SettingsError(f"{file}: the text is not UTF-8. Save it as UTF-8") from None
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _show(ledger: Ledger, done: Erased, *, reclaim: bool) -> None:

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
+from numbers import Integral
 from pathlib import Path
 from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
 
 from sendoff import warehouse
 from sendoff.audience import build_audience, count_people, kind_of
@@ -89,6 +93,8 @@ def end_of(until: date | datetime | str | None, now: datetime) -> datetime | Non
         return None
     if isinstance(until, str):
         try:
+            if "W" in until:  # Python reads 2026-W47 as its Monday
+                raise ValueError
             until = datetime.fromisoformat(until)
         except ValueError:
             raise SettingsError(f"found {until!r} as the end. Use a date such as 2027-01-31") from None
@@ -207,7 +213,14 @@ def _of_rows(
 
 def _typed(given: Iterable[Any], identified_by: str) -> Identifiers:
     """Return identifiers as a set. Raise AudienceError with the place of the first that is none."""
-    texts = [str(each).strip() for each in given]
+    members = [each.as_py() if isinstance(each, pa.Scalar) else each for each in given]
+    for place, each in enumerate(members, 1):
+        if isinstance(each, bool) or not isinstance(each, str | Integral | UUID):
+            raise AudienceError(
+                f"identifier {place} of {len(members)} is of the type {type(each).__name__}. "
+                "Use texts or whole numbers"
+            )
+    texts = [str(each).strip() for each in members]
     if kind_of(identified_by) == "string":
         for place, text in enumerate(texts, 1):
             if not text:

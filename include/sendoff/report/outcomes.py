@@ -309,13 +309,18 @@ def _typed(column: pa.Array, kind: Kind, name: str) -> pa.Array:
 
 
 def _numbers(column: pa.Array) -> pa.DoubleArray:
+    if getattr(column.type, "type_name", None) == "numeric":  # PostgreSQL's, as text
+        return _finite(column.storage.cast(pa.float64()))
     type_ = value_type(column)
     is_number = any(
         is_one(type_) for is_one in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
     )  # fmt: skip
     if not is_number:
         raise QueryError(f"column {VALUE} holds {sql_type_name(type_)}. Return numbers.")
-    numbers = column.cast(pa.float64(), safe=False)
+    return _finite(column.cast(pa.float64(), safe=False))
+
+
+def _finite(numbers: pa.DoubleArray) -> pa.DoubleArray:
     if not pc.all(pc.is_finite(numbers), skip_nulls=True, min_count=0).as_py():
         raise QueryError(f"column {VALUE} holds a number that is not finite. Return finite numbers or null.")
     return numbers

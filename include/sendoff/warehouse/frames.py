@@ -18,14 +18,12 @@ from pyarrow import csv as arrow_csv
 from pyarrow import ipc, parquet
 
 from sendoff.errors import AudienceError
-from sendoff.warehouse.column_types import Wording
+from sendoff.warehouse.column_types import Wording, value_type
 
 _TABLES = (".parquet", ".csv", ".arrow", ".feather")
 _FILES = (".sql", *_TABLES)
-# Numbers in these columns of a CSV file are texts: 007 is not 7. Other columns get the type that all of them fit.
-_TEXTS = {"device_token", "device_uuid", "external_id", "user_id", "platform", "time_zone", "language"}
 _QUERY = re.compile(r"\s*(?:--|/\*|\(|(?:select|with|from|table|values)\b)", re.IGNORECASE)
-_BAD_VALUE = re.compile(r"In CSV column #(\d+): .*?CSV conversion error to (\w+)")
+_BAD_VALUE = re.compile(r"In CSV column #(\d+): .*?CSV conversion error")
 _BAD_COLUMN = re.compile(r"Conversion failed for column (.+) with type")
 _INDEX = re.compile(r"__index_level_\d+__")  # the index of pandas, if it has no name
 
@@ -120,8 +118,9 @@ def _of_path(path: Any) -> str | Rows:
 def _stream(frame: Any, wording: Wording) -> Iterator[Iterator[pa.RecordBatch]]:
     with ExitStack() as stack:
         with _problems_of_stream(wording):
-            if any(name is not None for name in getattr(getattr(frame, "index", None), "names", ())):
-                frame = frame.reset_index()  # an index with a name is a column like any other
+            names = [name for name in getattr(getattr(frame, "index", None), "names", ()) if name is not None]
+            if names:  # an index with a name is a column like any other, unless it is one already
+                frame = frame.reset_index(names, drop=set(names) <= set(frame.columns))
             reader = stack.enter_context(pa.RecordBatchReader.from_stream(frame))
         yield _without_index(reader, wording)
 
@@ -198,19 +197,34 @@ def csv_header(text: TextIO) -> tuple[list[str], str]:
 
 
 def _csv_reader(file: BinaryIO, names: Sequence[str], delimiter: str) -> arrow_csv.CSVStreamingReader:
-    types = {name: pa.large_string() for name in names if name.strip().lower() in _TEXTS}
-    types |= {name: pa.int64() for name in names if name.strip().lower() == "device_id"}
+    types = {name: pa.int64() if name.strip().lower() == "device_id" else pa.large_string() for name in names}
     return arrow_csv.open_csv(
         file,
         parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=arrow_csv.ConvertOptions(column_types=types, strings_can_be_null=True),
+        convert_options=arrow_csv.ConvertOptions(
+            column_types=types, null_values=[""], strings_can_be_null=True
+        ),
     )
 
 
 def _at_least_one(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     others = iter(batches)
     first = next(others, None)
-    return chain([pa.RecordBatch.from_pylist([], schema) if first is None else first], others)
+    some = chain([pa.RecordBatch.from_pylist([], schema) if first is None else first], others)
+    return map(_without_views, some)
+
+
+def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with the texts of polars, which are views, as those that all of Arrow's functions take."""
+    return pa.record_batch([_without_view(column) for column in batch.columns], names=batch.schema.names)
+
+
+def _without_view(column: pa.Array) -> pa.Array:
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.large_string())
+    if pa.types.is_string_view(value_type(column)):
+        return pa.DictionaryArray.from_arrays(column.indices, column.dictionary.cast(pa.large_string()))
+    return column
 
 
 @contextmanager
@@ -225,10 +239,9 @@ def _problems_of_file(names: Sequence[str] = ()) -> Iterator[None]:
         found = _BAD_VALUE.search(str(error))
         if found is not None and int(found[1]) < len(names):
             name = names[int(found[1])]
-            if found[2].startswith("int"):
-                problem = f"column {name} has a value that is not a whole number. Correct it, or write 7 instead of 7.0"
-            else:
-                problem = f"column {name} holds values of several types; write one type"
+            problem = (
+                f"column {name} has a value that is not a whole number. Correct it, or write 7 instead of 7.0"
+            )
         elif isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
             problem = "the file has text that is not UTF-8. Save it in UTF-8"
         else:

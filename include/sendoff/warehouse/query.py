@@ -134,7 +134,9 @@ class Query:
         if len(sql) > _MOST:
             raise QueryError(f"found a query of {len(sql):,} characters. Use at most {_MOST:,}")
         self._check_is_one_query(sql)
-        return _clause(sql, self._dialect)
+        ends = {code_of(sql, dialect).find(";") for dialect in dialects(self.url.get_backend_name())}
+        end = ends.pop()  # only a comment follows
+        return _clause(sql if ends or end < 0 else sql[:end], self._dialect)
 
     @property
     def _dialect(self) -> Dialect:

@@ -106,7 +106,7 @@ class ApproveLaunchOperator(ApprovalOperator):
         self.subject = f"Send {title} to {recipients_of(preview)}?"
         self.response_timeout = self.response_timeout or timedelta(seconds=preview.approval.within_seconds)
         zone = ZoneInfo(Campaign.frozen(launch.definition).schedule_time_zone)
-        answer_by = datetime.now(zone) + self.response_timeout
+        answer_by = (datetime.now(UTC) + self.response_timeout).astimezone(zone)
         self.deadline = f"{answer_by:%A %Y-%m-%d %H:%M} {zone}"
         # Not as an XCom, which would store the campaign's message texts. Only the approvers may read them.
         self.body = as_markdown(describe_preview(preview, answer_by=answer_by))

@@ -123,7 +123,8 @@ class ResolveDoubtsOperator(HITLOperator):
         self.validate_chosen_options([answer])
         user = event["responded_by_user"]
         who = user["name"] if user else None
-        asked_about = {tuple(doubt) for doubt in context["ti"].xcom_pull(key="asked") or ()}
+        ti = context["ti"]  # one of several, if the run asks about several launches
+        asked_about = {tuple(doubt) for doubt in ti.xcom_pull(key="asked", map_indexes=ti.map_index) or ()}
         with closing(open_ledger(self.ledger_conn_id)) as ledger:
             still_open = [
                 doubt

@@ -247,7 +247,7 @@ def of_run(context: Context, campaign: Campaign, options: LaunchOptions) -> Laun
     return replace(
         options,
         due_at=due_time(campaign, period_of_launch(context, campaign), run.run_after),
-        who=run.triggering_user_name or f"{run.run_type} run {run.run_id}",
+        who=run.triggering_user_name or f"{run.run_type.value} run {run.run_id}",
         reported=_reported(context, campaign).get("launch_key"),
     )
 
@@ -293,11 +293,15 @@ def read_campaign(
 
 
 def name_of(*ids: str) -> str:
-    """Return a campaign's name made of the IDs of a DAG and its parts. A long one ends in a digest."""
-    name = re.sub(r"[^A-Za-z0-9_.-]", "_", ".".join(ids))
-    if len(name) <= _LONGEST_NAME:
+    """Return a campaign's name made of the IDs of a DAG and its parts.
+
+    A long one, and one of IDs with other letters than English ones, ends in a digest, so that no two are the same.
+    """
+    text = ".".join(ids)
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", text)
+    if name == text and len(name) <= _LONGEST_NAME:
         return name
-    digest = hashlib.blake2b(name.encode(), digest_size=6).hexdigest()
+    digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
     return f"{name[: _LONGEST_NAME - len(digest) - 1]}-{digest}"
 
 

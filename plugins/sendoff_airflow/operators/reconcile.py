@@ -56,7 +56,7 @@ class ReconcileOperator(LaunchEventOperator):
             launch = ledger.launches.get(self.launch_key)
             stage = standing_of(ledger, launch).stage
             decisions = ledger.audit_log.of_launch(self.launch_key)
-            by = [decision.who for decision in decisions if decision.kind.value == launch.state]
+            by = [decision.who for decision in decisions if str(decision.kind) == launch.state]
         self.log.info("\n%s", as_text(describe_launch(figures, (), stage)))
         if launch.state != LaunchState.RELEASED:
             state = " by ".join([launch.state, *by[-1:]])

@@ -230,10 +230,11 @@ def test_a_folder_has_a_name_and_an_audience_which_arguments_replace(tmp_path: P
 def test_a_launch_that_was_frozen_before_is_a_warning_if_its_fields_or_audience_may_differ(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    yesterday = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
-    how: dict[str, Any] = {"name": "spring", "audience": "SELECT 7 AS device_id", "period": yesterday}
-    # The end of today in the time zone that has it last.
-    expiring = {**FIELDS, "push_expiry": {"until": {"time": "23:59", "time_zone": "Etc/GMT+12"}}}
+    now = datetime.now(UTC).replace(microsecond=0)
+    period = (now - timedelta(days=1), now)
+    how: dict[str, Any] = {"name": "spring", "audience": "SELECT 7 AS device_id", "period": period}
+    noon = f"Etc/GMT{now.hour - 12:+d}"  # where it is about noon now
+    expiring = {**FIELDS, "push_expiry": {"until": {"time": "23:59", "time_zone": noon}}}
     with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", warehouse="sqlite://") as app:
         app.migrate()
         launch = app.prepare(expiring, **how)

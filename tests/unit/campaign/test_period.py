@@ -190,6 +190,7 @@ def test_the_key_of_a_period_describes_it() -> None:
     ("described", "problem"),
     [
         ("yesterday", "'yesterday' is not a day or time"),
+        ("2026-W47", "'2026-W47' is not a day or time"),
         ("2026-03-01/", "'' is not a day or time"),
         ("2026-03-01T09:00", "has no time zone"),
         (datetime(2026, 3, 1, 9), "has no time zone"),  # noqa: DTZ001 - naive on purpose

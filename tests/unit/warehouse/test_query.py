@@ -275,6 +275,14 @@ def test_what_stands_in_texts_names_and_comments_is_no_statement(backend: str, s
     assert query.with_literals().strip() == sql
 
 
+@pytest.mark.parametrize("backend", ["postgresql", "sqlite", "snowflake", "duckdb"])
+@pytest.mark.parametrize("end", ["; -- the end", ";\n/* the end; */", ";\n;"])
+def test_what_follows_the_end_of_a_query_is_left_out(backend: str, end: str) -> None:
+    """A warehouse reads a query inside another one."""
+    query = Query(f"SELECT 1{end}", {}, 1, sa.make_url(f"{backend}://host/shop"))
+    assert query.with_literals().strip() == "SELECT 1"
+
+
 MANY = 50_000
 
 

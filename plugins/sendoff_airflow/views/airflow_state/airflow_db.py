@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -80,7 +80,7 @@ class Run:
     @property
     def question_path(self) -> str:
         """The page where its task ``approve`` asks, relative to Airflow's root."""
-        return f"{self.path}/tasks/{APPROVE}/required_actions?map_index=-1"
+        return f"{self.path}/tasks/{_part(self.group + APPROVE)}/required_actions?map_index=-1"
 
     @property
     def goes_on(self) -> bool:
@@ -316,8 +316,8 @@ def all_teams() -> frozenset[str]:
 def dags_of(campaigns: Iterable[str]) -> dict[str, str]:
     """Return the DAG of each campaign: the one of its name, or for ``<journey>.<step>`` the DAG ``<journey>``.
 
-    The DAG of a task group's campaign is found in the same way. An unrelated DAG does not count: the DAG must have
-    Sendoff's tag, or have run the group's task ``audience``.
+    The DAG of a task group's campaign is found in the same way, also of a group inside others. An unrelated DAG does
+    not count: the DAG must have Sendoff's tag, or have run the group's task ``audience``.
     """
     heads = {name: name.rpartition(".")[0] for name in set(campaigns)}
     own = select(DagModel.dag_id).where(DagModel.dag_id.in_(heads))
@@ -325,17 +325,23 @@ def dags_of(campaigns: Iterable[str]) -> dict[str, str]:
     instance = (TaskInstance.dag_id, TaskInstance.task_id)
     with create_session() as session:
         known, ours = set(session.scalars(own)), set(session.scalars(tagged))
-        tasks = {
-            name: (head, f"{name.removeprefix(head)[1:]}.{AUDIENCE}")
-            for name, head in heads.items()
-            if head and name not in known and head not in ours
+        dags = {name: name if name in known else head for name, head in heads.items()}
+        places = {
+            (outer, f"{name.removeprefix(outer)[1:]}.{AUDIENCE}"): name
+            for name, head in dags.items()
+            if name not in known and head not in ours
+            for outer in _outer(name)
         }
-        query = select(*instance).where(tuple_(*instance).in_(set(tasks.values()))).distinct()
-        ran = {(dag_id, task_id) for dag_id, task_id in session.execute(query)} if tasks else set()
-    return {
-        name: head if name not in known and (head in ours or tasks.get(name) in ran) else name
-        for name, head in heads.items()
-    }
+        query = select(*instance).where(tuple_(*instance).in_(set(places))).distinct()
+        ran = (
+            {places[dag_id, task_id]: dag_id for dag_id, task_id in session.execute(query)} if places else {}
+        )
+    return {name: dag if dag == name or dag in ours else ran.get(name, name) for name, dag in dags.items()}
+
+
+def _outer(name: str) -> Iterator[str]:
+    """Yield what is before each dot of a name."""
+    return (name[:at] for at, letter in enumerate(name) if letter == "." and at)
 
 
 def teams_of(dag_ids: Iterable[str]) -> Mapping[str, Collection[str | None]]:
@@ -499,7 +505,10 @@ def _folder(file: str | None, name: str) -> Path | None:
     if not file:
         return None
     folder = Path(file).parent / "campaigns" / name
-    return folder if (folder / "campaign.yaml").is_file() or is_journey_folder(folder) else None
+    try:
+        return folder if (folder / "campaign.yaml").is_file() or is_journey_folder(folder) else None
+    except OSError:  # the API server may not enter the folder
+        return None
 
 
 def _value_is(*texts: str) -> ColumnElement[bool]:

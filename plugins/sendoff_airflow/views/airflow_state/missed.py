@@ -33,6 +33,7 @@ MOST_PERIODS = 200
 """The most periods of one campaign to look at."""
 
 _MOST_RUNS = 60
+_CLI_PAUSE, _CLI_UNPAUSE = "cli_dag_pause", "cli_dag_unpause"
 _BY_CLOCK = (DagRunType.SCHEDULED, DagRunType.BACKFILL_JOB)
 
 _Ends = tuple[datetime, datetime]
@@ -93,21 +94,22 @@ def paused_since(names: Collection[str]) -> dict[str, datetime]:
     """Return since when DAGs are paused, according to Airflow's audit log. Some are not in it."""
     is_change = or_(
         and_(Log.event == "patch_dag", Log.extra.contains('"is_paused"')),
-        and_(Log.event == "cli_dags", Log.extra.contains("pause")),
+        Log.event.in_((_CLI_PAUSE, _CLI_UNPAUSE)),
     )
     newest = select(func.max(Log.id)).where(Log.dag_id.in_(names), is_change).group_by(Log.dag_id)
     with create_session() as session:
-        rows = session.execute(select(Log.dag_id, Log.dttm, Log.extra).where(Log.id.in_(newest)))
-        return {row.dag_id: row.dttm for row in rows if _pauses(row.extra)}
+        rows = session.execute(select(Log.dag_id, Log.dttm, Log.event, Log.extra).where(Log.id.in_(newest)))
+        return {row.dag_id: row.dttm for row in rows if _pauses(row.event, row.extra)}
 
 
-def _pauses(extra: str | None) -> bool:
+def _pauses(event: str, extra: str | None) -> bool:
     """Check whether an entry of Airflow's audit log pauses a DAG, by a request or by a command."""
+    if event in (_CLI_PAUSE, _CLI_UNPAUSE):
+        return event == _CLI_PAUSE
     try:
-        known = json.loads(extra or "{}")
+        return bool(json.loads(extra or "{}").get("is_paused"))
     except ValueError:
         return False
-    return bool(known.get("is_paused")) or "pause" in known.get("full_command", ())
 
 
 def _timetables(session: Session, names: Collection[str]) -> dict[str, Any]:
