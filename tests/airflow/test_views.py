@@ -2701,3 +2701,8 @@ def test_a_campaign_in_a_group_inside_another_belongs_to_its_dag(
     assert "/tasks/outer.lapsed.approve/required_actions" in olga.get(f"launches/{key}").text
     monkeypatch.setattr(ByDag, "seen", frozenset({"nested"}))
     assert Person(server, "nina", "OP").get(f"launches/{key}").status_code == 200
+
+
+def test_a_folder_that_cannot_be_looked_at_is_like_none() -> None:
+    """The API server may have no right to enter the folder of the DAG files. A name that is too long fails alike."""
+    assert airflow_db._folder(f"/{'x' * 300}/dags.py", "spring_sale") is None

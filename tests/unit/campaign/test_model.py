@@ -279,6 +279,18 @@ def test_recurring_and_triggered_campaigns_start_on_a_day_of_their_own(kind: dic
     assert running.resolved(EVENING) == running
 
 
+class OwnDate(date):
+    """A date such as pendulum's."""
+
+
+def test_an_end_on_the_last_day_of_all_is_none_and_dates_are_pythons_own() -> None:
+    send = {"kind": "recurring", "time": "08:00", "time_zone": "UTC", "start": OwnDate(2026, 11, 20)}
+    running = campaign(channels={"email": EMAIL}, send={**send, "end": "9999-12-31"}).send
+    assert isinstance(running, Recurring)
+    assert running.ends_at() is None
+    assert type(running.start) is date
+
+
 def test_the_ends_of_expiry_and_inbox_follow_from_the_period() -> None:
     until = {"until": {"time": "23:00", "time_zone": "Europe/Dublin"}}
     resolved = campaign(

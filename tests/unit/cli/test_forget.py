@@ -78,6 +78,15 @@ def test_a_wrong_call_erases_no_one(url: str, words: tuple[str, ...], why: str) 
         assert len(ledger.launches.audience(KEY)) == 4
 
 
+def test_a_file_that_is_not_utf_8_erases_no_one(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "people.txt"
+    file.write_bytes("2\nmüller\n".encode("latin-1"))
+    with pytest.raises(SettingsError, match="not UTF-8"):
+        run("forget", "--file", str(file), "--reason", "a letter", "--ledger", url)
+    with closing(Ledger(url)) as ledger:
+        assert len(ledger.launches.audience(KEY)) == 4
+
+
 def test_leading_zeros_of_a_device_id_do_not_matter(url: str, tmp_path: Path) -> None:
     file = tmp_path / "person.json"
     assert "1 launches" in run("export-person", "002", "-o", str(file), "--ledger", url)

@@ -637,6 +637,15 @@ def test_a_query_that_is_none_of_outcomes_is_told(
     assert str(told.value).count("outcome.sql") == 1
 
 
+def test_a_sum_of_whole_numbers_in_postgresql_is_a_value(ledger: Ledger, empty_postgres_url: str) -> None:
+    """Its type is numeric, which Arrow does not have."""
+    launch(ledger)
+    orders = "(VALUES (1, 7), (1, 3), (2, 8)) AS orders (device_id, amount)"
+    sql = f"SELECT device_id, SUM(amount::bigint) AS value FROM {orders} GROUP BY device_id"
+    [blue, *_] = measure_outcome(ledger, KEY, empty_postgres_url, sql).sides
+    assert blue.count == 2
+
+
 def test_values_and_people_that_are_null_are_passed_over(ledger: Ledger, shop: str) -> None:
     launch(ledger)
     sql = (
