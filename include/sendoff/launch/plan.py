@@ -290,7 +290,8 @@ def _read_rows(
     """Read the audience from rows or from the query, with some of the group columns."""
     rows, campaign = folder.audience_rows, folder.campaign
     if isinstance(rows, warehouse.Rows):
-        opened, wording = rows.open(), rows.wording
+        types = {name: each.type for name, each in campaign.audience.columns.items() if each.type}
+        opened, wording = rows.open(types), rows.wording
     else:
         assert folder.audience_sql is not None
         source, partitions = warehouses(campaign.warehouse), campaign.audience.partitions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from io import TextIOWrapper
@@ -23,9 +23,25 @@ from sendoff.warehouse.column_types import Wording, value_type
 _TABLES = (".parquet", ".csv", ".arrow", ".feather")
 _FILES = (".sql", *_TABLES)
 _QUERY = re.compile(r"\s*(?:--|/\*|\(|(?:select|with|from|table|values)\b)", re.IGNORECASE)
-_BAD_VALUE = re.compile(r"In CSV column #(\d+): .*?CSV conversion error")
+_BAD_VALUE = re.compile(r"In CSV column #(\d+): .*?CSV conversion error to (\w+)")
 _BAD_COLUMN = re.compile(r"Conversion failed for column (.+) with type")
 _INDEX = re.compile(r"__index_level_\d+__")  # the index of pandas, if it has no name
+
+_ARROW = {
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "text": pa.large_string(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+_IN_WORDS = {
+    "bool": "a boolean. Write true or false",
+    "date32": "a date. Write it as 2026-11-16",
+    "double": "a number. Correct it",
+    "int64": "a whole number. Correct it, or write 7 instead of 7.0",
+    "timestamp": "a time. Write it as 2026-11-16T08:00Z",
+}
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 """What may be between the values of a CSV file. Spreadsheets write semicolons where a comma is the decimal sign."""
@@ -54,12 +70,20 @@ class Rows:
     """Rows that no query reads.
 
     ``origin``: where they come from, for errors, such as the path of a file. ``wording``: how errors speak of it.
-    ``open``: opens them and yields their batches; at least one, which may be empty.
     """
 
     origin: str
     wording: Wording
-    open: Callable[[], AbstractContextManager[Iterator[pa.RecordBatch]]] = field(repr=False)
+    read: Callable[[Mapping[str, str]], AbstractContextManager[Iterator[pa.RecordBatch]]] = field(repr=False)
+
+    def open(
+        self, types: Mapping[str, str] | None = None
+    ) -> AbstractContextManager[Iterator[pa.RecordBatch]]:
+        """Open the rows and yield their batches; at least one, which may be empty.
+
+        ``types``: of columns of a CSV file, by name, as in ``audience.columns``. Its other columns are texts.
+        """
+        return self.read(types or {})
 
 
 def audience_source(given: Any) -> str | Rows:
@@ -80,7 +104,7 @@ def audience_source(given: Any) -> str | Rows:
     if hasattr(given, "__arrow_c_stream__") and not isinstance(given, type):
         library = type(given).__module__.partition(".")[0]
         wording = _IN_FRAMES.get(library, _IN_ARROW)
-        return Rows(f"the {type(given).__name__}", wording, lambda: _stream(given, wording))
+        return Rows(f"the {type(given).__name__}", wording, lambda _: _stream(given, wording))
     if isinstance(given, str):
         return _of_path(Path(given)) if _is_path(given) else given
     if isinstance(given, PathLike) or (hasattr(given, "open") and hasattr(given, "suffix")):
@@ -103,7 +127,7 @@ def _of_path(path: Any) -> str | Rows:
     if suffix not in _FILES:
         raise AudienceError(f"{path}: this type of file is not an audience. Use {', '.join(_FILES)}")
     if suffix != ".sql":
-        return Rows(str(path), _IN_A_FILE, lambda: _file(path, suffix))
+        return Rows(str(path), _IN_A_FILE, lambda types: _file(path, suffix, types))
     try:
         with _problems_of_file(), path.open("rb") as file:
             sql = str(file.read().decode("utf-8-sig"))
@@ -150,21 +174,21 @@ def _problems_of_stream(wording: Wording) -> Iterator[None]:
 
 
 @contextmanager
-def _file(path: Any, suffix: str) -> Iterator[Iterator[pa.RecordBatch]]:
+def _file(path: Any, suffix: str, types: Mapping[str, str]) -> Iterator[Iterator[pa.RecordBatch]]:
     with ExitStack() as stack:
         with _problems_of_file():
             file = stack.enter_context(path.open("rb"))
-        yield _batches(file, suffix)
+        yield _batches(file, suffix, types)
 
 
-def _batches(file: BinaryIO, suffix: str) -> Iterator[pa.RecordBatch]:
+def _batches(file: BinaryIO, suffix: str, types: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
     names, delimiter = _names(file) if suffix == ".csv" else ([], ",")
     with _problems_of_file(names):
         if suffix == ".parquet":
             table = parquet.ParquetFile(file)
             yield from _at_least_one(table.iter_batches(), table.schema_arrow)
         elif suffix == ".csv":
-            reader = _csv_reader(file, names, delimiter)
+            reader = _csv_reader(file, names, delimiter, types)
             yield from _at_least_one(reader, reader.schema)
         elif file.read(6) == b"ARROW1":  # the format with random access starts so
             random_access = ipc.open_file(file)
@@ -196,13 +220,16 @@ def csv_header(text: TextIO) -> tuple[list[str], str]:
     return next((each for each in headers if len(each[0]) > 1), headers[0])
 
 
-def _csv_reader(file: BinaryIO, names: Sequence[str], delimiter: str) -> arrow_csv.CSVStreamingReader:
-    types = {name: pa.int64() if name.strip().lower() == "device_id" else pa.large_string() for name in names}
+def _csv_reader(
+    file: BinaryIO, names: Sequence[str], delimiter: str, types: Mapping[str, str]
+) -> arrow_csv.CSVStreamingReader:
+    known = {"device_id": "integer"} | {name.lower(): type_ for name, type_ in types.items()}
+    arrow = {name: _ARROW[known.get(name.strip().lower(), "text")] for name in names}
     return arrow_csv.open_csv(
         file,
         parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=arrow_csv.ConvertOptions(
-            column_types=types, null_values=[""], strings_can_be_null=True
+            column_types=arrow, null_values=[""], strings_can_be_null=True
         ),
     )
 
@@ -239,9 +266,8 @@ def _problems_of_file(names: Sequence[str] = ()) -> Iterator[None]:
         found = _BAD_VALUE.search(str(error))
         if found is not None and int(found[1]) < len(names):
             name = names[int(found[1])]
-            problem = (
-                f"column {name} has a value that is not a whole number. Correct it, or write 7 instead of 7.0"
-            )
+            wanted = _IN_WORDS.get(found[2], "of its type in audience.columns")
+            problem = f"column {name} has a value that is not {wanted}"
         elif isinstance(error, UnicodeDecodeError) or "UTF8" in str(error):
             problem = "the file has text that is not UTF-8. Save it in UTF-8"
         else:

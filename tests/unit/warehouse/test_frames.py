@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,31 @@ def test_the_values_of_a_csv_file_stay_as_they_are_written(tmp_path: Path) -> No
         notes = pa.Table.from_batches(list(batches))["note"]
     assert notes.null_count == 300_000
     assert notes.drop_null().to_pylist() == written
+
+
+def test_a_column_of_a_csv_file_has_the_type_that_the_campaign_states(tmp_path: Path) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text(
+        "device_id,Points,rate,since,at,vip\n1,007,1.5,2026-03-01,2026-03-01T09:00:00Z,true\n2,,,,,\n"
+    )
+    types = {"points": "integer", "rate": "number", "since": "date", "at": "timestamp", "vip": "boolean"}
+    with rows_of(file).open(types) as batches:
+        first, second = pa.Table.from_batches(list(batches)).to_pylist()
+    at = datetime(2026, 3, 1, 9, tzinfo=UTC)
+    assert list(first.values()) == [1, 7, 1.5, at.date(), at, True]
+    assert list(second.values()) == [2, None, None, None, None, None]
+    for name, problem in (
+        ("points", "Points has a value that is not a whole number"),
+        ("rate", "rate has a value that is not a number"),
+        ("since", "since has a value that is not a date"),
+        ("at", "at has a value that is not a time"),
+        ("vip", "vip has a value that is not a boolean"),
+    ):
+        header = "Points" if name == "points" else name
+        file.write_text(f"device_id,{header}\n1,x734\n")
+        with pytest.raises(AudienceError, match=problem) as error, rows_of(file).open(types) as batches:
+            list(batches)
+        assert "734" not in str(error.value)
 
 
 def test_texts_of_polars_are_read_also_beside_an_identifier_that_is_missing(tmp_path: Path) -> None:
