@@ -140,18 +140,33 @@ function swap(found) {
   const focus = main().contains(document.activeElement) ? path(document.activeElement) : null;
   main().dataset.refresh = next.dataset.refresh;
   document.title = found.title;
-  const [before, after] = [[...main().children], [...next.children]];
-  if (before.length === after.length) {
-    // What did not change stays, so that emails in frames do not load again.
-    before.forEach((part, place) => {
-      if (!part.isEqualNode(after[place])) part.replaceWith(document.adoptNode(after[place]));
-    });
-  } else put(main(), next.childNodes);
+  merge(main(), next);
   for (const { id, value } of written) {
     const field = document.getElementById(id);
     if (field) field.value = value;
   }
   if (focus && !main().contains(document.activeElement)) main().querySelector(focus)?.focus({ preventScroll: true });
+}
+
+// What did not change stays, so that emails in frames do not load again.
+function merge(page, next) {
+  let old = page.firstElementChild;
+  const removeUpTo = (end) => {
+    while (old !== end) {
+      const gone = old;
+      old = old.nextElementSibling;
+      gone.remove();
+    }
+  };
+  for (const part of [...next.children]) {
+    let same = old;
+    while (same && !same.isEqualNode(part)) same = same.nextElementSibling;
+    if (same) {
+      removeUpTo(same);
+      old = same.nextElementSibling;
+    } else page.insertBefore(document.adoptNode(part), old);
+  }
+  removeUpTo(null);
 }
 
 // Return a selector for an element, so that its replacement gets the focus back.
