@@ -94,9 +94,11 @@ class PlaceSet:
     def add_near(self, places: Numbers) -> None:
         """Add places that are close together, in ascending order. This takes a fraction of the time."""
         if len(places):
-            first, bits = int(places[0]) // 8, _packed_from(int(places[0]), places)
-            self._reach(first + len(bits))
-            self._bits[first : first + len(bits)] |= bits
+            first, end = int(places[0]) // 8, int(places[-1]) // 8 + 1
+            marked = np.zeros(8 * (end - first), np.bool_)
+            marked[(places - np.uint64(8 * first)).view(np.intp)] = True
+            self._reach(end)
+            self._bits[first:end] |= np.packbits(marked, bitorder="little")
 
     def _reach(self, size: int) -> None:
         if size > len(self._bits):
@@ -119,14 +121,6 @@ class PlaceSet:
             if end % 8 and last <= len(self._bits):
                 bits[-1] &= 0xFF >> 8 - end % 8
         return bits
-
-
-def _packed_from(begin: int, places: Numbers) -> Bits:
-    """Return the bits of ascending places from the byte of ``begin`` to that of the last."""
-    first = begin // 8 * 8
-    marked = np.zeros(int(places[-1]) - first + 1 if len(places) else 0, np.bool_)
-    marked[(places - np.uint64(first)).view(np.intp)] = True
-    return np.packbits(marked, bitorder="little")
 
 
 def _byte_and_bit(places: Numbers) -> tuple[Codes, Bits]:
