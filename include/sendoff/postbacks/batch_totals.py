@@ -46,9 +46,11 @@ from sendoff.postbacks.recipient_index import (
 from sendoff.service import MATCHED_BY
 from sendoff.states import PostBackKind
 
-_KINDS: tuple[str, ...] = tuple(PostBackKind)
 _SUSPECTS = "suspects"
-_COUNTED = (*_KINDS, "expected", "forged", "late", "unreadable", ERASED, AT_OPENS)
+_ALL = "all"
+_UNUSABLE = ("unexpected", "forged", "unreadable", ERASED)
+"""Each post-back counts as one of these at most."""
+_ANOMALIES = (*_UNUSABLE, "late", AT_OPENS)
 _NEVER = np.iinfo(np.int64).max  # as a time in microseconds
 _MINUTE = 60_000_000
 _HOUR, _HOURS = 60 * _MINUTE, 24
@@ -85,12 +87,12 @@ class BatchTotals:
         self._settled = np.zeros(0, np.int64)
         self._launch = np.zeros(0, np.int64)
         self._newest = np.zeros(0, np.int64)
-        self._counts = {name: np.zeros(0, np.int64) for name in _COUNTED}
+        self._counts = {name: np.zeros(0, np.int64) for name in (_ALL, PostBackKind.OPEN, *_ANOMALIES)}
         self._delivered = PlaceSet()  # most recipients; the sets of opens are smaller
         self._suspects = BitMap64()
         self._opened: dict[int, BitMap64] = {}  # by hour: recipients with an open that is not suspected
         self._open: dict[tuple[int, str], BitMap64] = {}
-        self._minutes = {kind: Counter[int]() for kind in _KINDS}
+        self._minutes = {name: Counter[int]() for name in (_ALL, PostBackKind.OPEN)}
         self.post_backs = 0
 
     def codes(self, batch: pa.RecordBatch) -> Codes:
@@ -142,16 +144,20 @@ class BatchTotals:
         kinds: dict[str, Marks] = {PostBackKind.DELIVERY: ~is_open, PostBackKind.OPEN: is_open}
         forged = self._are_forged(codes, batch["campaign_id"])
         names_erased = readable & ~forged & (names_erased | (what & SCRUBBED).astype(np.bool_))
-        expected = readable & ~forged & ~names_erased
-        expected &= self._note_who(codes, batch, expected, kinds)
-        self._count("expected", codes[expected])
-        self._count("forged", codes[forged])
-        self._count("unreadable", codes[~readable])
-        self._count(ERASED, codes[names_erased])
-        self._count(AT_OPENS, codes[is_open & (forged | ~readable)])
-        self._count("late", codes[expected & (at > self._settled[codes])])
-        for kind, is_kind in kinds.items():
-            self._count(kind, codes[is_kind])
+        sound = readable & ~forged & ~names_erased
+        expected = sound & self._note_who(codes, batch, sound, kinds)
+        self._count(_ALL, codes)
+        of_some = {
+            PostBackKind.OPEN: is_open,
+            "unexpected": sound & ~expected,
+            "forged": forged,
+            "unreadable": ~readable,
+            ERASED: names_erased,
+            "late": expected & (at > self._settled[codes]),
+            AT_OPENS: is_open & (forged | ~readable),
+        }
+        for name, some in of_some.items():
+            self._count(name, codes[np.flatnonzero(some)])
         self._count_minutes(codes, at, is_open, expected)
         np.maximum.at(self._newest, codes, at)
 
@@ -259,10 +265,10 @@ class BatchTotals:
 
     def _count_minutes(self, codes: Codes, at: Counts, is_open: Marks, rows: Marks) -> None:
         of_launch = self._launch[codes] << 32 | at // _MINUTE
-        counted = pc.value_counts(column_of((of_launch << 1 | is_open)[rows]))
-        for each in counted.to_pylist():
-            of_launch, is_open = divmod(each["values"], 2)
-            self._minutes[_KINDS[is_open]][of_launch] += each["counts"]
+        for name, some in (_ALL, rows), (PostBackKind.OPEN, rows & is_open):
+            counted = pc.value_counts(column_of(of_launch[np.flatnonzero(some)]))
+            for each in counted.to_pylist():
+                self._minutes[name][each["values"]] += each["counts"]
 
     def waiting(self) -> list[str]:
         """Return the keys of the dispatches whose post-backs were left out."""
@@ -276,10 +282,10 @@ class BatchTotals:
         """Return the counted run, to be stored in one transaction; totals are computed when read."""
         launches = list(self._launches)
         touched = np.unique(self._launch[self._touched()])
-        deliveries, opens = (self._minutes[kind] for kind in _KINDS)
+        opens = self._minutes[PostBackKind.OPEN]
         minutes = {
-            (launches[at >> 32], _EPOCH + timedelta(minutes=at & 0xFFFF_FFFF)): (deliveries[at], opens[at])
-            for at in sorted(deliveries.keys() | opens.keys())
+            (launches[at >> 32], _EPOCH + timedelta(minutes=at & 0xFFFF_FFFF)): (count - opens[at], opens[at])
+            for at, count in sorted(self._minutes[_ALL].items())
         }
         return AggregatedRun(
             runs,
@@ -319,7 +325,7 @@ class BatchTotals:
             }
 
     def _touched(self) -> Codes:
-        return np.flatnonzero(self._counts[PostBackKind.DELIVERY] + self._counts[PostBackKind.OPEN])
+        return np.flatnonzero(self._counts[_ALL])
 
     def _who(self, kind: str, heard: _Heard, codes: Codes) -> Iterator[tuple[int, Identifiers]]:
         is_open = self._index.encodings[codes] == Encoding.OPEN
@@ -348,29 +354,16 @@ class BatchTotals:
     ) -> DispatchTotals:
         delivered, engaged, suspects = who
         counts = {name: int(column[code]) for name, column in self._counts.items()}
-        post_backs = counts[PostBackKind.DELIVERY] + counts[PostBackKind.OPEN]
         kind = self.contexts[self._index.keys[code]].kind
-        anomalies = {
-            "unexpected": post_backs
-            - counts["expected"]
-            - counts["unreadable"]
-            - counts["forged"]
-            - counts[ERASED],
-            "forged": counts["forged"],
-            "late": counts["late"],
-            "unreadable": counts["unreadable"],
-            ERASED: counts[ERASED],
-            AT_OPENS: counts[AT_OPENS],
-        }
         return DispatchTotals(
             delivered=empty(kind) if delivered is None else delivered,
             engaged=empty(kind) if engaged is None else engaged,
             suspects=empty(kind) if suspects is None else suspects,
-            deliveries=counts[PostBackKind.DELIVERY],
+            deliveries=counts[_ALL] - counts[PostBackKind.OPEN],
             opens=counts[PostBackKind.OPEN],
-            anomalies={name: count for name, count in anomalies.items() if count},
+            anomalies={name: counts[name] for name in _ANOMALIES if counts[name]},
             newest_at=_EPOCH + timedelta(microseconds=int(self._newest[code])),
-            is_evidence=counts["expected"] > 0,
+            is_evidence=counts[_ALL] > sum(counts[name] for name in _UNUSABLE),
             hours=hours,
         )
 

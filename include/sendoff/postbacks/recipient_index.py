@@ -274,7 +274,8 @@ class RecipientIndex:
     def _text_segments(self, codes: Iterable[int]) -> Iterator[tuple[int, pa.LargeStringArray]]:
         kept = {code: self._texts[code] for code in codes if code in self._texts}
         yield from kept.items()
-        for key, people in self._read(self.keys[code] for code in codes if code not in kept):
+        others = [self.keys[code] for code in codes if code not in kept]
+        for key, people in self._read(others) if others else ():
             assert isinstance(people, StringIdentifiers)
             self._keep(self._codes[key], people)
             yield self._codes[key], people.column()
