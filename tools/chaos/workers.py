@@ -45,6 +45,8 @@ import sendoff.ledger.erasure.person_columns
 import sendoff.ledger.launches.freeze
 import sendoff.ledger.launches.launches
 import sendoff.ledger.post_backs.aggregates
+import sendoff.ledger.post_backs.block_batches
+import sendoff.ledger.post_backs.block_format
 import sendoff.ledger.post_backs.blocks
 import sendoff.ledger.post_backs.post_backs
 import sendoff.ledger.requests.claims
@@ -145,7 +147,8 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.postbacks.batch_totals,
         sendoff.postbacks.recipient_index,
         sendoff.ledger.post_backs.post_backs,
-        sendoff.ledger.post_backs.blocks,
+        sendoff.ledger.post_backs.block_batches,
+        sendoff.ledger.post_backs.block_format,
         sendoff.ledger.post_backs.aggregates,
         sendoff.ledger.results.verdicts,
         sendoff.ledger.storage.database,
@@ -157,6 +160,8 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.ledger.erasure.erasure_steps,
         sendoff.ledger.erasure.person_columns,
         sendoff.ledger.storage.erasure_state,
+        sendoff.ledger.post_backs.block_batches,
+        sendoff.ledger.post_backs.block_format,
         sendoff.ledger.post_backs.blocks,
         sendoff.ledger.storage.database,
         mutants,

@@ -8,7 +8,7 @@ from .launches.not_launched import NotLaunched
 from .launches.recipient import RecipientStatus
 from .ledger import Ledger
 from .post_backs.aggregates import AT_OPENS, ERASED, AggregatedRun, DispatchContext, DispatchTotals
-from .post_backs.blocks import OPEN, READABLE, SCRUBBED
+from .post_backs.block_format import OPEN, READABLE, SCRUBBED
 from .post_backs.post_backs import Parked, PendingRun
 from .post_backs.retention import Deleted
 from .requests.claims import Claim

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sendoff.errors import UnusableLedgerError
+from sendoff.ledger.post_backs.block_batches import as_batch
 from sendoff.ledger.post_backs.blocks import (
     LONGEST,
     BlockSelection,
     StoredPostBack,
-    as_batch,
     blocks_of,
     decode,
     encode,

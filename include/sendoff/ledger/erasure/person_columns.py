@@ -17,7 +17,8 @@ import sqlalchemy as sa
 
 from sendoff.audience import KnownPeople, as_kinds
 from sendoff.audience.identifiers import Identifiers, Kind, as_integer, empty, from_bytes
-from sendoff.ledger.post_backs.blocks import READABLE, as_batch
+from sendoff.ledger.post_backs.block_batches import as_batch
+from sendoff.ledger.post_backs.block_format import READABLE
 from sendoff.ledger.post_backs.post_backs import PendingRun, grouped, parts_of, stored_runs
 from sendoff.ledger.storage.bulk import in_parts, marks, streamed, values
 from sendoff.ledger.storage.database import Database

@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from pyroaring import BitMap64
 
-from sendoff.ledger.post_backs.blocks import BlockSelection, as_batch, blocks_of
+from sendoff.ledger.post_backs.block_batches import as_batch
+from sendoff.ledger.post_backs.blocks import BlockSelection, blocks_of
 from sendoff.ledger.storage.bulk import ahead
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.schema import dispatch_totals, post_backs, receivers
