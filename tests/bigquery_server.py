@@ -19,6 +19,7 @@ _SERVICE = "google.cloud.bigquery.storage.v1.BigQueryRead"
 _TYPES = {pa.int64(): "INTEGER", pa.int32(): "INTEGER", pa.string(): "STRING", pa.float64(): "FLOAT"}
 _PAGE = 10_000  # rows of one answer of the Storage API
 _COMMENT = re.compile(r"#[^\n]*")
+_TEXT = re.compile(r"'''.*?'''", re.DOTALL)
 _CASTS = {"INT64": "BIGINT", "STRING": "VARCHAR", "TIMESTAMP": "TIMESTAMPTZ"}
 
 
@@ -40,7 +41,7 @@ class _Job:
         self.table: pa.Table | None = None
         self.database = duckdb.connect()
         self.database.execute("SET TimeZone = 'UTC'")
-        sql = _COMMENT.sub("", self.sql)  # DuckDB does not have this kind
+        sql = _COMMENT.sub("", _TEXT.sub("''", self.sql))  # DuckDB does not have these kinds
         for each in configuration["query"].get("queryParameters", []):
             sql = sql.replace("?", f"CAST($ AS {_CASTS[each['parameterType']['type']]})", 1)
         sql = sql.replace("$", "?")

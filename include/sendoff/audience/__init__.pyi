@@ -4,7 +4,14 @@ from .column_contract import checked_columns
 from .csv_list import count_people, kind_of, read_people
 from .identifiers.selection import bitmap_from, packed
 from .keyed_hash import HashedIdentifier, KeyedHash, KnownPeople, as_kinds, checked_texts, kinds_of
-from .segmentation import DEFAULT_VARIATION, Segment, Timed, segments_of, with_template_values
+from .segmentation import (
+    DEFAULT_VARIATION,
+    Segment,
+    Timed,
+    in_unknown_zones,
+    segments_of,
+    with_template_values,
+)
 from .template_values import (
     first_template_values,
     read_template_values,
@@ -29,6 +36,7 @@ __all__ = [
     "checked_texts",
     "count_people",
     "first_template_values",
+    "in_unknown_zones",
     "kind_of",
     "kinds_of",
     "packed",

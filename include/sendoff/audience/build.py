@@ -33,7 +33,7 @@ from sendoff.audience.identifiers import (
 from sendoff.audience.template_values import TemplateValues, TemplateValuesBuilder
 from sendoff.errors import AudienceError
 from sendoff.telemetry import metrics
-from sendoff.warehouse import QUERY, Wording, checked_text, is_text, sql_type_name, value_type
+from sendoff.warehouse import QUERY, Wording, checked_text, is_number, is_text, sql_type_name, value_type
 
 IDENTIFIER_COLUMNS = ("device_id", "device_token", "device_uuid", "external_id", "user_id")
 GROUP_COLUMNS = ("platform", "time_zone", "language")
@@ -217,9 +217,11 @@ class _AudienceBuilder:
         if not is_integer and (is_text(type_) or pa.types.is_integer(type_)):
             return checked_text(column.cast(pa.large_string()), name)
         row = rows_before + pc.index(column.is_valid(), True).as_py() + 1
+        # The text of the number 101.0 would name no one, but a whole number is taken as text.
+        cure = self._wording.conversion(name, to_integer=is_integer or is_number(type_))
         raise AudienceError(
             f"column {name} must contain {'whole numbers' if is_integer else 'text'}, but row {row} has "
-            f"{sql_type_name(type_)}; {self._wording.conversion(name, to_integer=is_integer)}"
+            f"{sql_type_name(type_)}; {cure}"
         )
 
     @staticmethod

@@ -15,7 +15,7 @@ from pyarrow import csv as arrow_csv
 from sendoff.audience.build import IDENTIFIER_COLUMNS
 from sendoff.audience.identifiers import Identifiers, Kind, RowCounter, trimmed
 from sendoff.errors import AudienceError
-from sendoff.warehouse import DELIMITERS, csv_header
+from sendoff.warehouse import csv_header, quoting_problem, wrong_csv_row
 
 _TYPES = {"integer": pa.int64(), "string": pa.large_string()}
 _SPOKEN = {"integer": "whole numbers", "string": "texts in UTF-8"}
@@ -45,6 +45,9 @@ def count_people(file: Path | bytes, column: str, kind: Kind) -> RowCounter:
     counter, delimiter = RowCounter(kind), ","
     try:
         header, delimiter = _header(opened, column, name)
+        with opened() as content:
+            if problem := quoting_problem(content, delimiter):
+                raise AudienceError(f"{name}, {problem}")
         for batch in _batches(opened, header, delimiter, kind):
             people = batch.column(0)
             counter.add(people.view(pa.uint64()) if kind == "integer" else trimmed(people))
@@ -74,8 +77,11 @@ def kind_of(column: str, *, numbers: bool = False) -> Kind:
 
 def _header(opened: Callable[[], BinaryIO], column: str, file: str) -> tuple[str, str]:
     """Return the name of the column in the file, and the character between the values."""
-    with TextIOWrapper(opened(), encoding="utf-8-sig", newline="") as text:
-        names, delimiter = csv_header(text)
+    with opened() as content:
+        try:
+            names, delimiter = csv_header(content)
+        except AudienceError as error:
+            raise AudienceError(f"{file}: {error}") from None
     columns = [name for name in names if _is(name, column)]
     if len(columns) != 1:
         found = f"column {column} {len(columns)} times" if columns else f"no column {column}"
@@ -108,25 +114,25 @@ def _problem(opened: Callable[[], BinaryIO], column: str, delimiter: str, kind: 
                     line.decode()
                 except UnicodeDecodeError:
                     return f"line {number}: found text that is not UTF-8. Save the file as CSV in UTF-8"
+        with opened() as file:
+            if problem := wrong_csv_row(file, delimiter):
+                return problem
         with TextIOWrapper(opened(), encoding="utf-8-sig", newline="") as text:
-            return _wrong_row(text, column, delimiter, kind)
+            return _no_number(text, column, delimiter) if kind == "integer" else None
     except (OSError, csv.Error):
         return None
 
 
-def _wrong_row(text: TextIO, column: str, delimiter: str, kind: Kind) -> str | None:
-    rows = csv.reader(text, delimiter=delimiter)
+def _no_number(text: TextIO, column: str, delimiter: str) -> str | None:
+    rows = filter(None, reader := csv.reader(text, delimiter=delimiter))
     header = next(rows, [])
     place = next((place for place, name in enumerate(header) if _is(name, column)), None)
     for row in rows:
-        line = rows.line_num
-        if row and len(row) != len(header):
+        if place is not None and not _is_number(row[place]):
             return (
-                f"line {line}: the number of values is {len(row)}, but the header has {len(header)}. "
-                f"Put quotation marks around values with {DELIMITERS[delimiter]}"
+                f"line {reader.line_num}: the value in the column {column} is not a whole number. "
+                "Correct or delete this line"
             )
-        if row and place is not None and kind == "integer" and not _is_number(row[place]):
-            return f"line {line}: the value in the column {column} is not a whole number. Correct or delete this line"
     return None
 
 

@@ -13,7 +13,7 @@ from sendoff.audience.bucketing import split
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, as_member, empty
 from sendoff.audience.template_values import template_values_without
-from sendoff.campaign import Campaign, Slot, Variation, is_time_zone
+from sendoff.campaign import Campaign, Slot, Variation, time_zone_of
 from sendoff.errors import AudienceError
 from sendoff.states import Arm
 
@@ -184,7 +184,7 @@ def _by_zone(campaign: Campaign, audience: Audience) -> Iterable[_Part]:
     default = campaign.default_zone
     if default is None or not (campaign.own_default_zone or "time_zone" in audience.groups):
         return _ALIKE
-    zones = _groups(audience, "time_zone", "the campaign has time_zone: query", _zone)
+    zones = _groups(audience, "time_zone", "the campaign has time_zone: query", time_zone_of)
     return _apart(audience.identifiers, zones, default, sorted({*zones, default}))
 
 
@@ -223,9 +223,15 @@ def _groups(
 
 def _language(value: str) -> str:
     """Return the language of a value, without its region: fr for fr-CA."""
-    return value.replace("_", "-").partition("-")[0].lower()
+    return value.strip().replace("_", "-").partition("-")[0].lower()
 
 
-def _zone(value: str) -> str | None:
-    name = value.strip()
-    return name if is_time_zone(name) else None
+def in_unknown_zones(campaign: Campaign, audience: Audience) -> tuple[int, str] | None:
+    """Return how many recipients have a time zone that does not exist, and one of these; None if there are none."""
+    values = audience.groups.get("time_zone", {}) if campaign.default_zone else {}
+    unknown = {
+        value: len(members)
+        for value, members in values.items()
+        if value.strip() and time_zone_of(value) is None
+    }
+    return (sum(unknown.values()), min(unknown)) if unknown else None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _TEXT, _JSON = "text", "json"
 _HOLDS = b"holds"
+_MOMENT = r"^\d\d(\d\d-\d\d-\d\d|:)"  # a date, with or without a time, or only a time
 _NUMBER = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?$"
 _PEOPLE: dict[Kind, pa.DataType] = {"integer": pa.uint64(), "string": pa.large_string()}
 
@@ -195,9 +196,9 @@ def _written(name: str, column: pa.Array, wording: Wording) -> tuple[str, pa.Lar
     if getattr(type_, "type_name", None) == "numeric":  # PostgreSQL's, which its driver returns as text
         return _JSON, _checked_numbers(column.storage.cast(text), name)
     if pa.types.is_timestamp(type_) and type_.tz is not None:
-        return _TEXT, _iso(column.cast(pa.timestamp(type_.unit, "UTC")))
+        return _TEXT, _iso(column.cast(pa.timestamp(type_.unit, "UTC")), name)
     if pa.types.is_temporal(type_) and not (pa.types.is_duration(type_) or pa.types.is_interval(type_)):
-        return _TEXT, _iso(column)
+        return _TEXT, _iso(column, name)
     raise AudienceError(
         f"column {name} has the type {sql_type_name(type_)}, which is not allowed for a variable; "
         f"{wording.conversion(name)}"
@@ -212,8 +213,12 @@ def _checked_numbers(column: pa.LargeStringArray, name: str) -> pa.LargeStringAr
     )
 
 
-def _iso(column: pa.Array) -> pa.LargeStringArray:
+def _iso(column: pa.Array, name: str) -> pa.LargeStringArray:
     text = pc.replace_substring(column.cast(pa.large_string()), " ", "T")
+    if not pc.all(pc.match_substring_regex(text, _MOMENT)).as_py():
+        raise AudienceError(
+            f"column {name} contains a date outside of the years 1 to 9999, such as infinity; use NULL instead"
+        )
     return pc.replace_substring_regex(text, r"\.0+(Z?)$", r"\1")
 
 

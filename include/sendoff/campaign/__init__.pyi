@@ -29,6 +29,7 @@ from .field_types import (
     did_you_mean,
     is_time_zone,
     moment,
+    time_zone_of,
 )
 from .folders import (
     HOUSEKEEPING_DAGS,
@@ -175,5 +176,6 @@ __all__ = [
     "request_launch_key",
     "step_name",
     "storable",
+    "time_zone_of",
     "topic_scope",
 ]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from datetime import date, datetime, time
 from difflib import get_close_matches
+from functools import cache
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
@@ -71,7 +72,11 @@ def describe(value: object) -> str:
         return "a mapping"
     if isinstance(value, list):
         return "a list" if value else "an empty list"
-    return "nothing" if value is None else json.dumps(value, default=str)
+    if value is None or isinstance(value, bool | int | float):
+        return "nothing" if value is None else json.dumps(value)
+    if isinstance(value, date):
+        return f"the {'time' if isinstance(value, datetime) else 'date'} {value}"
+    return f"a value of the Python type {type(value).__module__}.{type(value).__qualname__}"
 
 
 def did_you_mean(found: object, allowed: Iterable[str]) -> str:
@@ -111,6 +116,17 @@ def is_time_zone(name: str) -> bool:
     except (KeyError, ValueError, OSError):
         return False
     return not name.startswith(_NO_ZONES)
+
+
+def time_zone_of(text: str) -> str | None:
+    """Return the IANA time zone with this name, or None. Case and white space around it do not matter."""
+    name = text.strip()
+    return name if is_time_zone(name) else _zones_in_lower_case().get(name.lower())
+
+
+@cache
+def _zones_in_lower_case() -> dict[str, str]:
+    return {name.lower(): name for name in available_timezones() if not name.startswith(_NO_ZONES)}
 
 
 def _time_zone(*also: str) -> AfterValidator:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from sendoff.audience import GROUP_COLUMNS, Audience, Segment
+from sendoff.audience import GROUP_COLUMNS, Audience, Segment, in_unknown_zones
 from sendoff.campaign import Campaign, CampaignFolder, Once, OwnRequest, Period, Variation, advice, launch_key
 from sendoff.launch.gates import GateResult
 from sendoff.launch.own_hours import hours_by_words
@@ -334,6 +334,12 @@ def _warnings(subject: _Subject, not_compared: Iterable[str]) -> Iterator[str]:
         yield (
             f"The audience has several rows with different template values for {audience.ambiguous:,} people; the "
             "smallest values are used."
+        )
+    if audience and (unknown := in_unknown_zones(subject.campaign, audience)):
+        count, example = unknown
+        yield (
+            f"The time_zone of {count:,} people is no IANA time zone, such as {example[:40]!r}; they get "
+            f"{subject.campaign.default_zone}."
         )
     yield from not_compared
     platforms = audience.groups.get("platform", {}) if audience else {}

@@ -37,6 +37,8 @@ ReadArtifact = Callable[[str], bytes]
 """Reads a file of dbt's by its path or URL. Raises OSError if it cannot be read, FileNotFoundError if it is missing."""
 
 _TABLES = ("model", "seed", "snapshot")
+_BUILDS_NOTHING = ("clone", "compile", "generate", "parse", "run-operation", "show")
+"""Commands of dbt that write ``run_results.json`` too. Compiling a model or a test counts as a success there."""
 _TYPES: Mapping[str, str] = {
     **dict.fromkeys(("int", "integer", "bigint", "smallint", "tinyint", "mediumint", "hugeint"), "integer"),
     **dict.fromkeys(
@@ -204,7 +206,10 @@ class _Project:
             raise CampaignError(
                 f"{place}/manifest.json: there is no manifest. Run dbt, and correct dbt.artifacts if it is elsewhere"
             )
-        return cls(dbt, manifest, artifact("run_results.json"), artifact("sources.json"))
+        results = artifact("run_results.json") or {}
+        if (results.get("args") or {}).get("which") in _BUILDS_NOTHING:
+            results = {}
+        return cls(dbt, manifest, results, artifact("sources.json"))
 
     def node(self, reference: Reference) -> Mapping[str, Any]:
         """Return what a reference names. Raise CampaignError if the manifest does not have it, or twice."""

@@ -1,15 +1,14 @@
 from .adbc import adbc_driver, attempt, open_connection
-from .column_types import QUERY, Wording, checked_text, is_text, sql_type_name, value_type
+from .column_types import QUERY, Wording, checked_text, is_number, is_text, sql_type_name, value_type
 from .dbapi import Cursors
 from .drivers import driver_of_type
-from .frames import DELIMITERS, Rows, audience_source, csv_header
+from .frames import Rows, audience_source, csv_header, quoting_problem, wrong_csv_row
 from .query import Parameter, Query, named_parameters, refusal
 from .reader import Source, address_of, is_reading, read
 from .sql_lexer import Spot, code_of, jinja_at, usual_dialect
 from .urls import LIBPQ_TIMEOUTS, Fields, is_sqlite_file
 
 __all__ = [
-    "DELIMITERS",
     "LIBPQ_TIMEOUTS",
     "QUERY",
     "Cursors",
@@ -28,15 +27,18 @@ __all__ = [
     "code_of",
     "csv_header",
     "driver_of_type",
+    "is_number",
     "is_reading",
     "is_sqlite_file",
     "is_text",
     "jinja_at",
     "named_parameters",
     "open_connection",
+    "quoting_problem",
     "read",
     "refusal",
     "sql_type_name",
     "usual_dialect",
     "value_type",
+    "wrong_csv_row",
 ]

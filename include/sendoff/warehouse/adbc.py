@@ -16,6 +16,7 @@ from sendoff.warehouse.query import Query, database_message
 from sendoff.warehouse.urls import is_silent
 
 _Result = TypeVar("_Result")
+_MONEY = pa.opaque(pa.int64(), "money", "PostgreSQL")
 
 
 class ProblemError(Exception):
@@ -103,8 +104,18 @@ def batches_of(
     rows = 0
     while (batch := attempt(lambda: next(reader, None), query, *further)) is not None:
         rows += batch.num_rows
-        yield batch
+        yield _named(batch)
     if not rows:
         yield pa.RecordBatch.from_arrays(
             [pa.nulls(0, each.type) for each in reader.schema], schema=reader.schema
         )
+
+
+def _named(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with its columns of PostgreSQL's money as such: the driver returns them as numbers of cents."""
+    for place, each in enumerate(batch.schema):
+        if (each.metadata or {}).get(b"POSTGRESQL:type") == b"money":
+            batch = batch.set_column(
+                place, each.name, pa.ExtensionArray.from_storage(_MONEY, batch.column(place))
+            )
+    return batch

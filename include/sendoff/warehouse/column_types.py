@@ -44,6 +44,15 @@ def is_text(type_: pa.DataType) -> bool:
     )
 
 
+def is_number(type_: pa.DataType) -> bool:
+    """Check whether a type is one of numbers that may have a fraction, also PostgreSQL's ``numeric``."""
+    return (
+        pa.types.is_floating(type_)
+        or pa.types.is_decimal(type_)
+        or getattr(type_, "type_name", None) == "numeric"
+    )
+
+
 def checked_text(column: pa.LargeStringArray, name: str) -> pa.LargeStringArray:
     """Return the column unchanged. Raise AudienceError with its name if a text is not UTF-8."""
     try:

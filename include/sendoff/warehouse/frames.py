@@ -43,7 +43,7 @@ _IN_WORDS = {
     "timestamp": "a time. Write it as 2026-11-16T08:00Z",
 }
 
-DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 """What may be between the values of a CSV file. Spreadsheets write semicolons where a comma is the decimal sign."""
 
 _DAMAGED = "it is damaged, or not what its name says"
@@ -182,14 +182,13 @@ def _file(path: Any, suffix: str, types: Mapping[str, str]) -> Iterator[Iterator
 
 
 def _batches(file: BinaryIO, suffix: str, types: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-    names, delimiter = _names(file) if suffix == ".csv" else ([], ",")
-    with _problems_of_file(names):
+    if suffix == ".csv":
+        yield from _csv_batches(file, types)
+        return
+    with _problems_of_file():
         if suffix == ".parquet":
             table = parquet.ParquetFile(file)
             yield from _at_least_one(table.iter_batches(), table.schema_arrow)
-        elif suffix == ".csv":
-            reader = _csv_reader(file, names, delimiter, types)
-            yield from _at_least_one(reader, reader.schema)
         elif file.read(6) == b"ARROW1":  # the format with random access starts so
             random_access = ipc.open_file(file)
             batches = map(random_access.get_batch, range(random_access.num_record_batches))
@@ -200,24 +199,81 @@ def _batches(file: BinaryIO, suffix: str, types: Mapping[str, str]) -> Iterator[
             yield from _at_least_one(stream, stream.schema)
 
 
-def _names(file: BinaryIO) -> tuple[list[str], str]:
-    """Return the names of a CSV file's columns, and the character between them. Raise AudienceError if it has none."""
-    text = TextIOWrapper(file, encoding="utf-8-sig", newline="")
+def _csv_batches(file: BinaryIO, types: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
     with _problems_of_file():
-        names, delimiter = csv_header(text)
-        text.detach().seek(0)
+        names, delimiter = csv_header(file)
+        problem = quoting_problem(file, delimiter)
+    trimmed = [name.strip() for name in names]
+    if problem:
+        raise AudienceError(problem)
+    try:
+        with _problems_of_file(trimmed):
+            reader = _csv_reader(file, names, delimiter, types)
+            for batch in _at_least_one(reader, reader.schema):
+                yield batch.rename_columns(trimmed)
+    except AudienceError as error:
+        problem = wrong_csv_row(file, delimiter) or str(error)
+    else:
+        return
+    raise AudienceError(problem)
+
+
+def csv_header(file: BinaryIO) -> tuple[list[str], str]:
+    """Return the names of a CSV file's columns, and the character between the values.
+
+    Raise AudienceError if it has no names, and UnicodeDecodeError if it is not UTF-8.
+    """
+    headers = []
+    with _as_text(file) as text:
+        for delimiter in _DELIMITERS:
+            text.seek(0)
+            headers.append((next(filter(None, csv.reader(text, delimiter=delimiter)), []), delimiter))
+    names, delimiter = next((each for each in headers if len(each[0]) > 1), headers[0])
     if not names:
         raise AudienceError("the file is empty. Write the names of its columns into the first line")
     return names, delimiter
 
 
-def csv_header(text: TextIO) -> tuple[list[str], str]:
-    """Return the names of a CSV file's columns, and the character of :data:`DELIMITERS` between them."""
-    headers = []
-    for delimiter in DELIMITERS:
-        text.seek(0)
-        headers.append((next(csv.reader(text, delimiter=delimiter), []), delimiter))
-    return next((each for each in headers if len(each[0]) > 1), headers[0])
+def quoting_problem(file: BinaryIO, delimiter: str) -> str | None:
+    """Return the first wrong row of a CSV file with quotation marks, as :func:`wrong_csv_row` does, or None.
+
+    Arrow accepts a value that begins with a quotation mark and has no end, and takes all further rows for a part of it.
+    """
+    has_marks = any(b'"' in part for part in iter(lambda: file.read(1 << 20), b""))
+    file.seek(0)
+    return wrong_csv_row(file, delimiter) if has_marks else None
+
+
+def wrong_csv_row(file: BinaryIO, delimiter: str) -> str | None:
+    """Return the line of the first row of a CSV file that cannot be read, with the problem and the remedy, or None."""
+    line, size = 1, 0
+    with _as_text(file) as text:
+        rows = csv.reader(text, delimiter=delimiter, strict=True)
+        try:
+            for row in rows:
+                size = size or len(row)
+                if len(row) not in (0, size):
+                    return (
+                        f"line {line}: the number of values is {len(row)}, but the header has {size}. "
+                        f"Put quotation marks around values with {_DELIMITERS[delimiter]}"
+                    )
+                line = rows.line_num + 1
+        except csv.Error:
+            return f"line {line}: a quotation mark begins a value and none ends it. Double each one within a value"
+        except UnicodeDecodeError:
+            pass
+    return None
+
+
+@contextmanager
+def _as_text(file: BinaryIO) -> Iterator[TextIO]:
+    """Read a file as text from its beginning, and leave it there."""
+    file.seek(0)
+    text = TextIOWrapper(file, encoding="utf-8-sig", newline="")
+    try:
+        yield text
+    finally:
+        text.detach().seek(0)
 
 
 def _csv_reader(

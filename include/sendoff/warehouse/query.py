@@ -34,7 +34,10 @@ NO_ROWS = (
 """The error for a statement that looks like a query but returns no rows."""
 
 # Everything before the first word, except what databases read in different ways.
-_OPENING = re.compile(r"(?:[\s(]|--[^\n\r]*\r?\n|/\*(?:(?!/\*|\*/).)*\*/)*", re.DOTALL)
+_OPENING, _OPENING_WITH_HASHES = (
+    re.compile(rf"(?:[\s(]|{mark}[^\n\r]*\r?\n|/\*(?:(?!/\*|\*/).)*\*/)*", re.DOTALL)
+    for mark in ("--", "(?:--|#)")
+)
 _WORD = re.compile(r"\w+|\S?")
 # An escaped colon, the colon of a parameter, or those of a cast or a slice.
 _COLON = re.compile(r"\\:|(?<![\w$:]):(?P<name>[\w$]+)|:+")
@@ -154,7 +157,7 @@ class Query:
 
     def _check_is_one_query(self, sql: str) -> None:
         """Refuse anything but a query, because even read-only, some statements can reach files and programs."""
-        start = _OPENING.match(sql)
+        start = (_OPENING_WITH_HASHES if self._dialect.has_hashes else _OPENING).match(sql)
         word = _WORD.match(sql, begin := start.end() if start else 0)
         if (first := word[0] if word else "").upper() not in _QUERIES:
             allowed = f"one query that begins with {', '.join(_QUERIES[:-1])} or {_QUERIES[-1]}"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 _OPENING = re.compile(
-    r"(?P<escaped>(?<![\w$])[eE]')|(?P<mark>['\"`\[]|--|/\*)|(?P<dollar>(?<![\w$])\$(?:(?!\d)\w+)?\$)"
+    r"(?P<escaped>(?<![\w$])[eE]')|(?P<mark>['\"`\[#]|--|/\*)|(?P<dollar>(?<![\w$])\$(?:(?!\d)\w+)?\$)"
 )
 _TEXT = re.compile(r"[^']*(?:''[^']*)*")  # this and the next never backtrack
 _ESCAPED_TEXT = re.compile(r"[^'\\]*(?:(?:\\.|'')[^'\\]*)*", re.DOTALL)
@@ -20,6 +20,7 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _LINE = re.compile(r"[^\n]*")
 _SHORT_LINE = re.compile(r"[^\r\n]*")
 _DOLLAR_MARK = re.compile(r"(?=(\$(?:(?!\d)\w+)?\$))")
+_HASHES = frozenset({"bigquery", "mariadb", "mysql"})
 _DOLLARS = frozenset({"postgresql", "redshift", "cockroachdb", "duckdb", "snowflake"})
 _QUOTES = {'"': '"', "`": "`", "[": "]"}
 _MAYBE_DATA = re.compile(r"(?<!\S)\S+@\S+|\d{4,}")  # linear, because a word is tried only once
@@ -38,7 +39,8 @@ class Dialect:
 
     ``has_escapes``: a backslash in a text escapes the next character. ``nests``: comments can be nested.
     ``short_lines``: a carriage return ends a line comment. ``has_dollars``: ``$$this$$`` is a text, and ``E'this'`` a
-    text with escapes. ``has_brackets``: names may be quoted with `` ` `` and with brackets too.
+    text with escapes. ``has_brackets``: names may be quoted with `` ` `` and with brackets too. ``has_hashes``: ``#``
+    begins a line comment.
     """
 
     has_escapes: bool = False
@@ -46,6 +48,7 @@ class Dialect:
     short_lines: bool = False
     has_dollars: bool = False
     has_brackets: bool = False
+    has_hashes: bool = False
 
     def end(self, sql: str, opening: re.Match[str]) -> int:
         """Return the end of the text or comment that begins there, or -1 if it has none in this dialect."""
@@ -56,7 +59,9 @@ class Dialect:
             is_escaped = self.has_escapes or (self.has_dollars and bool(opening["escaped"]))
             found = (_ESCAPED_TEXT if is_escaped else _TEXT).match(sql, start)
             return found.end() + 1 if found and sql[found.end() : found.end() + 1] == "'" else -1
-        if mark == "--":
+        if mark == "#" and not self.has_hashes:
+            return -1
+        if mark in ("--", "#"):
             line = (_SHORT_LINE if self.short_lines else _LINE).match(sql, start)
             return line.end() if line else -1
         if mark == "/*":
@@ -79,7 +84,7 @@ def _after(sql: str, mark: str, start: int) -> int:
 
 def usual_dialect(backend: str | None = None) -> Dialect:
     """Return the dialect for finding parameters; without a backend, it has texts like ``$$this$$``."""
-    return Dialect(has_dollars=backend is None or backend in _DOLLARS)
+    return Dialect(has_dollars=backend is None or backend in _DOLLARS, has_hashes=backend in _HASHES)
 
 
 def is_like_mysql(backend: str) -> bool:
@@ -93,7 +98,8 @@ def dialects(backend: str) -> Iterator[Dialect]:
         yield Dialect(has_brackets=True)
         return
     for has_escapes, nests, short_lines in product((False, True), repeat=3):
-        yield Dialect(has_escapes, nests, short_lines, backend in _DOLLARS, backend not in _DOLLARS)
+        has_dollars, has_hashes = backend in _DOLLARS, backend in _HASHES
+        yield Dialect(has_escapes, nests, short_lines, has_dollars, not has_dollars, has_hashes)
 
 
 def tokens(sql: str, dialect: Dialect) -> Iterator[tuple[bool, str]]:

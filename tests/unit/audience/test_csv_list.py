@@ -82,7 +82,9 @@ BROKEN = [
     ),
     (b"device_id,Device_ID\n4711,4711\n", "found column device_id 2 times"),
     (b"4711\n", "found no column device_id"),
-    (b"", "found no column device_id"),
+    (b"", "the file is empty. Write the names of its columns into the first line"),
+    (b'device_id,x\n4711,a\n4712,"b\n4713,c\n', "line 3: a quotation mark begins a value and none ends it"),
+    (b'device_id,x\n4711,"a\n4712,b\n4713,"c\n', "line 2: a quotation mark begins a value and none ends it"),
     (b"\xff\xfe4711", "line 1: found text that is not UTF-8"),
     (
         b"device_id,x\n4711,a\n4712,zo\xeb\n",

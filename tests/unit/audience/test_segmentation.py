@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 from sendoff.audience.bucketing import hashes, sample
 from sendoff.audience.build import Audience, build_audience
 from sendoff.audience.identifiers import Identifiers, IntegerIdentifiers, integers, strings
-from sendoff.audience.segmentation import DEFAULT_VARIATION, Segment, segments_of
+from sendoff.audience.segmentation import DEFAULT_VARIATION, Segment, in_unknown_zones, segments_of
 from sendoff.campaign import Campaign, Variation
 from sendoff.errors import AudienceError
 
@@ -75,7 +75,7 @@ def zones_of(segments: Iterable[Segment]) -> dict[str | None, list[Any]]:
 # Each recipient is in one segment, the right one
 
 people = st.lists(st.integers(1, 200), unique=True, min_size=1, max_size=60)
-languages = st.sets(st.sampled_from(["en", "en-GB", "FR", "fr_CA", "de", "es"]), max_size=3)
+languages = st.sets(st.sampled_from(["en", "en-GB ", " FR", "fr_CA", "de   ", "es"]), max_size=3)
 zones = st.sets(
     st.sampled_from(["Asia/Tokyo", "Europe/Dublin", " Asia/Tokyo ", "Mars/Base", "../etc"]), max_size=3
 )
@@ -88,7 +88,7 @@ def expected(
     identifier: Any, known: tuple[set[str], set[str]], cell: Campaign, kind: type
 ) -> tuple[Variation, float]:
     """Compute in plain Python which variation a recipient gets, and their position among the waves in percent."""
-    spoken = {value.replace("_", "-").partition("-")[0].lower() for value in known[0]}
+    spoken = {value.strip().replace("_", "-").partition("-")[0].lower() for value in known[0]}
     language = next(
         each for each in ("en", "de", "fr", "en") if each in spoken or not spoken & {"en", "de", "fr"}
     )
@@ -274,7 +274,7 @@ def test_each_zone_of_the_query_is_cut_apart_and_who_has_none_gets_the_default(
 ) -> None:
     groups = {
         "time_zone": {
-            "Asia/Tokyo": integers([1, 2, 3]),
+            "asia/tokyo": integers([1, 2, 3]),
             "America/New_York": integers([3, 4]),
             "Europe/Dublin": integers([5]),
             "GMT+1 (Paris)": integers([6]),
@@ -289,6 +289,9 @@ def test_each_zone_of_the_query_is_cut_apart_and_who_has_none_gets_the_default(
         "Asia/Tokyo": [1, 2],
         "Europe/Dublin": [5, 6, 7, 8, 9],
     }
+    made = audience(integers(range(1, 10)), groups)
+    assert in_unknown_zones(campaign(**fields), made) == (5, "Europe")
+    assert in_unknown_zones(campaign(EMAIL), made) is None
 
 
 def test_a_zone_with_blanks_around_it_is_that_zone() -> None:

@@ -305,11 +305,23 @@ def test_the_types_of_postgresql_come_as_the_json_that_fits(postgres_url: str, t
     )
 
 
-def test_a_number_of_postgresql_that_is_none_is_refused(postgres_url: str) -> None:
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("'NaN'::numeric", "contains a number that is infinite or not"),
+        ("'infinity'::date", "contains a date outside of the years 1 to 9999, such as infinity"),
+        ("'infinity'::timestamptz", "contains a date outside of the years 1 to 9999"),
+        ("'0044-03-15 BC'::date", "contains a date outside of the years 1 to 9999"),
+        ("'12.50'::money", "has the type money, which is not allowed for a variable; write CAST.own AS TEXT"),
+    ],
+)
+def test_a_value_of_postgresql_that_json_does_not_have_is_refused(
+    postgres_url: str, value: str, problem: str
+) -> None:
     source = sa.make_url(postgres_url).set(drivername="postgresql").render_as_string(hide_password=False)
     with (
-        pytest.raises(AudienceError, match="column own contains a number that is infinite or not"),
-        warehouse.read(source, "SELECT 1::bigint AS device_id, 'NaN'::numeric AS own") as batches,
+        pytest.raises(AudienceError, match=f"column own {problem}"),
+        warehouse.read(source, f"SELECT 1::bigint AS device_id, {value} AS own") as batches,
     ):
         build_audience(batches, columns=["own"])
 

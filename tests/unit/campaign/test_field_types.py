@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, time
+
 import pytest
 
 from sendoff.campaign.field_types import describe, is_web_address
@@ -72,6 +74,9 @@ def test_a_link_leads_into_the_app_or_to_a_web_address(link: str, is_good: bool)
         ([1], "a list"),
         (None, "nothing"),
         (5, "5"),
+        (date(2026, 3, 1), "the date 2026-03-01"),
+        (datetime(2026, 3, 1, 9, tzinfo=UTC), "the time 2026-03-01 09:00:00+00:00"),
+        (time(18, 30), "a value of the Python type datetime.time"),
     ],
 )
 def test_an_error_shows_short_words_and_the_size_of_others(value: object, words: str) -> None:

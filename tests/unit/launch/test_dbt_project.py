@@ -66,6 +66,7 @@ class Project:
         timing = [{"name": name, "completed_at": end} for name, end in steps.items()]
         built = {"status": "success", "timing": timing}
         self.results: dict[str, Any] = {BUYERS: built, OTHERS: {**built}, TEST: {"status": "pass"}}
+        self.command = "build"
         self.freshness: dict[str, Any] = {SOURCE: {"status": "pass", "snapshotted_at": at}}
 
     def write(self) -> None:
@@ -75,7 +76,8 @@ class Project:
         (self.folder / "manifest.json").write_text(json.dumps(manifest))
         for name, results in (("run_results", self.results), ("sources", self.freshness)):
             listed = [{"unique_id": unique_id, **each} for unique_id, each in results.items()]
-            (self.folder / f"{name}.json").write_text(json.dumps({"metadata": metadata, "results": listed}))
+            content = {"metadata": metadata, "args": {"which": self.command}, "results": listed}
+            (self.folder / f"{name}.json").write_text(json.dumps(content))
 
 
 @pytest.fixture
@@ -249,6 +251,18 @@ def test_a_model_that_is_not_ready_stops_its_campaigns_before_a_row_is_read_and_
     assert next(each.why for each in ledger.not_launched.newest()).startswith(f"dbt: {problem}")
     other = load(tmp_path, "", SQL.replace("buyers", "others"))
     assert planned(other, warehouse).people == 2
+
+
+def test_compiled_models_are_not_built_and_compiled_tests_have_not_passed(
+    tmp_path: Path, project: Project, ledger: Ledger
+) -> None:
+    project.command = "generate"  # of dbt docs generate
+    project.results[TEST]["status"] = "success"
+    project.write()
+    with pytest.raises(GateError) as error:
+        prepare_launch(ledger, load(tmp_path, ""), period=PERIOD, warehouses=unread, now=NOW)
+    assert "run_results.json has no build of model buyers. Run dbt build" in str(error.value)
+    assert "run_results.json has no result of test unique_buyers of model buyers" in str(error.value)
 
 
 @pytest.mark.parametrize(

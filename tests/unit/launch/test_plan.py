@@ -358,6 +358,20 @@ def test_a_preview_of_rows_does_not_speak_of_a_query(ledger: Ledger) -> None:
     assert "These columns of the audience are not used: score." in preview.warnings
 
 
+def test_a_preview_counts_people_in_time_zones_that_do_not_exist(ledger: Ledger) -> None:
+    frame = pd.DataFrame({"device_id": [1, 2, 3, 4], "time_zone": ["Eastern Time", "asia/tokyo", " ", None]})
+    zones = {"time_zone": "query", "default_time_zone": "Europe/Dublin"}
+    fields = {"gates": {"window": {"earliest": "08:00", "latest": "20:00", **zones}}}
+    campaign = Campaign.model_validate({**PUSH.model_dump(exclude_unset=True), **fields})
+    preview = preview_campaign(
+        rows_of(frame, campaign), period=PERIOD, warehouses=no_warehouse, ledger=ledger
+    )
+    [said] = [each for each in preview.warnings if "time zone" in each]
+    assert said == (
+        "The time_zone of 1 people is no IANA time zone, such as 'Eastern Time'; they get Europe/Dublin."
+    )
+
+
 DECIDE = {"share": 50, "after": {"length": 2, "unit": "hours"}, "otherwise": "a"}
 HALVES = {"a": {"percent": 50}, "b": {"percent": 50}}
 

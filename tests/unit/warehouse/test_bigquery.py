@@ -105,10 +105,18 @@ def test_more_than_one_statement_is_refused(bigquery: tuple[BigQuery, str]) -> N
     assert not server.planned
 
 
+def test_a_comment_may_begin_with_a_hash(bigquery: tuple[BigQuery, str]) -> None:
+    _, url = bigquery
+    assert audience(url, "#standardSQL\nSELECT 1 AS device_id # it's for :nothing").identifiers
+    assert "found more than one statement" in refusal(
+        url, "SELECT 1 AS device_id # '\n; DROP TABLE devices # '"
+    )
+
+
 def test_what_bigquery_does_not_call_a_select_is_not_run(bigquery: tuple[BigQuery, str]) -> None:
     server, url = bigquery
-    # To BigQuery, # begins a comment. To Sendoff, everything between the quotes is a text.
-    hidden = "SELECT 1 AS device_id # '\n; DROP TABLE devices # '"
+    # To BigQuery, three quotes begin and end a text. To Sendoff, the rest of the line is a text too.
+    hidden = "SELECT ''' ' ''' AS name, 1 AS device_id; DROP TABLE devices -- '"
     assert "found a statement of the type SCRIPT" in refusal(url, hidden)
     assert (len(server.planned), server.jobs) == (1, [])
 

@@ -220,7 +220,10 @@ def test_an_index_that_is_also_a_column_is_read_once() -> None:
         ("device_id\n7\nu734\n", "column device_id has a value that is not a whole number"),
         ("device_id\n734.0\n", "column device_id has a value that is not a whole number. Correct it"),
         ("name,Device_ID\nann,u734\n", "column Device_ID has a value that is not a whole number"),
-        ("device_id,points\n1\n734,5\n", "damaged"),
+        ("device_id,points\n1\n734,5\n", "line 2: the number of values is 1, but the header has 2"),
+        ("device_id,name\n1,ann\n2,bob,\n", "line 3: the number of values is 3, but the header has 2"),
+        ('device_id,note\n1,a\n2,"b\n3,c\n', "line 3: a quotation mark begins a value and none ends it"),
+        ('device_id,note\n1,"a\n2,b\n3,"c\n', "line 2: a quotation mark begins a value and none ends it"),
         ("device_id,name\n734,zo\udceb\n", "not UTF-8"),
         ("name\nann734\n", "it has no identifier column: found name"),
         ("device_id,user_id\n1,a\n", "it has device_id and user_id, but must have exactly one of"),
@@ -234,6 +237,11 @@ def test_a_csv_file_that_is_no_audience_is_an_error(tmp_path: Path, content: str
 def test_a_csv_file_keeps_identifiers_as_they_are_written(tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text('\ufeffexternal_id,note\n007,"two\nlines"\n08,\n')
     assert sorted(audience_of(tmp_path / "people.csv").identifiers) == ["007", "08"]
+
+
+def test_blanks_in_the_header_of_a_csv_file_do_not_matter(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("\n device_id , platform\n7,ios\n")
+    assert audience_of(tmp_path / "people.csv").groups.keys() == {"platform"}
 
 
 @pytest.mark.parametrize(
@@ -273,7 +281,7 @@ def test_a_frame_can_be_read_again() -> None:
         ),
         (pd.DataFrame({"device_id": ["u734"]}), 'frame["device_id"].astype("Int64")'),
         (pd.DataFrame({"user_id": [734, "a"]}), 'frame["user_id"].astype("string")'),
-        (pd.DataFrame({"user_id": [734.5]}), 'frame["user_id"].astype("string")'),
+        (pd.DataFrame({"user_id": [734, None]}), 'frame["user_id"].astype("Int64")'),
         (pd.DataFrame([[734, 1]], columns=["device_id", "device_id"]), "it has a column more than once"),
         (pd.DataFrame(), "it has no identifier column: found none"),
         (pd.Series([734]), "it cannot be read as a table"),
