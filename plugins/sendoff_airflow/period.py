@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, cast
+from zoneinfo import ZoneInfo
 
-from airflow.sdk import Context
+from airflow.sdk import Context, CronTriggerTimetable, DeltaTriggerTimetable
 
-from sendoff.campaign import Period
+from sendoff.campaign import Period, interval_before
 from sendoff.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -18,6 +19,10 @@ _DAY = timedelta(days=1)
 
 def period_of(context: Context, campaign: Campaign | None = None) -> Period:
     """Return the period of a run: its data interval, or the day (UTC) before its logical date.
+
+    A schedule such as ``"@daily"`` has moments and no intervals. Its period is the time between the last moment and the
+    one before, so all runs between two moments are one launch. A schedule such as ``timedelta(hours=1)`` does not say
+    when its moments are, so only its scheduled runs have a period. Raise SettingsError for a manual one.
 
     The day is for DAGs without a clock (``schedule=None``, assets). All runs of such a DAG on one day are one launch,
     for the previous day, as with a daily schedule. A run of a DAG with a clock needs a data interval: without a logical
@@ -31,6 +36,11 @@ def period_of(context: Context, campaign: Campaign | None = None) -> Period:
         return campaign.fixed_period
     run, timetable = context["dag_run"], context["dag"].timetable
     start, end, partition = run.data_interval_start, run.data_interval_end, run.partition_key or None
+    if type(timetable) is CronTriggerTimetable:  # a subclass has partitions
+        at, zone = end or run.run_after, timetable.timezone
+        clock = ZoneInfo(zone) if isinstance(zone, str) else cast("tzinfo", zone)
+        start, end = interval_before(timetable.expression, clock, Period(at, at).end)
+        return Period(end - timetable.interval if timetable.interval else start, end, partition)
     if start and end and start < end:
         return Period(start, end, partition)
     if partition and run.partition_date:
@@ -39,7 +49,12 @@ def period_of(context: Context, campaign: Campaign | None = None) -> Period:
     if timetable.can_be_scheduled and timetable.asset_condition is None and not partition:
         if not (start and end):
             raise SettingsError("this run has no data interval; trigger the DAG with a logical date")
-        return Period(start, end)
+        if run.run_type == "manual":  # each would be another launch
+            raise SettingsError(
+                "a manual run of this DAG has no period, because its schedule has no intervals. Use a schedule with "
+                "intervals, such as CronDataIntervalTimetable or DeltaDataIntervalTimetable"
+            )
+        return Period(end - timetable.delta if isinstance(timetable, DeltaTriggerTimetable) else start, end)
     day = _midnight(run.logical_date or run.run_after)
     return Period(day - _DAY, day, partition)
 

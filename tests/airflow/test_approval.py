@@ -11,12 +11,15 @@ import pytest
 from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
-from airflow.sdk import BaseNotifier, Context
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, BaseNotifier, Context
 
 from airflow import settings
 from sendoff.campaign import Period, launch_key
 from sendoff.dispatch.control import release
 from sendoff.ledger import Decision
+from sendoff_airflow.operators import BuildAudienceOperator
+from sendoff_airflow.operators.approval import ApproveLaunchOperator
 
 NEEDED = "approval: {needed: always, role: crm, within: {length: 30, unit: minutes}}\n"
 CRM = {"crm": ["ann", "bob"]}
@@ -89,6 +92,48 @@ def test_what_was_rejected_is_not_sent_and_is_reported_so(
 
     again = run_dag(dag, logical_date=house.day.replace(hour=11))
     assert house.tasks(again)["dispatch"] == ["skipped", "skipped"]  # no one is asked twice
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(
+    ("options", "states"),
+    [
+        ({}, {"audience": "success", "approve": "success", "next": "skipped", "last": "success"}),
+        (
+            {"ignore_downstream_trigger_rules": True},
+            {"audience": "success", "approve": "success", "next": "skipped", "last": "skipped"},
+        ),
+        (
+            {"fail_on_reject": True, "retries": 3},
+            {
+                "audience": "success",
+                "approve": "failed",
+                "next": "upstream_failed",
+                "last": "upstream_failed",
+            },
+        ),
+    ],
+)
+def test_a_rejection_does_what_the_options_of_airflows_operator_say(
+    house: Any,
+    run_dag: Callable[..., DagRun],
+    people: Any,
+    options: dict[str, Any],
+    states: dict[str, str],
+) -> None:
+    name = f"options_{next(iter(options), 'none')}"
+    house.campaign(name, query=house.few, more="approval: {needed: always}\n")
+    with DAG(name, schedule=None, start_date=house.day) as dag:
+        audience = BuildAudienceOperator(task_id="audience", campaign=house.folder / name)
+        approve = ApproveLaunchOperator(
+            task_id="approve", launch_key=audience.output["launch_key"], **options
+        )
+        last = EmptyOperator(task_id="last", trigger_rule="none_failed")
+        audience >> approve >> EmptyOperator(task_id="next") >> last
+    people.will(name, ("ann", "Reject"))
+    assert house.tasks(run_dag(dag, logical_date=house.day)) == {
+        task: [state] for task, state in states.items()
+    }
 
 
 @pytest.mark.proof

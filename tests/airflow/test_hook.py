@@ -470,6 +470,12 @@ def test_a_missing_connection_is_named() -> None:
 def test_a_port_and_a_missing_scheme_are_understood(connect: Callable[..., SendoffHook]) -> None:
     assert connect(host="api.example.com", port=8443).fields.base_url == "https://api.example.com:8443"
     assert connect(host="https://api.example.com/eu/").fields.base_url == "https://api.example.com/eu"
+    for host in ("https://api.example.com/eu", "https://api.example.com:8443/eu"):
+        assert connect(host=host, port=8443).fields.base_url == "https://api.example.com:8443/eu"
+    with pytest.raises(
+        SettingsError, match="the port field is 8443, but the URL in the host field has the port 443"
+    ):
+        _ = connect(host="https://api.example.com:443", port=8443).fields.base_url
 
 
 def test_an_unreachable_service_is_said_to_be_so(connect: Callable[..., SendoffHook], free_port: int) -> None:

@@ -23,7 +23,7 @@ from airflow import settings
 from sendoff.campaign import Period, launch_key
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import dbt_sources
-from sendoff_airflow.dags import reconcile_dag
+from sendoff_airflow.dags import campaign_group, reconcile_dag
 from sendoff_airflow.hooks.receiver import ReceiverHook
 from sendoff_airflow.hooks.service import SendoffHook
 from sendoff_airflow.operators import BuildAudienceOperator
@@ -125,6 +125,35 @@ def test_outcomes_are_measured_before_the_tables_are_written_and_when_they_are_r
     dag = reconcile_dag("0 0 * * *", dag_id="measuring", campaigns=house.folder)
     assert run_dag(dag, logical_date=house.day + timedelta(days=1)).state == "success"
     assert compared() == [("converted", "control group", 0.0)]
+
+
+@pytest.mark.proof
+def test_a_group_uses_one_warehouse_and_one_ledger(
+    house: Any, run_dag: Callable[..., DagRun], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    house.campaign("grouped", house.few, more="report: {tables: main}\naudience: {holdout: {percent: 40}}\n")
+    (house.folder / "grouped/outcome.sql").write_text(f"SELECT device_id FROM ({house.few})")
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP_EU", os.environ["AIRFLOW_CONN_SHOP"])
+    ledger = json.dumps({"conn_type": "sendoff_ledger", "password": house.ledger_url})
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER_LEDGER", ledger)
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", f"sqlite:///{tmp_path}/none.db")
+    other = json.dumps({"conn_type": "sqlite", "host": str(tmp_path / "other.db")})
+    monkeypatch.setenv("AIRFLOW_CONN_SHOP", other)  # the campaign's, which has no tables
+    with DAG("grouping", schedule=None, start_date=house.day, default_args={"retries": 0}) as dag:
+        campaign_group(
+            house.folder / "grouped",
+            group_id="g",
+            quiet_for=timedelta(seconds=1),
+            warehouse="shop_eu",
+            ledger_conn_id="other_ledger",
+        )
+    house.quieten(dag)
+    run = run_dag(dag, logical_date=house.day)
+    assert run.state == "success", house.tasks(run)
+    key = house.xcoms(run)["g.audience", "launch_key", -1]
+    with closing(sqlite3.connect(house.folder / "shop.db")) as shop:
+        query = "SELECT count(*) FROM sendoff_comparisons WHERE launch_key = ?"
+        assert shop.execute(query, [key]).fetchone() == (1,)
 
 
 @pytest.mark.proof

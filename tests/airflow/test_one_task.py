@@ -212,7 +212,7 @@ def test_a_verdict_that_does_not_exist_fails_the_task_at_once(
         CreateCampaignOperator(
             task_id="notice",
             campaign=make_campaign("no_verdict"),
-            audience=VerdictsOfLaunch("{{ 'a' * 32 }}", ("mising",)),
+            audience=VerdictsOfLaunch("{{ 'a' * 32 }}", "mising"),
             retries=3,
         )
     assert house.tasks(run_dag(dag, logical_date=house.day)) == {"notice": ["failed"]}

@@ -15,6 +15,7 @@ from airflow.sdk import (
     CronPartitionTimetable,
     CronTriggerTimetable,
     DagRunState,
+    MultipleCronTriggerTimetable,
     PartitionedAssetTimetable,
     PartitionedAtRuntime,
 )
@@ -29,9 +30,10 @@ from sendoff_airflow.period import displaced_run, period_of
 
 NINE = datetime(2026, 3, 2, 9, tzinfo=UTC)
 MIDNIGHT = NINE.replace(hour=0)
-DAY = timedelta(days=1)
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 WEEKLY = CronDataIntervalTimetable("0 9 * * 1", timezone="UTC")
 AT_NINE = CronTriggerTimetable("0 9 * * *", timezone="UTC")
+SEVERAL = MultipleCronTriggerTimetable("0 9 * * *", "30 18 * * *", timezone="UTC")
 ASSET = Asset("something")
 BY_PARTITION = CronPartitionTimetable("0 9 * * *", timezone="UTC")
 PARTITIONED = PartitionedAssetTimetable(assets=ASSET)
@@ -47,8 +49,19 @@ PARTITIONED = PartitionedAssetTimetable(assets=ASSET)
             (NINE - 7 * DAY, NINE),
         ),
         (WEEKLY, {"interval": (NINE - 7 * DAY, NINE), "logical_date": NINE + DAY}, (NINE - 7 * DAY, NINE)),
-        # a schedule of points in time: the point
-        (AT_NINE, {"interval": (NINE, NINE), "logical_date": NINE}, (NINE, NINE)),
+        # a schedule of points in time: the time before the last point, whoever started the run
+        (AT_NINE, {"interval": (NINE, NINE), "logical_date": NINE}, (NINE - DAY, NINE)),
+        (AT_NINE, {"interval": (NINE + HOUR, NINE + HOUR), "logical_date": NINE + HOUR}, (NINE - DAY, NINE)),
+        (AT_NINE, {"interval": (NINE - HOUR, NINE - HOUR)}, (NINE - 2 * DAY, NINE - DAY)),
+        (AT_NINE, {"run_after": NINE + HOUR}, (NINE - DAY, NINE)),
+        ("@daily", {"interval": (NINE, NINE)}, (MIDNIGHT - DAY, MIDNIGHT)),
+        (
+            CronTriggerTimetable("0 9 * * *", timezone="Asia/Tokyo", interval=2 * HOUR),
+            {"interval": (NINE - 2 * HOUR, NINE)},
+            (MIDNIGHT - 2 * HOUR, MIDNIGHT),
+        ),
+        (HOUR, {"interval": (NINE, NINE), "run_type": DagRunType.SCHEDULED}, (NINE - HOUR, NINE)),
+        (SEVERAL, {"interval": (NINE, NINE), "run_type": DagRunType.SCHEDULED}, (NINE, NINE)),
         # no schedule: the day before the logical date in UTC, whatever the hour
         (None, {"interval": (NINE, NINE), "logical_date": NINE}, (MIDNIGHT - DAY, MIDNIGHT)),
         (None, {"logical_date": MIDNIGHT}, (MIDNIGHT - DAY, MIDNIGHT)),
@@ -104,10 +117,17 @@ def test_a_period_has_moments_of_pythons_own_type_because_pendulums_lose_utc_in_
     assert Period.of(day) == Period(MIDNIGHT, MIDNIGHT + DAY)
 
 
-@pytest.mark.parametrize("schedule", [WEEKLY, AT_NINE])
-def test_a_run_that_fits_no_interval_of_its_schedule_is_refused(schedule: Any) -> None:
+def test_a_run_that_fits_no_interval_of_its_schedule_is_refused() -> None:
     with pytest.raises(SettingsError, match="trigger the DAG with a logical date"):
-        period_of(_context(schedule))
+        period_of(_context(WEEKLY))
+
+
+@pytest.mark.parametrize("schedule", [HOUR, SEVERAL])
+def test_a_manual_run_is_refused_if_it_would_be_another_launch_each_time(schedule: Any) -> None:
+    with pytest.raises(
+        SettingsError, match="Use a schedule with intervals, such as CronDataIntervalTimetable"
+    ):
+        period_of(_context(schedule, interval=(NINE, NINE), logical_date=NINE))
 
 
 @pytest.mark.parametrize(
@@ -151,6 +171,7 @@ def _context(
     run_after: datetime = NINE,
     partition_key: str | None = None,
     partition_date: datetime | None = None,
+    run_type: DagRunType = DagRunType.MANUAL,
 ) -> Any:
     run = DagRun(
         dag_id="d",
@@ -161,7 +182,7 @@ def _context(
         run_after=run_after,
         start_date=None,
         end_date=None,
-        run_type=DagRunType.MANUAL,
+        run_type=run_type,
         state=DagRunState.RUNNING,
         consumed_asset_events=[],
         partition_key=partition_key,

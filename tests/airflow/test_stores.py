@@ -96,6 +96,9 @@ def test_addresses_are_signed_with_the_first_secret_of_the_connection(
     working, message = ReceiverHook().test_connection()
     assert working
     assert SECRET not in message
+    fields = {"conn_type": "sendoff_receiver", "host": "http://10.0.0.5", "password": SECRET}
+    _connection(monkeypatch, "sendoff_receiver", **fields, port=8090)
+    assert post_back_signer().public_url == "http://10.0.0.5:8090"
 
 
 def test_addresses_come_from_the_settings_where_there_is_no_connection(
@@ -137,6 +140,10 @@ def test_a_wrong_field_of_the_receiver_is_named(
         (
             "postgres://ann@db.example.com/shop?sslmode=verify-full&cursor=dictcursor",
             "postgresql+psycopg://ann@db.example.com/shop?sslmode=verify-full",
+        ),
+        (
+            "postgres://ann:p@%2Fvar%2Frun%2Fpostgresql:5433/shop",
+            "postgresql+psycopg://ann:p@:5433/shop?host=/var/run/postgresql",
         ),
         ("sqlite:////data/shop.db", "sqlite:////data/shop.db"),
         ("sqlite://shop.db", "sqlite:///shop.db"),
@@ -401,5 +408,5 @@ def _nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     return
 
 
-def _connection(monkeypatch: pytest.MonkeyPatch, conn_id: str, **fields: str) -> None:
+def _connection(monkeypatch: pytest.MonkeyPatch, conn_id: str, **fields: Any) -> None:
     monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(fields))

@@ -10,8 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from airflow.models.dagrun import DagRun
+from airflow.models.renderedtifields import RenderedTaskInstanceFields
 from airflow.models.xcom import XComModel
 from airflow.sdk import DAG
 
@@ -125,6 +127,28 @@ def test_recipients_are_added_and_removed_from_a_file_and_a_query(
     assert run_dag(dag, logical_date=DAY).state == "success"
     assert members(ledger, "topic:news") == [DEVICES[0], *DEVICES[4:]]
     assert [each.why for each in ledger.audit_log.of_suppression(limit=9)] == ["feeds", "feeds"]
+
+
+def test_a_query_may_be_anywhere_and_rows_are_not_shown(
+    ledger: Ledger,
+    opted_out: Callable[[list[int | None]], None],
+    run_dag: Callable[..., DagRun],
+    tmp_path: Path,
+) -> None:
+    opted_out([DEVICES[0]])
+    (tmp_path / "opted_out.sql").write_text(QUERY)
+    shared: dict[str, Any] = {"source": "crm", "reason": "opted out", "action": "add"}
+    with DAG("elsewhere", schedule=None, start_date=START) as dag:
+        SuppressOperator(task_id="query", recipients=f"{tmp_path}/opted_out.sql", **shared)
+        SuppressOperator(task_id="rows", recipients=pa.table({"device_id": DEVICES[1:3]}), **shared)
+    run = run_dag(dag, logical_date=DAY)
+    assert run.state == "success"
+    assert members(ledger) == DEVICES[:3]
+    shown = [
+        RenderedTaskInstanceFields.get_templated_fields(each)["recipients"]
+        for each in sorted(run.get_task_instances(), key=lambda each: each.task_id)
+    ]
+    assert shown == [f"{tmp_path}/opted_out.sql", "<Table>"]
 
 
 def test_an_action_that_does_not_exist_is_an_error_of_the_dag_file() -> None:

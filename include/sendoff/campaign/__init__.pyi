@@ -54,7 +54,7 @@ from .lint import advice
 from .loader import CampaignFolder, campaign_from, campaign_of, is_campaign_name
 from .model import Campaign, OwnRequest, Variation
 from .period import Given, Period, dispatch_key, launch_key, request_launch_key
-from .runs import last_period
+from .runs import interval_before, last_period
 from .schedule import (
     ApiTrigger,
     EventTrigger,
@@ -159,6 +159,7 @@ __all__ = [
     "did_you_mean",
     "dispatch_key",
     "forbidden_time",
+    "interval_before",
     "is_campaign_folder",
     "is_campaign_name",
     "is_journey_folder",

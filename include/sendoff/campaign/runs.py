@@ -6,7 +6,7 @@ They must be the same, because the period decides the launch: a cron job and a D
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, tzinfo
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -24,9 +24,8 @@ def last_period(campaign: Campaign, now: datetime) -> Period | None:
     """
     if not campaign.schedule:
         return None
-    clock = _Clock(PRESETS.get(campaign.schedule, campaign.schedule), ZoneInfo(campaign.schedule_time_zone))
-    end = clock.at_or_before(now.replace(microsecond=0))
-    start = clock.step(end, "prev")
+    cron, zone = PRESETS.get(campaign.schedule, campaign.schedule), ZoneInfo(campaign.schedule_time_zone)
+    clock, (start, end) = _Clock(cron, zone), interval_before(cron, zone, now)
     if campaign.start is not None:
         first = clock.at_or_after(datetime.combine(campaign.start, time(), clock.zone))
         if start < first:
@@ -35,12 +34,19 @@ def last_period(campaign: Campaign, now: datetime) -> Period | None:
     return Period(start, end)
 
 
+def interval_before(cron: str, zone: tzinfo, now: datetime) -> tuple[datetime, datetime]:
+    """Return the last complete interval of a cron expression, in UTC."""
+    clock = _Clock(cron, zone)
+    end = clock.at_or_before(now.replace(microsecond=0))
+    return clock.step(end, "prev"), end
+
+
 @dataclass(frozen=True, slots=True)
 class _Clock:
     """A cron expression in a time zone. Its moments are in UTC."""
 
     cron: str
-    zone: ZoneInfo
+    zone: tzinfo
 
     def at_or_before(self, at: datetime) -> datetime:
         before = self.step(at, "prev")

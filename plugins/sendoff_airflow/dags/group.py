@@ -106,7 +106,8 @@ def campaign_group(  # noqa: PLR0913 - an interface for users
         on_report,
         {**dag.default_args, **(default_args or {})},
     )
-    group.default_args = defaults_of(folder.campaign, tasks)
+    of_ledger = {name: options[name] for name in ("ledger_conn_id",) if name in options}
+    group.default_args = {**defaults_of(folder.campaign, tasks), **of_ledger}
     with group:
         first = BuildAudienceOperator(
             task_id="audience",
@@ -159,7 +160,6 @@ def add_tasks(folder: CampaignFolder, audience: BuildAudienceOperator, options: 
             task_display_name="Write the results to the warehouse",
             launch_key=launch_key,
             schema=campaign.report.tables,
-            warehouse_conn_id=campaign.report.tables_warehouse or campaign.warehouse,
             dbt=campaign.report.tables_dbt,
         )
         if folder.outcome_sql:

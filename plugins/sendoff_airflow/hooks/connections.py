@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.exceptions import AirflowNotFoundException
@@ -51,6 +52,27 @@ def extras(connection: Connection) -> dict[str, Any]:
     return values
 
 
+def web_address(connection: Connection) -> str:
+    """Return the URL in the host field without a slash at its end, with the port of the port field.
+
+    Raise SettingsError if both have a port and these differ.
+    """
+    url = (connection.host or "").strip().rstrip("/")
+    parts: SplitResult = urlsplit(url if "://" in url else f"//{url}")
+    try:
+        port = parts.port
+    except ValueError:
+        return url  # whoever uses it says that it is wrong
+    if not connection.port or port == connection.port:
+        return url
+    if port is not None:
+        raise SettingsError(
+            f"connection {connection.conn_id}: the port field is {connection.port}, but the URL in the host field has "
+            f"the port {port}. Empty the port field, or correct one of them"
+        )
+    return parts._replace(netloc=f"{parts.netloc}:{connection.port}").geturl().removeprefix("//")
+
+
 def database_url(connection: Connection) -> str:
     """Return the SQLAlchemy URL of a connection whose type is one of DIALECTS, password included."""
     dialect = DIALECTS[connection.conn_type or ""]
@@ -59,14 +81,16 @@ def database_url(connection: Connection) -> str:
     if not connection.host:
         raise SettingsError(f"connection {connection.conn_id}: the host is empty")
     options = extras(connection)
+    query = {name: str(options[name]) for name in POSTGRES_OPTIONS if options.get(name) is not None}
+    is_socket = connection.host.startswith("/")  # of Unix, which a URL cannot have in place of a host
     return URL.create(
         dialect,
         username=connection.login,
         password=connection.password,
-        host=connection.host,
+        host=None if is_socket else connection.host,
         port=connection.port,
         database=connection.schema,
-        query={name: str(options[name]) for name in POSTGRES_OPTIONS if options.get(name) is not None},
+        query=query | ({"host": connection.host} if is_socket else {}),
     ).render_as_string(hide_password=False)
 
 

@@ -8,7 +8,7 @@ from sendoff.errors import SendoffError, SettingsError
 from sendoff.service import PostBackSigner
 from sendoff.settings import environment_settings
 from sendoff_airflow import RECEIVER
-from sendoff_airflow.hooks.connections import find_connection
+from sendoff_airflow.hooks.connections import find_connection, web_address
 
 
 class ReceiverHook(BaseHook):
@@ -40,7 +40,7 @@ class ReceiverHook(BaseHook):
         if not connection.host or not secrets:
             missing = "public URL (host field)" if not connection.host else "secret (password field)"
             raise SettingsError(f"connection {self.receiver_conn_id}: the {missing} is empty")
-        return PostBackSigner(connection.host.rstrip("/"), secrets)
+        return PostBackSigner(web_address(connection), secrets)
 
     def test_connection(self) -> tuple[bool, str]:
         """Check whether addresses can be signed, without calling anything."""

@@ -20,7 +20,7 @@ from sendoff.service import (
     checked_base_url,
 )
 from sendoff.service.wire import FieldNames
-from sendoff_airflow.hooks.connections import extras
+from sendoff_airflow.hooks.connections import extras, web_address
 
 T = TypeVar("T")
 
@@ -49,14 +49,13 @@ class ServiceFields:
     @cached_property
     def base_url(self) -> str:
         """The base URL without a slash at its end. Without a scheme, ``https://`` is added."""
-        host = (self._connection.host or "").strip()
-        if not host:
+        if not (self._connection.host or "").strip():
             raise self._wrong(
                 "the base URL (host field) is empty. Enter a URL such as https://api.example.com"
             )
-        url = host if "://" in host else f"https://{host}"
-        port = f":{self._connection.port}" if self._connection.port else ""
-        return self._checked(lambda: checked_base_url(url.rstrip("/") + port, allow_http=self.allow_http))
+        address = web_address(self._connection)
+        url = address if "://" in address else f"https://{address}"
+        return self._checked(lambda: checked_base_url(url, allow_http=self.allow_http))
 
     @property
     def credentials(self) -> Credentials:

@@ -126,7 +126,7 @@ def _look_up(conn_id: str) -> Connection | None:
 
 
 def _value(connection: Connection, name: str, field: str) -> object:
-    from sendoff_airflow.hooks.connections import extras
+    from sendoff_airflow.hooks.connections import extras, web_address
     from sendoff_airflow.hooks.ledger import ledger_url
     from sendoff_airflow.hooks.service_fields import ServiceFields
     from sendoff_airflow.hooks.warehouse import warehouse_url
@@ -142,6 +142,8 @@ def _value(connection: Connection, name: str, field: str) -> object:
             return warehouse_url(connection)
         case "service_url":
             return ServiceFields(connection).base_url
+        case "public_url":
+            return web_address(connection) if connection.host else None
         case "private_key":
             return ServiceFields(connection).private_key()
     if field.startswith("extra."):

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.states import DecisionKind, LaunchState
 from sendoff_airflow import LEDGER
@@ -127,8 +128,13 @@ class ApproveLaunchOperator(ApprovalOperator):
         if launch.state == LaunchState.REJECTED:
             self.log.warning("launch %s was rejected and will not be sent", launch.launch_key)
             context["ti"].xcom_push("return_value", facts)
-            following = context["task"].get_direct_relatives(upstream=False)
-            self.skip(ti=context["ti"], tasks=[task for task in following if not task.is_teardown])
+            if self.fail_on_reject:
+                raise AirflowFailException(f"launch {launch.launch_key} was rejected")
+            task = context["task"]
+            is_every = self.ignore_downstream_trigger_rules
+            relatives = task.get_flat_relatives if is_every else task.get_direct_relatives
+            following = relatives(upstream=False)
+            self.skip(ti=context["ti"], tasks=[each for each in following if not each.is_teardown])
         return facts
 
 

@@ -38,7 +38,7 @@ class VerdictsOfLaunch(ResolveMixin):
 
     def __init__(self, launch_key: Any, verdicts: Collection[str] = ("missing",)) -> None:
         self.launch_key = launch_key
-        self.verdicts = tuple(verdicts)
+        self.verdicts = (verdicts,) if isinstance(verdicts, str) else tuple(verdicts)
 
     def iter_references(self) -> Iterable[tuple[Any, str]]:
         """Return the XComs that this needs, so that Airflow finds the tasks before it."""
@@ -112,19 +112,12 @@ class PreparingOperator(LaunchEventOperator):
 
     @audience.setter
     def audience(self, given: Any) -> None:
-        # Airflow also sets it when it has rendered the template, and then shows and stores its text.
-        is_path = isinstance(given, Path | ObjectStoragePath)
-        if isinstance(given, str) and given.endswith(".sql") and ("://" in given or given.startswith("/")):
-            self._audience: Any = _location(given)  # Airflow finds only files below the DAG's folder
-        elif given is None or is_path or isinstance(given, str | ResolveMixin | _Unshown):
-            self._audience = given
-        else:
-            self._audience = _Unshown(given)
+        self._audience = shown(given)
 
     def get_openlineage_facets_on_start(self) -> Any:
         """Return the query for OpenLineage's provider, if the campaign is a folder with a query."""
         if self._is_in_folder and isinstance(self.campaign, Path):
-            return openlineage.of_query(_absolute(self.campaign, self.dag.folder))
+            return openlineage.of_query(absolute(self.campaign, self.dag.folder))
         return None
 
     @property
@@ -135,14 +128,14 @@ class PreparingOperator(LaunchEventOperator):
     def _campaign_folder(self, context: Context) -> CampaignFolder:
         """Return the campaign. It has its audience only if that is in its folder."""
         assert self.campaign is not None
-        name = self.name if isinstance(self.campaign, Path) else self._name(context)
+        name = _as_text(self.name) if isinstance(self.campaign, Path) else self._name(context)
         folder = read_campaign(self.campaign, name, self.dag.folder, has_audience=self._is_in_folder)
         changes = {name: value for name, value in self._changes().items() if value is not None}
         return replace(folder, campaign=folder.campaign.replace(**changes))
 
     def _changes(self) -> dict[str, str | None]:
         """Return the fields of the campaign that this operator's arguments change."""
-        return {"warehouse": self.warehouse}
+        return {"warehouse": _as_text(self.warehouse)}
 
     def _with_audience(self, folder: CampaignFolder) -> CampaignFolder:
         """Return a campaign with the audience of this task."""
@@ -153,10 +146,8 @@ class PreparingOperator(LaunchEventOperator):
         given = self.audience
         if isinstance(given, VerdictsOfLaunch):
             given = campaign.VerdictsOf(given.launch_key, given.verdicts)
-        elif isinstance(given, _Unshown):
-            given = given.value
         else:
-            given = in_dag_folder(given, self.dag.folder)
+            given = of_shown(given, self.dag.folder)
         if isinstance(self.campaign, Path):
             return folder.with_audience(given)
         return campaign.campaign_from(folder.campaign, folder.name, given)
@@ -204,12 +195,12 @@ class PreparingOperator(LaunchEventOperator):
             size_limit=as_integer("size_limit", self.size_limit),
             send_late=as_boolean("send_late", self.send_late),
             resend=as_integer("resend", self.resend) or 0,
-            reason=self.reason or None,
+            reason=_as_text(self.reason) or None,
         )
 
     def _name(self, context: Context) -> str:
-        if self.name:
-            return self.name
+        if name := _as_text(self.name):
+            return name
         if (context["ti"].map_index or 0) >= 0:
             raise AirflowFailException(
                 f"Task {self.task_id}: a mapped task needs a name, because all launches of one name and period are one "
@@ -286,7 +277,7 @@ def read_campaign(
     from sendoff.campaign import CampaignFolder, campaign_of, load_campaign
 
     if isinstance(given, Path):
-        folder = load_campaign(_absolute(given, dag_folder), has_audience=has_audience)
+        folder = load_campaign(absolute(given, dag_folder), has_audience=has_audience)
         return folder.named(name) if name else folder
     assert name is not None
     return CampaignFolder(name, campaign_of(given, name), None, Path())
@@ -305,13 +296,28 @@ def name_of(*ids: str) -> str:
     return f"{name[: _LONGEST_NAME - len(digest) - 1]}-{digest}"
 
 
-def in_dag_folder(given: Any, dag_folder: str) -> Any:
-    """Return the location of a file that a task names, or anything else as it is.
+def shown(given: Any) -> Any:
+    """Return recipients that a task names in the form that Airflow may show: SQL and paths as they are.
+
+    Airflow sets a field again when it has rendered its template, and then shows and stores its text.
+    """
+    if isinstance(given, str) and given.endswith(".sql") and ("://" in given or given.startswith("/")):
+        return _location(given)  # Airflow finds only files below the DAG's folder
+    is_path = isinstance(given, Path | ObjectStoragePath)
+    if given is None or is_path or isinstance(given, str | ResolveMixin | _Unshown):
+        return given
+    return _Unshown(given)
+
+
+def of_shown(given: Any, dag_folder: str) -> Any:
+    """Return the recipients behind what :func:`shown` returned, or the location of their file.
 
     A relative path starts at ``dag_folder``, the folder of the DAG file.
     """
+    if isinstance(given, _Unshown):
+        return given.value
     if isinstance(given, Path) or (isinstance(given, str) and len(given.split()) == 1):
-        return _absolute(_location(given), dag_folder)
+        return absolute(_location(given), dag_folder)
     return given
 
 
@@ -319,11 +325,17 @@ def _location(given: str | Path) -> Path | ObjectStoragePath:
     return ObjectStoragePath(given) if "://" in str(given) else Path(given)
 
 
-def _absolute(path: Any, dag_folder: str) -> Any:
+def absolute(path: Any, dag_folder: str) -> Any:
+    """Return a path that a task names; a relative one starts at ``dag_folder``, the folder of the DAG file."""
     return Path(dag_folder, path) if isinstance(path, Path) else path
 
 
 # A rendered template is always text. It is empty if there is no value.
+
+
+def _as_text(value: object) -> str | None:
+    """Return a rendered text. With Airflow's native types, one such as 20260301 is rendered as a number."""
+    return None if value is None else str(value)
 
 
 def as_boolean(name: str, value: bool | str) -> bool:

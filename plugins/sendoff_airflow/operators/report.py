@@ -12,8 +12,10 @@ from airflow.sdk import Context
 from sendoff.errors import SendoffError
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.operators.ledger_operator import LedgerOperator
+from sendoff_airflow.operators.preparation import absolute
 
 if TYPE_CHECKING:
+    from sendoff.campaign import Campaign
     from sendoff.comparison import Comparison
     from sendoff.ledger import LaunchRecord, Ledger
 
@@ -76,7 +78,8 @@ class WriteTablesOperator(LedgerOperator):
 
     :param launch_key: the launch (templated)
     :param schema: the schema of the tables, which must exist; default: the connection's own (templated)
-    :param warehouse_conn_id: the connection of the warehouse; its user must be able to write there (templated)
+    :param warehouse_conn_id: the connection of the warehouse, whose user must be able to write there; default: the
+        campaign's ``report.tables_warehouse``, or else the warehouse of the launch (templated)
     :param dbt: the path of dbt's source file of the tables, which is written if it changed; it needs ``schema``;
         default: none (templated)
     """
@@ -87,7 +90,7 @@ class WriteTablesOperator(LedgerOperator):
         self,
         *,
         launch_key: str,
-        warehouse_conn_id: str,
+        warehouse_conn_id: str | None = None,
         schema: str | None = None,
         dbt: str | None = None,
         **kwargs: Any,
@@ -137,9 +140,8 @@ class RenewTablesOperator(LedgerOperator):
                     launch = ledger.launches.get(launch_key)
                     campaign = Campaign.frozen(launch.definition)
                     if schema := campaign.report.tables:
-                        writer = campaign.report.tables_warehouse or campaign.warehouse
                         self._measure(ledger, launch)
-                        _write_tables(ledger, launch_key, writer, schema)
+                        _write_tables(ledger, launch_key, None, schema)
                         written += 1
                 except SendoffError as error:
                     self.log.error("launch %s: %s", launch_key, error)
@@ -150,9 +152,9 @@ class RenewTablesOperator(LedgerOperator):
 
     def _measure(self, ledger: Ledger, launch: LaunchRecord) -> None:
         """Measure the outcomes of a launch again, if its campaign has a query of them."""
-        folder = Path(self.campaigns or "") / launch.campaign
+        folder = absolute(Path(self.campaigns or "", launch.campaign), self.dag.folder)
         if self.campaigns and (folder / "outcome.sql").is_file():
-            _measured(ledger, launch.launch_key, str(folder), None)
+            _measured(ledger, launch.launch_key, folder, None)
 
 
 class MeasureOutcomeOperator(LedgerOperator):
@@ -164,7 +166,7 @@ class MeasureOutcomeOperator(LedgerOperator):
 
     :param launch_key: the launch (templated)
     :param folder: the campaign's folder
-    :param warehouse_conn_id: the connection that the queries run on; default: the campaign's warehouse (templated)
+    :param warehouse_conn_id: the connection that the queries run on; default: the warehouse of the launch (templated)
     """
 
     template_fields: Sequence[str] = ("launch_key", "warehouse_conn_id")
@@ -188,7 +190,8 @@ class MeasureOutcomeOperator(LedgerOperator):
         from sendoff.report import as_text, describe_comparison
 
         with self.open_ledger() as ledger:
-            result = _measured(ledger, self.launch_key, self.folder, self.warehouse_conn_id)
+            folder = absolute(Path(self.folder), self.dag.folder)
+            result = _measured(ledger, self.launch_key, folder, self.warehouse_conn_id)
         self.log.info("\n%s", as_text(describe_comparison(result)))
         return result.to_json()
 
@@ -203,7 +206,7 @@ class ReportFileOperator(LedgerOperator):
     :param reports: a folder that the worker can write to; created if it does not exist (templated)
     :param folder: the campaign's folder with ``outcome.sql``, and optionally ``before.sql``; default: do not compare
         outcomes
-    :param warehouse_conn_id: the connection that both run on; default: the campaign's warehouse (templated)
+    :param warehouse_conn_id: the connection that both run on; default: the warehouse of the launch (templated)
     """
 
     template_fields: Sequence[str] = ("launch_key", "reports", "warehouse_conn_id")
@@ -233,28 +236,39 @@ class ReportFileOperator(LedgerOperator):
             figures = ledger.verdicts.figures(self.launch_key)
             comparisons = comparisons_of(ledger, figures)
             if self.folder:
-                comparisons.append(_measured(ledger, self.launch_key, self.folder, self.warehouse_conn_id))
+                folder = absolute(Path(self.folder), self.dag.folder)
+                comparisons.append(_measured(ledger, self.launch_key, folder, self.warehouse_conn_id))
         page = Path(self.reports) / f"{figures.campaign}-{figures.launch_key}.html"
         return str(write_html(describe_launch(figures, comparisons), page))
 
 
-def _write_tables(ledger: Ledger, launch_key: str, conn_id: str, schema: str | None) -> dict[str, int]:
+def _write_tables(ledger: Ledger, launch_key: str, conn_id: str | None, schema: str | None) -> dict[str, int]:
     from sendoff.report import write_results
     from sendoff_airflow.hooks.warehouse import warehouse_source
 
+    if not conn_id:
+        campaign = _campaign(ledger, launch_key)
+        conn_id = campaign.report.tables_warehouse or campaign.warehouse
     as_of = ledger.verdicts.figures(launch_key).as_of  # before the rows are read, which may be newer
     rows = write_results(ledger, launch_key, warehouse_source(conn_id), schema)
     ledger.verdicts.note_tables(launch_key, as_of)
     return rows
 
 
-def _measured(ledger: Ledger, launch_key: str, folder: str, conn_id: str | None) -> Comparison:
+def _campaign(ledger: Ledger, launch_key: str) -> Campaign:
+    """Return the campaign of a launch with the warehouse that its audience came from."""
+    from sendoff.campaign import Campaign
+
+    return Campaign.frozen(ledger.launches.get(launch_key).definition)
+
+
+def _measured(ledger: Ledger, launch_key: str, folder: Path, conn_id: str | None) -> Comparison:
     from sendoff.campaign import load_campaign
     from sendoff.report import measure_outcome, store_outcome
     from sendoff_airflow.hooks.warehouse import warehouse_source
 
-    loaded = load_campaign(Path(folder))
-    source = warehouse_source(conn_id or loaded.campaign.warehouse)
+    loaded = load_campaign(folder)
+    source = warehouse_source(conn_id or _campaign(ledger, launch_key).warehouse)
     compared = measure_outcome(ledger, launch_key, source, loaded.needed_outcome_sql(), loaded.before_sql)
     store_outcome(ledger, launch_key, compared)
     return compared

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.operators.ledger_operator import LedgerOperator
-from sendoff_airflow.operators.preparation import in_dag_folder
+from sendoff_airflow.operators.preparation import of_shown, shown
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -70,6 +70,15 @@ class SuppressOperator(LedgerOperator):
         self.most_removed = most_removed
         self.warehouse = warehouse
 
+    @property
+    def recipients(self) -> Any:
+        """The recipients as Airflow may show them: SQL, a path, or an object that does not show its rows."""
+        return self._recipients
+
+    @recipients.setter
+    def recipients(self, given: Any) -> None:
+        self._recipients = shown(given)
+
     def on_kill(self) -> None:
         """End the query."""
         from sendoff_airflow.hooks.warehouse import end_query
@@ -94,7 +103,7 @@ class SuppressOperator(LedgerOperator):
 
         scope = suppression_scope(self.topic or None, self.channel, everything=self.everything)
         end = end_of(self.until, datetime.now(UTC))
-        given = in_dag_folder(self.recipients, self.dag.folder)
+        given = of_shown(self.recipients, self.dag.folder)
         named = recipients_of(given, source=lambda: warehouse_source(self.warehouse))
         who = context["dag_run"].triggering_user_name or f"DAG {self.dag_id}"
         change = SuppressionChange(scope, named.identified_by, self.source, who, self.reason, end)

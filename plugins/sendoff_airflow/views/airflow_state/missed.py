@@ -160,10 +160,12 @@ def _missed(name: str, timetable: Any, known: _Known) -> Missed:
     changed_at = max((end for _, end in known.runs.keys() - set(expected)), default=begin)
     newest = max((end for _, end in done & set(expected)), default=begin)
     gaps = [ends for ends in expected if ends not in done and ends[0] >= changed_at]
+    # A schedule such as "@daily" has moments, which are the ends of its launches' periods.
+    launched = known.launched | {(end, end) for _, end in known.launched}
     failed = [
         FailedRun(Period(*ends), run_path(name, run_id))
         for ends, (run_id, state) in sorted(known.runs.items())
-        if state == "failed" and ends not in known.launched
+        if state == "failed" and ends not in launched
     ]
     return Missed(
         periods=[Period(*ends) for ends in gaps if ends[0] >= newest],
