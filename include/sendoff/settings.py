@@ -102,7 +102,9 @@ class Settings(BaseSettings):
     field_names: Annotated[dict[str, str], NoDecode] = Field(
         {}, description="Corrected names of request fields, as a JSON object; see [unknowns](unknowns.md)"
     )
-    timeout: float = Field(60, gt=0, description="How long to wait for the answer to one request, in seconds")
+    timeout: float = Field(
+        60, gt=0, le=90, description="How long to wait for the answer to one request, in seconds; at most 90"
+    )
     requests_per_second: float | None = Field(
         None, description="Rate limit for all workers of the connection together; default: no limit"
     )
@@ -202,6 +204,8 @@ class Settings(BaseSettings):
             raise ValueError(
                 "each secret must have at least 32 characters; make one with: openssl rand -hex 32"
             )
+        if any(len(secret.get_secret_value().splitlines()) > 1 for secret in secrets):
+            raise ValueError("a secret has a line break in it; separate two secrets by a comma")
         return secrets
 
 

@@ -119,7 +119,7 @@ def test_no_field_of_the_connection_becomes_a_header(
     server: Server, connect: Callable[..., SendoffHook]
 ) -> None:
     hook = connect(
-        extra={"app_token": APP_TOKEN, "timeout": 120, "webhook_secret": "open-sesame-hook", "x": 1}
+        extra={"app_token": APP_TOKEN, "timeout": 80, "webhook_secret": "open-sesame-hook", "x": 1}
     )
     hook.client().create_campaign(b"{}")
     server.answer("/api/external/other", 200)

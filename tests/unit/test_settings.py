@@ -23,7 +23,7 @@ def test_two_secrets_are_separated_by_a_comma(monkeypatch: pytest.MonkeyPatch) -
     assert [secret.get_secret_value() for secret in load_settings().post_back_secrets] == list(SECRETS)
 
 
-@pytest.mark.parametrize("secrets", ["short", ",".join([*SECRETS, "c" * 32])])
+@pytest.mark.parametrize("secrets", ["short", ",".join([*SECRETS, "c" * 32]), "\n".join(SECRETS)])
 def test_wrong_secrets_are_named_and_not_shown(monkeypatch: pytest.MonkeyPatch, secrets: str) -> None:
     monkeypatch.setenv("SENDOFF_POST_BACK_SECRETS", secrets)
     with pytest.raises(SettingsError, match="SENDOFF_POST_BACK_SECRETS") as caught:
@@ -102,6 +102,9 @@ def test_a_wrong_argument_is_named_as_an_argument(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(SettingsError) as caught:
         load_settings(timeout="soon")
     assert "timeout: " in str(caught.value)
+    for too_long in ("91", "inf"):
+        with pytest.raises(SettingsError, match="less than or equal to 90"):
+            load_settings(timeout=too_long)
     assert "SENDOFF_TOKEN_LIFETIME: " in str(caught.value)
     assert "soon" not in str(caught.value)
 

@@ -42,6 +42,13 @@ def count_people(file: Path | bytes, column: str, kind: Kind) -> RowCounter:
         return BytesIO(file) if isinstance(file, bytes) else file.open("rb")
 
     name = "the file" if isinstance(file, bytes) else str(file)
+    if (
+        isinstance(file, Path) and file.exists() and not file.is_file()
+    ):  # such as a pipe, which is read only once
+        try:
+            file = file.read_bytes()
+        except OSError as error:
+            raise AudienceError(f"{name}: cannot be read ({error.strerror})") from None
     counter, delimiter = RowCounter(kind), ","
     try:
         header, delimiter = _header(opened, column, name)

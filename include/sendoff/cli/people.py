@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,7 @@ import typer
 
 from sendoff.app import user_name
 from sendoff.cli.shared import LedgerUrl, app, opened
-from sendoff.errors import SettingsError
+from sendoff.errors import SettingsError, UnusableLedgerError
 from sendoff.figures import counted
 
 if TYPE_CHECKING:
@@ -85,8 +85,11 @@ def forget(
         if people:
             named = ledger.erasures.named(identified_by, people)
             unknown = len(named.identifiers) - ledger.erasures.count_known(named)
-            done = erase(
-                ledger, people, identified_by=identified_by, who=who or user_name(), reason=str(reason)
+            done = _erased(
+                ledger,
+                lambda: erase(
+                    ledger, people, identified_by=identified_by, who=who or user_name(), reason=str(reason)
+                ),
             )
             _show(ledger, done, reclaim=reclaim)
             if unknown:
@@ -98,6 +101,18 @@ def forget(
         if reclaim:
             for statement in ledger.erasures.reclaim():
                 typer.echo(f"done: {statement}")
+
+
+def _erased(ledger: Ledger, erase: Callable[[], Erased]) -> Erased:
+    """Erase people, and say if the request is stored although this user of the database may not carry it out."""
+    try:
+        return erase()
+    except UnusableLedgerError as error:
+        if not ledger.erasures.pending():
+            raise
+        raise UnusableLedgerError(
+            f"{error}. The request is stored. Finish it as the owner of the ledger's tables: sendoff forget --continue"
+        ) from None
 
 
 def _lines(file: Path | None) -> Sequence[str]:

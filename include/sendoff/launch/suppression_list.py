@@ -100,7 +100,10 @@ def end_of(until: date | datetime | str | None, now: datetime) -> datetime | Non
             raise SettingsError(f"found {until!r} as the end. Use a date such as 2027-01-31") from None
     if not isinstance(until, datetime):
         until = datetime.combine(until, time())
-    moment = until if until.tzinfo else until.replace(tzinfo=UTC)
+    try:
+        moment = until.astimezone(UTC) if until.tzinfo else until.replace(tzinfo=UTC)
+    except OverflowError:
+        raise SettingsError("the end is after the year 9999 in UTC. Use an earlier date") from None
     if moment <= now:
         raise SettingsError(f"the end {until:%Y-%m-%d} is in the past. Use a later date")
     return moment

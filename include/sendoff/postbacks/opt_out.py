@@ -74,7 +74,8 @@ class OptOutEndpoint:
         if status != 200:
             self._counts.opt_outs_refused += 1
             metrics.refused_post_back(status)
-        body = page if "text/html" in scope.headers.get("accept", "") else ""
+        # A link is followed by a browser, but mail programs also post by themselves, and show nothing.
+        body = page if scope.method == "GET" or "text/html" in scope.headers.get("accept", "") else ""
         proto.response_str(status, [*_HEADERS, *_MORE.get(status, ())], body)
 
     async def _answer(self, scope: Scope, proto: HTTPProtocol) -> tuple[int, str]:

@@ -22,7 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.schema import CreateTable
 
 from sendoff.errors import ConflictError, QueryError, SendoffError, SettingsError
@@ -80,7 +80,11 @@ def _sql_type(type_: pa.DataType, longest: int | None) -> sa.types.TypeEngine[An
     unlimited = sa.Text()
     if longest is None:
         return unlimited
-    return unlimited.with_variant(sa.String(longest), "mysql", "mariadb", "mssql", "oracle")
+    # Elsewhere, identifiers that differ in case or accents would be one.
+    exact = mysql.VARCHAR(longest, charset="utf8mb4", collation="utf8mb4_bin")
+    return unlimited.with_variant(exact, "mysql", "mariadb").with_variant(
+        sa.String(longest), "mssql", "oracle"
+    )
 
 
 def replace_rows(source: Source, launch_key: str, parts: Sequence[NewRows], *, known: str = "") -> None:
@@ -243,8 +247,9 @@ def _by_engine(work: _Work, source: Source, stack: ExitStack) -> None:
 
     def write() -> None:
         with engine.begin() as connection:
-            for part in work.parts:
+            for part in work.parts:  # before the first row: some databases commit when they create a table
                 part.table.create(connection, checkfirst=True)
+            for part in work.parts:
                 connection.execute(sa.delete(part.table).where(part.table.c.launch_key == work.launch_key))
                 for batch in work.reader(part):
                     for start in range(0, batch.num_rows, _ROWS_AT_ONCE):

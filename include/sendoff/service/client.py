@@ -170,7 +170,8 @@ def _judged_by_status(status: int, answer: Answer) -> Outcome:
         return InDoubt(f"HTTP {status}")
     if answer.location:
         return Refused(status, f"the service has moved to {answer.location}; correct the base URL")
-    return Refused(status, message_of(answer))
+    what = " with a web page" if answer.is_html else ""
+    return Refused(status, message_of(answer) or f"HTTP {status}{what}")
 
 
 def message_of(answer: Answer) -> str:

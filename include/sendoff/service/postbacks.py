@@ -47,6 +47,8 @@ class PostBackSigner:
             raise SettingsError("post-backs need one secret, or two during a replacement")
         if any(len(secret) < _SHORTEST_SECRET for secret in self.secrets):
             raise SettingsError(f"a post-back secret needs {_SHORTEST_SECRET} characters or more")
+        if any(len(secret.splitlines()) > 1 for secret in self.secrets):
+            raise SettingsError("a post-back secret has a line break in it; separate two secrets by a comma")
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self:

@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 import requests
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
-from requests.exceptions import ReadTimeout
+from requests.exceptions import InvalidProxyURL, InvalidSchema, ReadTimeout
+from requests.exceptions import ProxyError as RequestsProxyError
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
@@ -39,6 +40,8 @@ MAX_RETRY_AFTER = 86_400.0
 _LONGEST_ANSWER = 4 * 2**20  # bytes
 # Long runs without a space (except words_like_this), mail addresses, and numbers of four or more digits. A secret
 # contains no space, whether it is plain or encoded for a form, as JSON, or as Base64.
+_TUNNEL = re.compile(r"Tunnel connection failed: (\d{3})\b")  # what the library says of a proxy's answer
+_NO_BUNDLE = "Could not find a suitable TLS CA certificate bundle"
 _HIDDEN = re.compile(
     r"(?<!\S)(?![^\w\s]*[a-z]+(?:_[a-z]+)+[^\w\s]*(?!\S))\S{20,}|\S+@\S+|[0-9]{4,}",
     re.ASCII,
@@ -145,6 +148,11 @@ class Transport:
         network = self.session.merge_environment_settings(
             self.base_url, {}, stream=True, verify=None, cert=None
         )
+        # The library prefers HTTPS_PROXY and REQUESTS_CA_BUNDLE to what the session has.
+        if self.session.verify is not True:
+            network["verify"] = self.session.verify
+        if self.session.proxies:
+            network["proxies"] = self.session.proxies
         object.__setattr__(self, "_network", network)
 
     def post(
@@ -207,10 +215,19 @@ def _content(response: requests.Response) -> bytes | None:
 def _failure(error: Exception, host: str, timeout: Timeout) -> NotSent | NoAnswer:
     """Return NotSent if the failure certainly came before sending, and NoAnswer otherwise.
 
-    Four failures come before sending. The host is unknown. The service, or a proxy before it, accepts no connection, or
-    none in time. The service's certificate is not trusted, which is checked before the request is written.
+    These failures come before sending. The host is unknown. The service, or a proxy before it, accepts no connection,
+    or none in time, or the proxy opens none to the service. The service's certificate is not trusted, which is checked
+    before the request is written. The library refuses the proxy, or the file with the certificates.
     """
     cause = _cause(error)
+    if isinstance(error, RequestsProxyError) and (refused := _TUNNEL.match(str(cause))):
+        return NotSent(f"the proxy opened no connection to {host}: HTTP {refused[1]}")
+    if isinstance(error, InvalidSchema | InvalidProxyURL):
+        return NotSent(
+            f"the proxy cannot be used for {host}. Use an address such as http://proxy.example.com:3128"
+        )
+    if isinstance(cause, OSError) and str(cause).startswith(_NO_BUNDLE):
+        return NotSent("the file with the certificates to trust does not exist")
     if isinstance(cause, NameResolutionError):
         return NotSent(f"the host {host} is not known")
     if isinstance(cause, NewConnectionError):

@@ -94,8 +94,8 @@ def _request_fields() -> dict[str, Any]:
         },
         "timeout": {
             "label": "Time-out (seconds)",
-            "description": "How long to wait for the answer to one request. Empty: 60.",
-            "schema": {"type": ["number", "null"], "minimum": 1},
+            "description": "How long to wait for the answer to one request, at most 90. Empty: 60.",
+            "schema": {"type": ["number", "null"], "minimum": 1, "maximum": 90},
         },
         "requests_per_second": {
             "label": "Requests per second",

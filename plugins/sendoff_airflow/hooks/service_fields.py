@@ -120,8 +120,10 @@ class ServiceFields:
     def timeout(self) -> Timeout:
         """How long to wait for the service."""
         value = self._extra("timeout", float)
-        if value is not None and value <= 0:
-            raise self._wrong("timeout must be a number of seconds above 0")
+        if value is not None and not 0 < value <= Timeout().deadline:
+            raise self._wrong(
+                f"timeout must be a number of seconds above 0, and at most {Timeout().deadline:g}"
+            )
         return Timeout() if value is None else Timeout(answer=value)
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +103,14 @@ def test_an_error_names_file_and_column_and_no_value(file: Path, content: bytes,
     assert str(file) in str(error.value)
     assert "4711" not in str(error.value)
     assert error.value.__suppress_context__ or error.value.__context__ is None
+
+
+def test_a_pipe_is_read_once(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe")
+    writing = threading.Thread(target=pipe.write_text, args=('device_id,note\n7,"a, b"\n8,\n',))
+    writing.start()
+    assert list(read_people(pipe, "device_id", "integer")) == [7, 8]
+    writing.join()
 
 
 def test_a_file_that_is_not_there_is_told(file: Path) -> None:

@@ -104,6 +104,7 @@ def test_the_options_choose_the_scope(
         (("add", "7", "--channel", "fax", *WHY), "found the channel 'fax'. Use android_push"),
         (("add", "7", "--topic", "Big News", *WHY), "found the topic 'Big News'"),
         (("add", "7", "--until", "2020-01-31", *WHY), "the end 2020-01-31 is in the past"),
+        (("add", "7", "--until", "9999-12-31T23:59:59-14:00", *WHY), "the end is after the year 9999 in UTC"),
         (("add", "7", "--until", "soon", *WHY), "Use a date such as 2027-01-31"),
         (("add", "7", "ann4711", *WHY), "identifier 2 of 2 is not a whole number above 0"),
         (

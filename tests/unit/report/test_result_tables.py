@@ -20,7 +20,7 @@ from sendoff.audience.identifiers import Identifiers, integers, strings
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Variation
 from sendoff.comparison.statistics import compared_shares
-from sendoff.errors import ConflictError, NotFoundError, PermanentError, SettingsError
+from sendoff.errors import ConflictError, NotFoundError, PermanentError, QueryError, SettingsError
 from sendoff.figures import LaunchStats
 from sendoff.ledger import Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
@@ -82,6 +82,35 @@ def two(ledger: Ledger, tmp_path: Path) -> LaunchStats:
     bought = compared_shares("converted", [("blue", 20, 50), ("red", 5, 50)])
     store_outcome(ledger, KEY, bought)
     return figures
+
+
+@pytest.mark.proof
+def test_identifiers_that_differ_in_case_or_accents_are_several_rows_on_mysql(
+    ledger: Ledger, mariadb_url: str
+) -> None:
+    make_launch(ledger, strings(["Abc", "abc", "\xe1bc", "abd"]))
+    reconcile_launch(ledger, KEY, now=NOW)
+    engine = sa.create_engine(mariadb_url.replace("mariadb:", "mysql+pymysql:"))
+    try:
+        for _ in range(2):
+            rows = write_results(ledger, KEY, engine, None)
+            assert rows["sendoff_verdicts"] == 4
+        with engine.begin() as connection:
+            found = connection.scalars(sa.text("SELECT identifier FROM sendoff_verdicts")).all()
+            assert sorted(found) == ["Abc", "abc", "abd", "\xe1bc"]
+            for each in RESULT_TABLES:
+                connection.execute(sa.text(f"DROP TABLE {each.name}"))
+        # One transaction: the first table has no row if another one cannot be written.
+        with engine.begin() as connection:
+            connection.execute(sa.text("CREATE TABLE sendoff_verdicts (launch_key CHAR(32))"))
+        with pytest.raises(QueryError):
+            write_results(ledger, KEY, engine, None)
+        with engine.begin() as connection:
+            assert connection.scalar(sa.text("SELECT count(*) FROM sendoff_launches")) == 0
+            for each in RESULT_TABLES:
+                connection.execute(sa.text(f"DROP TABLE {each.name}"))
+    finally:
+        engine.dispose()
 
 
 def test_each_table_has_the_rows_of_the_launch(ledger: Ledger, warehouse: Any, two: LaunchStats) -> None:

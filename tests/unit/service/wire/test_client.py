@@ -27,7 +27,7 @@ from sendoff.service import deadline
 from sendoff.service.client import REQUEST_TIMEOUT, Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.tokens import TOKEN_TIMEOUT, TokenSource
-from sendoff.service.transport import Timeout
+from sendoff.service.transport import Timeout, service_session
 from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -131,13 +131,13 @@ def test_a_session_that_repeats_requests_is_refused(session: requests.Session) -
         # refusals
         (400, {"success": False, "code": 400, "message": "Bad"}, Refused(400, "Bad")),
         (400, {"success": False, "message": "Bad", "errors": {"title": ["no"]}}, Refused(400, "Bad; title: no")),
-        (400, b"not json", Refused(400, "")),
-        (403, b"<html>", Refused(403, "")),
-        (404, b"", Refused(404, "")),
-        (405, b"", Refused(405, "")),
-        (410, b"", Refused(410, "")),
-        (413, b"", Refused(413, "")),
-        (422, b"", Refused(422, "")),
+        (400, b"not json", Refused(400, "HTTP 400")),
+        (403, b"<html>", Refused(403, "HTTP 403")),
+        (404, b"", Refused(404, "HTTP 404")),
+        (405, b"", Refused(405, "HTTP 405")),
+        (410, b"", Refused(410, "HTTP 410")),
+        (413, b"", Refused(413, "HTTP 413")),
+        (422, b"", Refused(422, "HTTP 422")),
         # rate limits
         (429, b"", PATIENCE),
         # the request may have been processed before these
@@ -349,6 +349,54 @@ def test_the_proxy_of_the_environment_is_read_once(
     assert isinstance(told, NotProcessed if spared else Accepted)
 
 
+def test_what_the_session_has_comes_before_the_environment(
+    script: Any, session: requests.Session, monkeypatch: pytest.MonkeyPatch, free_port: int
+) -> None:
+    tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port}")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/elsewhere.pem")
+    with service_session(1, proxy=script.url, ca_bundle="/ours.pem") as proxied:
+        client = Client("http://api.example.com", proxied, tokens, allow_http=True)
+        assert isinstance(outcome(script, client, script.answer(200, YES)), Accepted)
+        assert client._transport._network["verify"] == "/ours.pem"
+
+
+@pytest.mark.parametrize("status", [407, 503])
+def test_a_proxy_that_opens_no_connection_is_not_processed(
+    script: Any, session: requests.Session, status: int
+) -> None:
+    tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
+    with service_session(1, proxy=script.url) as proxied:
+        told = outcome(
+            script, Client("https://api.example.com", proxied, tokens), script.answer(status, {"secret": 1})
+        )
+    assert told == NotProcessed(f"the proxy opened no connection to api.example.com: HTTP {status}")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"ca_bundle": "/none.pem"}, "the file with the certificates to trust does not exist"),
+        (
+            {"proxy": "socks5://127.0.0.1:9"},
+            "the proxy cannot be used for api.example.com. Use an address such as",
+        ),
+        (
+            {"proxy": "http:///nothing"},
+            "the proxy cannot be used for api.example.com. Use an address such as",
+        ),
+    ],
+)
+def test_a_setting_that_the_library_refuses_is_not_processed(
+    script: Any, session: requests.Session, options: dict[str, str], reason: str
+) -> None:
+    tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
+    with service_session(1, **options) as wrong:
+        told = outcome(script, Client("https://api.example.com", wrong, tokens))
+    assert isinstance(told, NotProcessed)
+    assert told.reason.startswith(reason)
+
+
 # Failures after sending
 
 
@@ -404,7 +452,7 @@ def test_a_connection_that_closes_without_an_answer_is_in_doubt(script: Any, cli
 def test_a_status_counts_also_where_the_rest_of_the_answer_is_lost(script: Any, client: Client) -> None:
     cut = b"HTTP/1.1 %d Told\r\nContent-Length: 99\r\n\r\n{"
     script.tell(script.token("token-one"), script.raw(cut % 400), script.raw(cut % 429))
-    assert client.create_campaign(BODY) == Refused(400, "")
+    assert client.create_campaign(BODY) == Refused(400, "HTTP 400")
     assert client.create_campaign(BODY).kind == "not_processed"
 
 
@@ -488,7 +536,7 @@ def test_an_answer_that_never_ends_is_in_doubt_after_the_deadline(
         endless(connection, read)
 
     if is_kept:
-        assert outcome(script, client, twice) == Refused(404, "")
+        assert outcome(script, client, twice) == Refused(404, "HTTP 404")
     else:
         script.tell(script.token("token-one"), endless)
     told = client.create_campaign(BODY)
@@ -538,7 +586,7 @@ def test_a_request_whose_time_was_over_before_it_was_sent_is_not_sent(
         read()
 
     client = client_at(script.url, session)
-    assert outcome(script, client, keep) == Refused(404, "")
+    assert outcome(script, client, keep) == Refused(404, "HTTP 404")
     get_adapter = session.get_adapter
 
     def too_late(url: str) -> Any:
