@@ -18,7 +18,7 @@ from sendoff.campaign import Variation
 from sendoff.dispatch.worker import LEASE
 from sendoff.errors import LedgerUnavailableError
 from sendoff.ledger import Claim, Decision, Ledger, SuppressionChange
-from sendoff.ledger.control.rate_limits import LOOKAHEAD
+from sendoff.ledger.control.rate_limits import LOOKAHEAD, check_rate, interval
 from sendoff.ledger.storage.schema import attempts, dispatches, launches, rate_limits, reports
 from sendoff.states import Accepted, InDoubt, Resolution
 
@@ -340,6 +340,13 @@ def test_an_outcome_is_recorded_and_nothing_claimed_where_a_global_pause_is_set_
     ledger.rate_limits.delay("service", NOW + timedelta(minutes=1))
     assert record_and_claim(ledger, second) is None
     assert states(ledger) == ["accepted", "accepted", "planned"]
+
+
+def test_a_rate_is_at_least_one_request_a_day() -> None:
+    assert interval(1 / 86_400) == timedelta(days=1)
+    for impossible in (1 / 86_401, 0, -1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="at least 1 request per day"):
+            check_rate(impossible)
 
 
 def test_the_statement_that_records_also_reserves_the_next_moment_of_the_rate_limit(ledger: Ledger) -> None:

@@ -300,6 +300,14 @@ def test_an_entry_that_ended_stops_nobody(ledger: Ledger) -> None:
     assert members(claim(ledger, NOW + HOUR)) == [3, 4]
 
 
+def test_claims_know_that_an_entry_no_longer_ends(ledger: Ledger) -> None:
+    make_launch(ledger, [1, 2, 3, 4], size=2)
+    suppress(ledger, 3, until=NOW + HOUR)
+    assert members(claim(ledger)) == [1, 2]
+    assert suppress(ledger, 3) == 0
+    assert members(claim(ledger, NOW + HOUR)) == [4]
+
+
 def test_other_columns_and_words_do_not_concern_a_launch(ledger: Ledger) -> None:
     make_launch(ledger, [1, 2])
     suppress(ledger, 1, identified_by="user_id")
