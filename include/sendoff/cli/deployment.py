@@ -46,7 +46,7 @@ def maintain(
 def grants(
     user: Annotated[str, typer.Argument(help="The database user that gets the rights")],
     role: Annotated[
-        str, typer.Option(help="receiver, worker (Airflow and the command line) or reader (reports)")
+        str, typer.Option(help="receiver, worker (Airflow and the command line) or reader (dashboards)")
     ],
     schema: Annotated[str, typer.Option(help="Where the ledger's tables are")] = "public",
 ) -> None:
