@@ -88,8 +88,29 @@ def end_of_interval(one: Answers, other: Answers, alpha: float, *, is_low: bool)
     """Return an end of the interval of the share of ``one`` minus that of ``other``.
 
     It is the end of the divisions of the answers that the evidence allows, at the number of answers so far. The
-    uncertainty of that number moves it further, but never across 0.
+    uncertainty of that number moves it further, but never across 0. Answers of nearly everyone can hardly be divided in
+    another way. So if most people answered, it is at least as far as the same end for those who did not. The ends of
+    both shares limit that.
     """
+    end = _end(one, other, alpha, is_low=is_low)
+    if 2 * (one.answers + other.answers) <= one.people + other.people:
+        return end
+    silent, others = (each._replace(answers=each.people - each.answers) for each in (one, other))
+    further = -_end(silent, others, alpha, is_low=not is_low)
+    ours, theirs = (interval_of_share(each, alpha / 2) for each in (one, other))
+    at_most = ours[0] - theirs[1] if is_low else ours[1] - theirs[0]
+    further = min(end, max(further, at_most)) if is_low else max(end, min(further, at_most))
+    return end if end * further < 0 or (end and not further) else further
+
+
+def interval_of_share(of: Answers, alpha: float) -> tuple[float, float]:
+    """Return the interval of the share that answers, which holds at all looks together."""
+    share = of.answers / of.people
+    half = reach(share * (1 - share) / of.people, FEW_ANSWERS / of.people**2, alpha)
+    return max(0.0, share - half), min(1.0, share + half)
+
+
+def _end(one: Answers, other: Answers, alpha: float, *, is_low: bool) -> float:
     answers = one.answers + other.answers
     if not answers:  # all of them are doubtful
         return -1.0 if is_low else 1.0

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from math import floor, log10
 from typing import Any, Literal, NamedTuple, Self
 
-from sendoff.comparison.sequential import FEW_ANSWERS, UNIT, Answers, end_of_interval, reach, spent
+from sendoff.comparison.sequential import UNIT, Answers, end_of_interval, interval_of_share, reach, spent
 from sendoff.figures import counted
 
 LEVEL = 0.95
@@ -232,15 +232,9 @@ def compared_shares(
 def _share(counts: Counted, noun: tuple[str, str]) -> Side:
     if not counts.people:
         return Side(counts.name, 0, note=f"no {noun[1]}")
-    (low, _), (_, high) = (_around_share(each) for each in (counts.fewest, counts.most))
+    (low, _), (_, high) = (interval_of_share(each, 1 - LEVEL) for each in (counts.fewest, counts.most))
     estimate = counts.answers / counts.people
     return Side(counts.name, counts.people, counts.answers, estimate, Interval(low, high))
-
-
-def _around_share(counts: Answers) -> tuple[float, float]:
-    share = counts.answers / counts.people
-    half = reach(share * (1 - share) / counts.people, FEW_ANSWERS / counts.people**2, 1 - LEVEL)
-    return max(0.0, share - half), min(1.0, share + half)
 
 
 class SideValues(NamedTuple):

@@ -252,7 +252,7 @@ def _remark(figures: LaunchStats) -> str:
         words += "Sent again and again: silence proves nothing."
     else:
         words += "Unknowable: accepted, then silent where silence proves nothing."
-    return f"{words} In doubt: it is not known whether the service processed it."
+    return f"{words}\nIn doubt: it is not known whether the service processed it."
 
 
 def _shortened(text: str, limit: int) -> str:

@@ -331,3 +331,31 @@ def test_a_side_that_is_ahead_needs_no_outlook() -> None:
     assert compared_shares("opened", [("a", 3, 2_000), ("b", 2, 2_000)]).outlook == ""
     many = compared_shares("opened", [("a", 50_000, 200_000), ("b", 50_010, 200_000)]).outlook
     assert many.endswith("usually shows before 100,010 people have opened, as is the case now.")
+
+
+@pytest.mark.parametrize(("answers", "others"), [(20, 20), (400, 400), (399, 400), (190, 180)])
+def test_the_interval_has_room_where_nearly_everyone_answers(answers: int, others: int) -> None:
+    people = 20 if answers == 20 else 400 if answers > 200 else 200
+    one, other = Answers(answers, people), Answers(others, people)
+    low, high = (end_of_interval(one, other, 0.03, is_low=is_low) for is_low in (True, False))
+    measured = (answers - others) / people
+    assert low < measured < high
+    assert high - low < 0.7
+
+
+def test_of_nearly_everyone_a_single_look_misses_the_difference_as_seldom_as_promised() -> None:
+    people, shares = 60, (0.98, 0.95)
+    chances = [[binomial(count, people, share) for count in range(people + 1)] for share in shares]
+    missed = 0.0
+    for answers, chance in enumerate(chances[0]):
+        for others, chance_of_others in enumerate(chances[1]):
+            if chance * chance_of_others < 1e-7:
+                continue
+            one, other = Answers(answers, people), Answers(others, people)
+            low, high = (end_of_interval(one, other, 0.03, is_low=is_low) for is_low in (True, False))
+            missed += chance * chance_of_others * (not low <= shares[0] - shares[1] <= high)
+    assert missed < 0.03
+
+
+def binomial(count: int, people: int, share: float) -> float:
+    return math.comb(people, count) * share**count * (1 - share) ** (people - count)

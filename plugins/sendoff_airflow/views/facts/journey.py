@@ -35,7 +35,7 @@ _UNDER_WAY = ("queued", "running")
 _DID = {
     "engaged": "opened or clicked it",
     "delivered": "got it but did not open it",
-    "missing": "did not get it",
+    "missing": "probably did not get it",
     "in_doubt": "may or may not have got it",
     "not_sent": "were not sent to",
 }
@@ -79,6 +79,7 @@ class JourneyView:
     steps: Sequence[ShownStep]
     exits: Sequence[str]
     is_of_launches: bool  # as the folder cannot be read
+    zone: str | None = None  # of its schedule, if that is known
 
     def number_of(self, campaign: str) -> int:
         """Return the number of a step, from 1; 0 if the journey no longer has it."""
@@ -99,7 +100,8 @@ def journey_of(ledger: Ledger, name: str, schedule: DagSchedule | None) -> Journ
             step_name(name, step.name): folder.journey.wait_of(step.name) for step in folder.journey.steps
         }
         steps = [_step(ledger, name, each, campaigns, launches, waits) for each in campaigns]
-        return JourneyView(folder.journey.title, steps, _exits(folder), False)
+        zone = folder.journey.schedule_time_zone if folder.journey.schedule else None
+        return JourneyView(folder.journey.title, steps, _exits(folder), False, zone)
     sent = [each for each in ledger.launches.campaigns() if each.rpartition(".")[0] == name]
     dags = airflow_db.dags_of(sent)
     launches = {each: _launches_of(ledger, each) for each in sent if dags[each] == name}
