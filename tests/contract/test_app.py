@@ -137,6 +137,9 @@ def test_a_held_launch_says_how_to_release_it(app: App, service: LocalService) -
     assert launch.state == "held"
     with pytest.raises(GateError, match=r"launch\.release\(why=\.\.\.\)"):
         launch.send()
+    for decide in (launch.release, launch.reject):
+        with pytest.raises(SettingsError, match="the reason is blank"):
+            decide(" ")
     launch.release("looks good")
     assert launch.state == "released"
     assert launch.send() == {"accepted": 1}

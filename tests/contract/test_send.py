@@ -345,6 +345,21 @@ def test_a_journey_sends_each_step_that_is_due_and_says_what_it_waits_for(
     assert sent_to(service) == [7, 14, 21, 28]
 
 
+def test_a_refused_request_does_not_stop_the_steps_after_it(
+    service: LocalService, send: Send, journey: Path
+) -> None:
+    small = JOURNEY.replace("  - name: a\n", "  - name: a\n    segment_size: 2\n").replace("hours", "seconds")
+    (journey / "journey.yaml").write_text(small)
+    fault(service, "403", 1)
+    for _ in range(2):
+        done = send(str(journey), "--period", "2026-03-02")
+        assert done.returncode == 1
+        assert "refused: " in done.stdout
+        assert "the service refused 1 dispatches: " in done.stdout
+        time.sleep(1)
+    assert len(sent_to(service)) == 4  # two people got both steps
+
+
 def test_a_named_step_is_sent_when_it_is_due(service: LocalService, send: Send, journey: Path) -> None:
     nobody = send(str(journey / "c"), "--period", "2026-03-02")
     assert nobody.stdout == "skipped: step c: the step journey.a was sent to no one in this period\n"

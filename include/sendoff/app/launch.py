@@ -169,6 +169,7 @@ class Launch:
         """
         from sendoff.dispatch import release
 
+        _check_reason(why)
         release(
             self._connections.ledger,
             self.key,
@@ -185,6 +186,7 @@ class Launch:
         """
         from sendoff.dispatch import reject
 
+        _check_reason(why)
         reject(self._connections.ledger, self.key, self._connections.who, why)
 
     @property
@@ -200,3 +202,8 @@ class Launch:
             raise kind(
                 f"launch {self.key} {what}: it was {state}{why}. {counted(unsent, 'request')} will never be made"
             )
+
+
+def _check_reason(why: str) -> None:
+    if not why.strip():
+        raise SettingsError("the reason is blank. Say why, in a few words")

@@ -177,12 +177,22 @@ class WebhookBody(_Content):
     content: Text = Field(description="The body itself")
 
 
+def _one_line(text: str) -> str:
+    if "\n" in (line := text.rstrip()) or "\r" in line:
+        raise problem("a line break in a header", "one line for each header")
+    return line
+
+
+HeaderText = Annotated[str, AfterValidator(_one_line)]
+"""The name or the value of a header."""
+
+
 class Webhook(_Content):
     """A request to a web address, one for each recipient."""
 
     address: WebAddress = Field(description="Web address that the service calls")
     query: Mapping[str, str] = optional("Query parameters to add to the address", {})
-    headers: Mapping[str, str] = optional("Headers of the request", {})
+    headers: Mapping[HeaderText, HeaderText] = optional("Headers of the request", {})
     body: WebhookBody | None = optional("Body of the request")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from sendoff.campaign.field_types import FrozenModel, Int32, Text, optional, problem
 
@@ -35,6 +36,15 @@ class Condition(FrozenModel):
     field: Text = optional("Field of the attribute to compare", "value")
     comparison: Text = optional("Comparison operator, as the service spells it", "=")
     value: str | int | float | bool = Field(repr=False, description="Value to compare the field with")
+
+    @field_validator("value", mode="before")
+    @classmethod
+    def _fits_into_json(cls, value: Any) -> Any:
+        if isinstance(value, float) and not isfinite(value):
+            raise problem("a number that is infinite or not a number", "a finite number")
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise problem("a whole number of more than 64 bits", "a text: put it in quotation marks")
+        return value
 
 
 def _condition_or_group(given: Any) -> str:

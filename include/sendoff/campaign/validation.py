@@ -118,6 +118,14 @@ def broken_rules(campaign: Campaign) -> Iterator[BrokenRule]:
     source = campaign.audience.source
     if isinstance(source, VerdictSource) and campaign.audience.columns:
         yield _broken("audience.columns", "columns with source.kind: verdicts", "columns with audience.sql")
+    if isinstance(source, VerdictSource):
+        templates = {"template": campaign.template} | {
+            f"variants.{name}.template": variant.template for name, variant in campaign.variants.items()
+        }
+        for place, template in templates.items():
+            if template and template.columns:
+                found = "columns for recipients who come from the verdicts of another launch, which have none"
+                yield _broken(f"{place}.columns", found, "audience.sql, or a template without columns")
     if isinstance(source, DbtModelSource) and campaign.dbt.artifacts is None:
         allowed = "dbt.artifacts: the folder with manifest.json"
         yield _broken("audience.source", "kind: dbt_model without dbt.artifacts", allowed)

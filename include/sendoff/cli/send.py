@@ -34,6 +34,7 @@ from sendoff.errors import (
     NobodyLeftError,
     NotFoundError,
     NotYetError,
+    RefusedError,
     SettingsError,
 )
 from sendoff.figures import counted
@@ -57,11 +58,12 @@ class Status(StrEnum):
     HELD = "held"
     NOT_SENT = "not sent"
     SKIPPED = "skipped"
+    REFUSED = "refused"
     INTERRUPTED = "interrupted"
 
 
 _DONE = (Status.SENT, Status.ALREADY_SENT, Status.SKIPPED)
-_EXIT_CODES = {**dict.fromkeys(_DONE, 0), Status.INTERRUPTED: 130}
+_EXIT_CODES = {**dict.fromkeys(_DONE, 0), Status.REFUSED: 1, Status.INTERRUPTED: 130}
 NOT_NOW = 3
 """The exit code if nothing is wrong, but the launch was not sent, or not completely."""
 
@@ -157,7 +159,8 @@ def send(
             results.append(result)
         if not as_json:
             _print_rest(what, results)
-        raise typer.Exit(max(_EXIT_CODES.get(each.status, NOT_NOW) for each in results))
+        codes = {_EXIT_CODES.get(each.status, NOT_NOW) for each in results}
+        raise typer.Exit(1 if 1 in codes else max(codes))
     is_folder = path.is_dir()
     with _connected([load_campaign(path)] if is_folder else [], options) as sender:
         if is_folder:
@@ -194,7 +197,11 @@ def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
                 continue
             turn = _Turn(sender, ledger, journey, number, period, options)
             check = turn.wait_until_due if options.wait else turn.check_due
-            result = _tried(turn.prepared, options, check)
+            try:
+                result = _tried(turn.prepared, options, check)
+            except RefusedError as refused:  # its other requests were made, so the next step may come
+                yield _Result(Status.REFUSED, None, str(refused))
+                continue
             yield replace(result, period=period.found)
             if result.status not in _DONE:
                 unfinished.add(step.name)

@@ -51,6 +51,8 @@ def are_losses_off(assigned: Mapping[str, int], counted_people: Mapping[str, int
     If chance alone chose who was lost, the probability of ever returning True is at most half of
     :data:`FALSE_ALARMS`, at all looks together.
     """
+    if not assigned:
+        return False
     whole, lost = sum(assigned.values()), {name: assigned[name] - counted_people[name] for name in assigned}
     alpha = FALSE_ALARMS / 2 / len(assigned)
     return any(

@@ -257,6 +257,8 @@ def _redacted(subject: _Subject, request: Mapping[str, Any], names: FieldNames |
 def _request(subject: _Subject, names: FieldNames | None) -> dict[str, Any] | None:
     if subject.first is None:
         return None
+    if subject.first.identifiers is not None and not len(subject.first.identifiers):
+        return None  # all its recipients were erased since
     if subject.first.body is not None:
         request: dict[str, Any] = json.loads(subject.first.body)
         return request

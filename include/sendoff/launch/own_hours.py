@@ -32,6 +32,7 @@ LEARN_FROM = timedelta(days=90)
 """The age of the oldest launches whose opens count."""
 
 _HOURS = range(24)
+_LAST_MINUTE = timedelta(minutes=59)  # of an hour
 _DAYS = 14  # to look for a day with allowed hours
 
 
@@ -126,20 +127,26 @@ def usual_hours(people: Identifiers, launches: Iterable[Mapping[int, Identifiers
 
 
 def allowed_hours(campaign: Campaign, zone: str | None, now: datetime) -> list[int]:
-    """Return the hours of the day that begin while the window and the rules allow messages to a time zone.
+    """Return the hours of the day at which the window and the rules allow messages to a time zone.
 
-    All hours of one day count: the first day after today that has allowed hours. All hours are returned if there is no
-    such day soon.
+    An hour must be open from its beginning to its end. If none is, those count that are open when they begin. All
+    hours of one day count: the first day after today that has allowed hours. All hours are returned if there is no such
+    day soon.
     """
     window, rules = campaign.gates.window, campaign.rules_in_force
+
+    def is_open(at: datetime) -> bool:
+        return next_open(rules, window, zone, at) == at
+
     clock = campaign.clock_zone(zone)
     today = now.astimezone(ZoneInfo(clock)).date()
     if window or rules.restricts_times:
         for count in range(1, _DAYS + 1):
             day = today + timedelta(days=count)
             starts = [(hour, moment(day, f"{hour:02}:00", clock).astimezone(UTC)) for hour in _HOURS]
-            if found := [hour for hour, at in starts if next_open(rules, window, zone, at) == at]:
-                return found
+            if begun := [(hour, at) for hour, at in starts if is_open(at)]:
+                whole = [hour for hour, at in begun if is_open(at + _LAST_MINUTE)]
+                return whole or [hour for hour, _ in begun]
     return list(_HOURS)
 
 

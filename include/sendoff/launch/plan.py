@@ -423,6 +423,7 @@ def _eligible(ledger: Ledger | None, inputs: _Inputs) -> EligibleAudience | None
         ledger=ledger,
         sends_at=_sends_at(inputs.campaign, variations, inputs.period, inputs.now) or inputs.now,
         now=inputs.now,
+        period=inputs.period,
         size_limit=size_limit,
     )
     if not len(eligible.sent_to.identifiers):

@@ -42,6 +42,7 @@ from sendoff.campaign import (
     Exclusion,
     FileExclusion,
     ListExclusion,
+    Period,
     Priority,
     QueryExclusion,
     counted_as,
@@ -58,6 +59,7 @@ Rule = Exclusion | Priority | Cap
 
 _log = logging.getLogger(__name__)
 
+_SOONER = timedelta(hours=1)
 _MAX_DAYS = 36_500  # longer than the history of any ledger
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -117,12 +119,14 @@ def apply_rules(  # noqa: PLR0913 - all named, with one caller
     ledger: Ledger | None,
     sends_at: datetime,
     now: datetime,
+    period: Period | None = None,
     size_limit: int | None = None,
 ) -> EligibleAudience:
     """Apply a campaign's rules to an audience; the first rule that matches a recipient suppresses them.
 
     ``excluded``: from :func:`read_excluded`. ``sends_at``: when this launch sends; days count from there.
-    ``now``: the assumed sending time of other launches that send at once but are still waiting. Without a ledger, the
+    ``now``: the assumed sending time of other launches that send at once but are still waiting. ``period``: of this
+    launch, which may be sent again on purpose. Without a ledger, the
     rules that need one do not apply. Raise AudienceError if a list does not exist, or has another identifier column.
     """
     rules = folder.campaign.audience
@@ -130,7 +134,7 @@ def apply_rules(  # noqa: PLR0913 - all named, with one caller
         audience = _without_erased(ledger, audience)
     remaining = _Remaining(audience.identifiers)
     notes: dict[str, None] = {}
-    others = _OtherLaunches(ledger, folder, audience, sends_at, now, notes) if ledger else None
+    others = _OtherLaunches(ledger, folder, audience, sends_at, now, period, notes) if ledger else None
     if ledger:
         people, scopes = audience.identifiers, folder.campaign.suppression_scopes()
         listed = ledger.suppressions.active(audience.identified_by, people.kind, scopes, now)
@@ -192,6 +196,7 @@ class _OtherLaunches:
     audience: Audience
     sends_at: datetime
     now: datetime
+    period: Period | None
     notes: dict[str, None]  # in the order of insertion, each once
     _recipients: dict[str, Identifiers] = field(default_factory=dict)  # by launch key
 
@@ -222,9 +227,13 @@ class _OtherLaunches:
             _log.warning("%s: the ledger has no launch of that campaign on %s", reason, connection)
             note = f"{reason} leaves out no one: the ledger has no launch of that campaign on {connection}"
             self.notes[note] = None
+
+        def concerns(launch: LaunchRecord) -> bool:
+            is_this_again = launch.campaign == self.folder.name and launch.period == self.period
+            return launch.campaign == exclusion.name and not is_this_again
+
         since = self.sends_at - _days(exclusion.days)
-        launches = self._comparable(since, _NEVER, lambda launch: launch.campaign == exclusion.name, reason)
-        return self._recipients_of_all(launches)
+        return self._recipients_of_all(self._comparable(since, _NEVER, concerns, reason))
 
     def _of_better_campaigns(self, priority: Priority) -> Identifiers:
         def goes_first(launch: LaunchRecord) -> bool:
@@ -319,7 +328,8 @@ class _OtherLaunches:
 
 
 def _days(count: int) -> timedelta:
-    return timedelta(days=min(count, _MAX_DAYS))
+    """Return a number of days less an hour, because a weekly launch may be a little sooner than after seven days."""
+    return timedelta(days=min(count, _MAX_DAYS)) - _SOONER
 
 
 def _falls_between(launch: LaunchRecord, at: datetime | None, since: datetime, until: datetime) -> bool:

@@ -174,6 +174,31 @@ from .campaigns import (
             {"channels": {"email": EMAIL}, "targeting": {"kind": "conditions", "where": {}}},
             "found neither all nor any. Use one of them",
         ),
+        *(
+            (
+                {
+                    "channels": {"email": EMAIL},
+                    "targeting": {"kind": "conditions", "where": {"all": [{"attribute": "card", "value": value}]}},
+                },
+                found,
+            )
+            for value, found in (
+                (2**63, "found a whole number of more than 64 bits. Use a text: put it in quotation marks"),
+                (float("inf"), "found a number that is infinite or not a number. Use a finite number"),
+            )
+        ),
+        (
+            {"channels": {"webhook": {"address": "https://a.example/", "headers": {"X": "a\nY: b"}}}},
+            "found a line break in a header. Use one line for each header",
+        ),
+        # verdicts
+        (
+            {
+                "template": {"id": 4, "channels": ["email"], "columns": ["name"]},
+                "audience": {"source": {"kind": "verdicts", "of": "spring", "are": ["engaged"]}},
+            },
+            "template.columns: found columns for recipients who come from the verdicts of another launch",
+        ),
         # templates
         (
             {"template": {"id": 4, "channels": ["email"]}, "channels": {"email": EMAIL}},

@@ -160,7 +160,7 @@ def test_who_is_in_the_control_group_does_not_depend_on_the_hours() -> None:
 def test_an_hour_outside_of_the_window_becomes_the_nearest_one_inside() -> None:
     window = {"earliest": "08:30", "latest": "20:00", "time_zone": "America/New_York"}
     campaign = at_own_hours(gates={"window": window})
-    assert allowed_hours(campaign, None, NOW) == list(range(9, 21))
+    assert allowed_hours(campaign, None, NOW) == list(range(9, 20))  # hour 20 is open for a minute only
     people = integers(range(1, 4))
     known = {3: integers([1]), 11: integers([2]), 23: integers([3])}  # 22:00, 06:00 and 18:00 in New York
     settings = {"kind": "now", "own_hours": {"explore": 0, "control": 1}}
@@ -172,7 +172,7 @@ def test_an_hour_outside_of_the_window_becomes_the_nearest_one_inside() -> None:
         now=NOW,
     )
     found = {timed.hour: list(timed.identifiers or ()) for timed in hours(None) if timed.arm == Arm.OWN_HOUR}
-    assert found == {20: [1], 9: [2], 18: [3]}
+    assert found == {19: [1], 9: [2], 18: [3]}
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,9 @@ def test_the_nearest_hour_is_that_on_the_clock(hour: int, allowed: list[int], ne
 
 def test_the_rules_for_all_campaigns_allow_hours_too() -> None:
     rules = {"quiet_hours": {"earliest": "08:30", "latest": "20:00"}, "default_time_zone": "UTC"}
-    assert allowed_hours(at_own_hours(rules=rules), None, NOW) == list(range(9, 21))
+    assert allowed_hours(at_own_hours(rules=rules), None, NOW) == list(range(9, 20))
+    short = {"quiet_hours": {"earliest": "08:45", "latest": "09:30"}, "default_time_zone": "UTC"}
+    assert allowed_hours(at_own_hours(rules=short), None, NOW) == [9]  # no whole hour is open
     assert allowed_hours(at_own_hours(), None, NOW) == list(range(24))
 
 

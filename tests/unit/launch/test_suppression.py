@@ -15,7 +15,7 @@ from sendoff.audience.bucketing import sample, sample_exactly
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, empty, integers, strings, union
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, CampaignFolder
+from sendoff.campaign import Campaign, CampaignFolder, Period
 from sendoff.errors import AudienceError, PermanentError, QueryError
 from sendoff.launch.plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from sendoff.launch.suppression import apply_rules
@@ -117,6 +117,7 @@ def other(
     left_out: dict[str, Identifiers] | None = None,
     number: int = 0,
     waits: bool = False,
+    period: Period = PERIOD,
 ) -> LaunchRecord:
     """Freeze a launch of another campaign, and accept its requests if ``sends_at`` is past.
 
@@ -133,6 +134,7 @@ def other(
         campaign=(made or campaign()),
         name=name,
         connection=connection,
+        period=period,
         resend=number,
         sends_at=sends_at,
         state=state,
@@ -302,14 +304,35 @@ def test_tokens_that_are_texts_are_not_compared_with_tokens_that_are_numbers(
 def test_whom_another_campaign_was_sent_to_in_so_many_days_is_left_out(
     plan: Callable[..., Plan], ledger: Ledger
 ) -> None:
-    other(ledger, "winter", integers([1]), NOW - 7 * DAY)  # a moment too long ago
-    other(ledger, "winter", integers([2]), NOW - 7 * DAY + timedelta(seconds=1), number=1)
+    hour = timedelta(hours=1)
+    other(ledger, "winter", integers([1]), NOW - 7 * DAY + hour)  # a moment too long ago
+    other(ledger, "winter", integers([2]), NOW - 7 * DAY + hour + timedelta(seconds=1), number=1)
     other(ledger, "winter", integers([3]), NOW + 2 * DAY, number=2)  # planned for later
     other(ledger, "autumn", integers([4]))
     other(ledger, "winter", integers([5]), connection="other")
     made = plan(exclude(kind="campaign", name="winter", days=7), ledger=ledger)
     assert left_out(made) == {"campaign winter": [2, 3]}
     assert made.not_compared == ()
+
+
+@pytest.mark.parametrize(
+    "rules", [{"cap": {"messages": 1, "days": 7}}, exclude(kind="campaign", name="winter", days=7)]
+)
+def test_a_weekly_campaign_reaches_everyone_each_week_even_if_it_starts_a_little_sooner(
+    plan: Callable[..., Plan], ledger: Ledger, rules: dict[str, Any]
+) -> None:
+    other(ledger, "winter", integers([1]), NOW - 7 * DAY + timedelta(minutes=5))
+    assert [people for people in left_out(plan(rules, ledger=ledger)).values() if people] == []
+
+
+def test_a_period_that_is_sent_again_on_purpose_does_not_leave_out_its_own_recipients(
+    plan: Callable[..., Plan], ledger: Ledger
+) -> None:
+    before = Period(PERIOD.start - DAY, PERIOD.start)
+    other(ledger, "spring", integers([1]), NOW - DAY, period=before)
+    other(ledger, "spring", integers([2]), NOW - DAY)
+    made = plan(exclude(kind="campaign", name="spring", days=7), ledger=ledger)
+    assert left_out(made) == {"campaign spring": [1]}
 
 
 def test_a_campaign_of_which_there_is_no_launch_leaves_out_nobody_and_that_is_told(
@@ -413,7 +436,7 @@ def test_the_moment_that_counts_is_that_at_which_the_service_sends(
     once = {"kind": "once", "time": "09:30", "time_zone": "UTC"}
     rules = {"cap": {"messages": 1, "days": 1}}
     assert left_out(plan(rules, ledger=ledger, send={**once, "date": "2026-03-02"})) == {"cap": []}
-    other(ledger, "b", integers([2]), NOW - DAY + timedelta(hours=1))
+    other(ledger, "b", integers([2]), NOW - DAY + timedelta(hours=2))
     assert left_out(plan(rules, ledger=ledger, send={**once, "date": "2026-03-02"})) == {"cap": [2]}
     assert left_out(plan(rules, ledger=ledger, send={**once, "date": "2026-03-04"})) == {"cap": []}
 

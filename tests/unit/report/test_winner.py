@@ -105,6 +105,12 @@ def test_the_variant_that_is_clearly_ahead_of_all_others_leads(ledger: Ledger, d
     assert close.why == "no variant is clearly ahead (engaged: warm 60.00 % of 50, plain 54.00 % of 50)"
 
 
+def test_no_variant_leads_if_no_one_is_in_the_test_share(ledger: Ledger) -> None:
+    make_launch(ledger, segments=[SEGMENTS[2]], campaign=campaign())
+    leader = leader_of(ledger, reconcile_launch(ledger, KEY, now=NOW))
+    assert (leader.variant, leader.why) == (None, "no one in the test share got plain or warm")
+
+
 def test_variants_are_not_compared_if_the_test_share_lost_people_of_one(ledger: Ledger) -> None:
     uneven = [Segment(integers(range(1, 101)), Variation(variant="plain")), SEGMENTS[2]]
     uneven.insert(1, Segment(integers(range(400, 420)), Variation(variant="warm")))
