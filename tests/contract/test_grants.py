@@ -25,6 +25,7 @@ from sendoff.dispatch.worker import SendResult, send_launch
 from sendoff.errors import UnusableLedgerError
 from sendoff.ledger import Ledger
 from sendoff.ledger.storage.grants import ROLES, grant_statements
+from sendoff.ledger.suppression.suppressions import SuppressionChange
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
@@ -123,6 +124,8 @@ def test_a_launch_needs_no_more_than_the_rights_of_each_part(
     assert reader.verdicts.figures(KEY).verdicts == figures.verdicts
     assert reader.dispatch_queries.states(KEY) == {"accepted": 2}
     assert not open_ledger("receiver").post_backs.is_registered(0, "nobody", NOW)  # called after an outage
+    opted_out = SuppressionChange("account", "device_id", "opt-out", "recipient")
+    assert open_ledger("receiver").suppressions.add(opted_out, [4_711_000_000], NOW) == 1
     people(worker)
 
     places = dump(urls["owner"])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from threading import Barrier
@@ -31,7 +31,7 @@ from sendoff.audience.identifiers import (
     strings,
 )
 from sendoff.campaign import EVERYTHING
-from sendoff.errors import AudienceError, ConflictError, SettingsError
+from sendoff.errors import AudienceError, ConflictError, GateError, SettingsError
 from sendoff.launch import NewRequest, prepare_request, suppression
 from sendoff.ledger import Ledger
 from sendoff.ledger.erasure import erasure_steps
@@ -51,7 +51,8 @@ from sendoff.ledger.storage.schema import (
     withheld,
 )
 from sendoff.ledger.suppression.active_suppressions import ActiveSuppressions
-from sendoff.ledger.suppression.suppressions import SuppressionChange
+from sendoff.ledger.suppression.suppressions import SuppressionChange, SuppressionList
+from sendoff.ledger.suppression.uploaded_lists import UploadedLists
 from sendoff.postbacks import aggregate, continue_erasures, forget, reconcile_launch, replay_erasures
 from sendoff.postbacks.erasure import append_to_log, read_log
 from sendoff.report import as_text, describe_launch
@@ -458,6 +459,45 @@ def test_no_list_takes_an_erased_person_back(ledger: Ledger) -> None:
     ledger.uploaded_lists.store("staff", "device_id", integers([1, 1_000_002]), "ada", NOW)
     assert list(ledger.uploaded_lists.get("staff")[1]) == [1]
     assert named_in(ledger, integers([1_000_002])) == set()
+
+
+def test_an_entry_that_comes_during_an_erasure_does_not_stay(ledger: Ledger) -> None:
+    """The person is erased after the list asked who was erased, and before it stores the entry."""
+    make_launch(ledger, [1, 2, 3])
+    asked: list[str] = []
+
+    def then_erase(column: str, texts: Sequence[str]) -> set[str]:
+        found = ledger.erasures.among(column, texts)
+        if not asked:
+            forget(ledger, [2], identified_by="device_id", who="ann", reason="a letter", now=NOW)
+        asked.extend(texts)
+        return found
+
+    overtaken = SuppressionList(ledger._database, then_erase)
+    new = SuppressionChange("account", "device_id", "opt-out", "recipient")
+    assert overtaken.add(new, [2], NOW) == 0
+    assert asked == ["2", "2"]
+    assert ledger.suppressions.of_person("device_id", 2) == []
+    asked.clear()
+    others = replace(new, author="ann", reason="asked")
+    planned = overtaken.planned(others, [1, 3], NOW)
+    asked.clear()
+    with pytest.raises(GateError, match="people were erased in the meantime"):
+        SuppressionList(ledger._database, then_erase).replace(others, [1, 3], NOW, planned)
+    assert ledger.suppressions.of_person("device_id", 1) == []
+    asked.clear()
+
+    def then_erase_three(_: str, people: Identifiers) -> Identifiers:
+        found = ledger.erasures.in_set("device_id", people)
+        if not asked:
+            forget(ledger, [3], identified_by="device_id", who="ann", reason="a letter", now=NOW)
+        asked.append("once")
+        return found
+
+    UploadedLists(ledger._database, then_erase_three).store(
+        "staff", "device_id", integers([1, 2, 3]), "ann", NOW
+    )
+    assert list(ledger.uploaded_lists.get("staff")[1]) == [1]
 
 
 def test_erased_people_are_found_among_identifiers(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

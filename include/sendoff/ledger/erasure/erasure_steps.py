@@ -39,6 +39,7 @@ from sendoff.ledger.storage.schema import (
     receivers,
     segments,
     suppressed,
+    suppression_state,
     suppressions,
     uploaded_list_chunks,
     uploaded_lists,
@@ -147,6 +148,8 @@ def erase_lists(work: Work, _position: str) -> str | None:
                 db.execute(sa.update(uploaded_lists).where(own).values(size=size))
     named = sa.select(erasure_queue.c.identifier).where(erasure_queue.c.request == work.request)
     with work.database.write_in_turn() as db:
+        # Whoever adds to the list asked before who was erased. Wait until that is stored, and delete it too.
+        db.execute(sa.select(suppression_state.c.version).with_for_update())
         db.execute(
             sa.delete(suppressions).where(
                 suppressions.c.identified_by == work.identified_by, suppressions.c.identifier.in_(named)

@@ -28,6 +28,7 @@ from sendoff.errors import GateError, SettingsError
 from sendoff.ledger.control.audit_log import Decision, append_decision
 from sendoff.ledger.storage.bulk import in_parts
 from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.erasure_state import version_of
 from sendoff.ledger.storage.problems import check_texts
 from sendoff.ledger.storage.schema import suppression_state, suppressions
 from sendoff.states import DecisionKind
@@ -140,13 +141,17 @@ class SuppressionList:
         People who were erased get no entry, because no launch contains them. Raise SettingsError if the secret that
         recognises them is missing. ``may_be_erased``: do not ask.
         """
-        texts = _texts(identifiers) if may_be_erased else self._kept(new, identifiers)
-        with self._database.write() as db:
-            before = self._lock(db)
-            added = self._add(db, new, texts, now)
-            if is_audited and self._version(db) != before:
-                append_decision(db, _decision(new, now, added=added))
-            return added
+        given = _texts(identifiers)
+        while True:  # again if people were erased meanwhile, because they may be among these
+            version, texts = (None, given) if may_be_erased else self._kept(new, given)
+            with self._database.write() as db:
+                before = self._lock(db)
+                if version not in (None, version_of(db)):
+                    continue
+                added = self._add(db, new, texts, now)
+                if is_audited and self._version(db) != before:
+                    append_decision(db, _decision(new, now, added=added))
+                return added
 
     def remove(self, ended: SuppressionChange, identifiers: Iterable[int | str], now: datetime) -> int:
         """End the entries of some recipients in one scope, and return how many recipients had one in force.
@@ -161,7 +166,7 @@ class SuppressionList:
 
     def planned(self, new: SuppressionChange, identifiers: Iterable[int | str], now: datetime) -> Replacement:
         """Return what :meth:`replace` would change with these arguments. Change nothing."""
-        wanted = set(self._kept(new, identifiers))
+        wanted = set(self._kept(new, _texts(identifiers))[1])
         with self._database.read() as db:
             current = self._current(db, new, now)
         return Replacement(len(wanted - current), len(current - wanted), len(current))
@@ -178,9 +183,11 @@ class SuppressionList:
         Entries of other sources stay, and erased people get no entry, as in :meth:`add`. ``planned``: the result of
         :meth:`planned`. Raise GateError and change nothing if the counts are not these.
         """
-        wanted = self._kept(new, identifiers)
+        version, wanted = self._kept(new, _texts(identifiers))
         with self._database.write() as db:
             self._lock(db)
+            if version != version_of(db):
+                raise GateError("nothing was changed: people were erased in the meantime. Check it again")
             current = self._current(db, new, now)
             removed = self._remove(db, new, sorted(current.difference(wanted)), now)
             done = Replacement(self._add(db, new, wanted, now), removed, len(current))
@@ -228,11 +235,12 @@ class SuppressionList:
             members = [member for text in found if (member := as_member(kind, text)) is not None]
         return integers(members) if kind == "integer" else strings(members)  # type: ignore[arg-type]
 
-    def _kept(self, new: SuppressionChange, identifiers: Iterable[int | str]) -> list[str]:
-        """Return identifiers as texts, sorted, without those of erased people."""
-        texts = _texts(identifiers)
+    def _kept(self, new: SuppressionChange, texts: list[str]) -> tuple[int, list[str]]:
+        """Return identifiers without those of erased people, and the version of the erasures that were asked."""
+        with self._database.read() as db:
+            version = version_of(db)
         erased = self._erased_among(new.identified_by, texts)
-        return [text for text in texts if text not in erased] if erased else texts
+        return version, [text for text in texts if text not in erased] if erased else texts
 
     def _add(self, db: sa.Connection, new: SuppressionChange, texts: Sequence[str], now: datetime) -> int:
         # No SELECT finds out which entries exist: PostgreSQL knows too little of a list that grows in this transaction,

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sendoff.audience.identifiers import Identifiers, Kind
 from sendoff.errors import NotFoundError
 from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.erasure_state import is_current, version_of
 from sendoff.ledger.storage.problems import check_texts
 from sendoff.ledger.storage.schema import uploaded_list_chunks, uploaded_lists
 from sendoff.ledger.storage.stored_sets import LARGEST, LISTS
@@ -51,15 +52,22 @@ class UploadedLists:
         Raise SettingsError if the ledger cannot store the name.
         """
         check_texts(**{"name of the list": name, "name of the user": who})
-        if len(erased := self._erased_among(identified_by, identifiers)):
-            identifiers -= erased
-        row = UploadedList(name, identified_by, identifiers.kind, len(identifiers), who, now)
+        while True:  # again if people were erased meanwhile, because they may be among these
+            with self._database.read() as db:
+                version = version_of(db)
+            if len(erased := self._erased_among(identified_by, identifiers)):
+                identifiers -= erased
+            row = UploadedList(name, identified_by, identifiers.kind, len(identifiers), who, now)
+            with self._database.write() as db:
+                if is_current(db, version):
+                    self._replace(db, row, identifiers)
+                    return row
+
+    def _replace(self, db: sa.Connection, row: UploadedList, identifiers: Identifiers) -> None:
         values = {column: getattr(row, column) for column in UploadedList.__slots__}
-        with self._database.write() as db:
-            db.execute(self._database.insert_or_replace(uploaded_lists), values)
-            db.execute(sa.delete(uploaded_list_chunks).where(uploaded_list_chunks.c.name == name))
-            LISTS.insert(db, [({"name": name}, identifiers)], largest=self._largest_chunk)
-        return row
+        db.execute(self._database.insert_or_replace(uploaded_lists), values)
+        db.execute(sa.delete(uploaded_list_chunks).where(uploaded_list_chunks.c.name == row.name))
+        LISTS.insert(db, [({"name": row.name}, identifiers)], largest=self._largest_chunk)
 
     def get(self, name: str) -> tuple[UploadedList, Identifiers]:
         """Return a list with its recipients, or raise NotFoundError."""
