@@ -160,6 +160,7 @@ def add_tasks(folder: CampaignFolder, audience: BuildAudienceOperator, options: 
             task_display_name="Write the results to the warehouse",
             launch_key=launch_key,
             schema=campaign.report.tables,
+            warehouse_conn_id=campaign.report.tables_warehouse,
             dbt=campaign.report.tables_dbt,
         )
         if folder.outcome_sql:
