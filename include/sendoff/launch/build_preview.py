@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 from sendoff.audience import GROUP_COLUMNS, Audience, Segment, in_unknown_zones
 from sendoff.campaign import Campaign, CampaignFolder, Once, OwnRequest, Period, Variation, advice, launch_key
+from sendoff.figures import counted
 from sendoff.launch.gates import GateResult
 from sendoff.launch.own_hours import hours_by_words
 from sendoff.launch.plan import LaunchOptions, Plan, plan_launch
@@ -340,8 +341,8 @@ def _warnings(subject: _Subject, not_compared: Iterable[str]) -> Iterator[str]:
     if audience and (unknown := in_unknown_zones(subject.campaign, audience)):
         count, example = unknown
         yield (
-            f"The time_zone of {count:,} people is no IANA time zone, such as {example[:40]!r}; they get "
-            f"{subject.campaign.default_zone}."
+            f"{subject.campaign.default_zone} is used for {counted(count, 'person', 'people')} whose time_zone does "
+            f"not exist, such as {example[:40]!r}."
         )
     yield from not_compared
     platforms = audience.groups.get("platform", {}) if audience else {}

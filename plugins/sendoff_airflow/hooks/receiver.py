@@ -14,9 +14,9 @@ from sendoff_airflow.hooks.connections import find_connection, web_address
 class ReceiverHook(BaseHook):
     """Sign post-back addresses with the receiver's public URL and secrets.
 
-    They are the host and the password of the connection ``sendoff_receiver``. Without such a connection, they are
-    SENDOFF_PUBLIC_URL and SENDOFF_POST_BACK_SECRETS. The receiver itself runs outside Airflow and reads these settings,
-    or this connection if SENDOFF_SETTINGS_FROM is ``airflow``.
+    They are the host, with the port, and the password of the connection ``sendoff_receiver``. Without such a
+    connection, they are SENDOFF_PUBLIC_URL and SENDOFF_POST_BACK_SECRETS. The receiver itself runs outside Airflow and
+    reads these settings, or this connection if SENDOFF_SETTINGS_FROM is ``airflow``.
     """
 
     conn_name_attr = "receiver_conn_id"
