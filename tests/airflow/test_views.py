@@ -2159,7 +2159,9 @@ def test_the_list_of_campaigns_shows_what_comes_next_and_the_last_result(
     assert re.search(r": not sent yet, goes out .* UTC", later), later
     assert "reached" not in later
     assert f"launches/{keys['reported']}" in flat[sale]
-    assert [words for words in flat if "welcome_back" in words and "No report yet" in words]
+    [without_report] = [words for words in flat if "welcome_back" in words]
+    assert ": no report yet" in without_report
+    assert "refused" not in without_report
     assert any("comes_next" in words and "Android push was due" in words for words in flat)
 
 
@@ -2172,10 +2174,17 @@ def test_a_paused_launch_says_who_paused_it_and_why(vera: Person, ledger: Ledger
 
 
 def test_a_launch_that_was_refused_did_not_go_out(vera: Person, ledger: Ledger) -> None:
+    before = freeze(ledger, "spring_sale", people=20, day=2)
+    send(ledger, before, Accepted(200, 1))
+    reconcile_launch(ledger, before)
     key = freeze(ledger, "spring_sale", people=20)
-    send(ledger, key, Refused(400, "no"))
-    assert "Went out" not in words(vera.get("").text)
+    send(ledger, key, *[Refused(400, "no")] * 10)
+    today = words(vera.get("").text).partition("Tomorrow")[0].partition("Today")[2]
+    assert re.search(r"refused Spring sale spring_sale, (\d+) of \1 requests made, \1 refused", today), today
     assert "Went out" not in words(vera.get(f"launches/{key}").text)
+    reconcile_launch(ledger, key)
+    shown = words(vera.get("campaigns").text)
+    assert re.search(r": the service refused all requests.*: reached at least", shown), shown
 
 
 def test_a_launch_that_went_out_or_was_stopped_says_when_and_why(vera: Person, ledger: Ledger) -> None:
@@ -2421,6 +2430,23 @@ def test_a_file_is_counted_before_it_is_applied(olga: Person, ledger: Ledger) ->
     body = {**FILE, "csv": "device_id\n8\n11\n", "how": "remove", "checked": token_of(seen.text)}
     assert olga.post("suppression/file", body).status_code == 200
     assert suppressed(ledger) == [7, 9]
+
+
+def test_a_file_with_a_later_end_prolongs_what_is_on_the_list(olga: Person, ledger: Ledger) -> None:
+    for until, button, done in (
+        ("2090-01-01", "Add 2", "2 devices added, for every campaign."),
+        ("2090-01-01", None, None),
+        ("2091-01-01", "Prolong 2", "2 devices prolonged, for every campaign."),
+        ("", "Prolong 2", "2 devices prolonged, for every campaign."),
+        ("2092-01-01", None, None),
+    ):
+        body = {**FILE, "csv": "device_id\n7\n8\n", "until": until}
+        seen = olga.post("suppression/check", body).text
+        assert re.findall(r"<button[^>]*>(.*?)</button>", seen) == ([button] if button else []), until
+        assert ("There is nothing to change" in seen) is (button is None)
+        if done:
+            assert done in olga.post("suppression/file", {**body, "checked": token_of(seen)}).text
+    assert [each.until for each in ledger.suppressions.of_person("device_id", 7)] == [None]
 
 
 def test_a_replacement_that_removes_much_is_confirmed_first(olga: Person, ledger: Ledger) -> None:

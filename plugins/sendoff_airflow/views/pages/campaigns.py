@@ -63,12 +63,21 @@ class _Row:
         return [channel.label for channel in known[0].channels_used()] if known else []
 
     @property
+    def without_result(self) -> LaunchRow | None:
+        """The newest launch, unless it was sent and has a report."""
+        if self.newest is None or (self._is_reported and not self.newest.is_still_to_go_out):
+            return None
+        return self.newest
+
+    @property
     def result(self) -> ListedLaunch | None:
         """The launch whose result is the last one."""
-        if self.newest and self.newest.is_still_to_go_out and self.reported:
-            is_newest = self.reported.launch.launch_key == self.newest.launch.launch_key
-            return None if is_newest else self.reported
-        return self.reported
+        return None if self._is_reported and self.without_result else self.reported
+
+    @property
+    def _is_reported(self) -> bool:
+        """Whether the newest launch is the newest one that has a report."""
+        return self.newest is not None and self.reported is not None and self.newest.launch == self.reported.launch
 
     @property
     def state(self) -> str:
