@@ -82,7 +82,7 @@ def add(
         added = suppress(ledger, new, named.identifiers)
     typer.echo(f"suppressed for {describe_scope(scope)}: {counted(added, *named.noun)}")
     if before := len(named) - added:
-        typer.echo(f"suppressed before: {counted(before, *named.noun)}")
+        typer.echo(f"no new entry, as they have one or were erased: {counted(before, *named.noun)}")
     _tell_skipped(named)
 
 
@@ -170,7 +170,7 @@ def replace(
         done = replace_suppressions(
             ledger, new, named.identifiers, most_removed=most_removed, planned=planned
         )
-    typer.echo(f"replaced: {done.added:,} added, {done.removed:,} removed")
+    typer.echo(f"replaced: {done.added:,} added, {done.removed:,} removed{_ending_later(done)}")
 
 
 def _confirm(planned: Replacement, most_removed: int) -> None:
@@ -248,7 +248,12 @@ def _sizes(planned: Replacement, new: SuppressionChange, named: NamedRecipients)
     return (
         f"{new.source} has {counted(planned.before, 'entry', 'entries')}, and the file "
         f"{counted(len(named), *named.noun)}: {planned.added:,} would be added, {planned.removed:,} removed"
+        f"{_ending_later(planned)}"
     )
+
+
+def _ending_later(change: Replacement) -> str:
+    return f", {change.prolonged:,} end later than before" if change.prolonged else ""
 
 
 def _tell_skipped(named: NamedRecipients) -> None:

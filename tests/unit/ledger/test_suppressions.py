@@ -108,6 +108,18 @@ def test_a_replacement_ends_only_the_entries_of_its_own_source_and_scope(ledger:
     ]
 
 
+def test_a_replacement_counts_the_entries_that_end_later(ledger: Ledger) -> None:
+    suppress(ledger, 1, 2, until=NOW + HOUR)
+    suppress(ledger, 3)
+    for until, prolonged in ((NOW + HOUR, 0), (NOW + 2 * HOUR, 2), (None, 2), (NOW + HOUR, 0)):
+        new = entry(until=until)
+        planned = ledger.suppressions.planned(new, [1, 2, 3], NOW)
+        assert planned == Replacement(0, 0, 3, prolonged)
+        assert planned.changes_nothing is (not prolonged)
+        assert ledger.suppressions.replace(new, [1, 2, 3], NOW, planned) == planned
+    assert active(ledger, now=NOW + 3 * HOUR) == [1, 2, 3]
+
+
 def test_an_opt_out_holds_whatever_happens_to_entries_of_other_sources(ledger: Ledger) -> None:
     make_launch(ledger, range(1, 5), size=1)
     suppress(ledger, 1, 2, source="complaints")

@@ -100,12 +100,18 @@ class Replacement:
     """How a replacement changes the entries of one scope and source.
 
     ``added``: recipients without an entry of the source. ``removed``: entries whose recipients are not named.
-    ``before``: entries in force before.
+    ``before``: entries in force before. ``prolonged``: entries that end later than before.
     """
 
     added: int
     removed: int
     before: int
+    prolonged: int = 0
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether all entries stay as they are."""
+        return not (self.added or self.removed or self.prolonged)
 
     def removes_more_than(self, percent: float) -> bool:
         """Check whether more than this percentage of the entries is removed."""
@@ -148,7 +154,7 @@ class SuppressionList:
                 before = self._lock(db)
                 if version not in (None, version_of(db)):
                     continue
-                added = self._add(db, new, texts, now)
+                added, _ = self._add(db, new, texts, now)
                 if is_audited and self._version(db) != before:
                     append_decision(db, _decision(new, now, added=added))
                 return added
@@ -169,7 +175,8 @@ class SuppressionList:
         wanted = set(self._kept(new, _texts(identifiers))[1])
         with self._database.read() as db:
             current = self._current(db, new, now)
-        return Replacement(len(wanted - current), len(current - wanted), len(current))
+            ends_earlier = wanted & self._current(db, new, now, _ends_before(new.until))
+        return Replacement(len(wanted - current), len(current - wanted), len(current), len(ends_earlier))
 
     def replace(
         self,
@@ -190,12 +197,13 @@ class SuppressionList:
                 raise GateError("nothing was changed: people were erased in the meantime. Check it again")
             current = self._current(db, new, now)
             removed = self._remove(db, new, sorted(current.difference(wanted)), now)
-            done = Replacement(self._add(db, new, wanted, now), removed, len(current))
+            added, prolonged = self._add(db, new, wanted, now)
+            done = Replacement(added, removed, len(current), prolonged)
             if planned != done:
                 raise GateError(
                     "nothing was changed: the suppression list changed in the meantime. Check it again"
                 )
-            if done.added or done.removed:
+            if not done.changes_nothing:
                 append_decision(db, _decision(new, now, added=done.added, removed=done.removed))
         return done
 
@@ -242,14 +250,14 @@ class SuppressionList:
         erased = self._erased_among(new.identified_by, texts)
         return version, [text for text in texts if text not in erased] if erased else texts
 
-    def _add(self, db: sa.Connection, new: SuppressionChange, texts: Sequence[str], now: datetime) -> int:
+    def _add(
+        self, db: sa.Connection, new: SuppressionChange, texts: Sequence[str], now: datetime
+    ) -> tuple[int, int]:
+        """Return how many entries were added, and how many end later than before."""
         # No SELECT finds out which entries exist: PostgreSQL knows too little of a list that grows in this transaction,
         # and may read all of it for each part.
-        until = suppressions.c.until
         add = self._database.insert_or_replace(suppressions, lambda _new: sa.not_(_in_force(now)))
-        prolong = self._database.insert_or_replace(
-            suppressions, lambda new: sa.or_(until < new.until, new.until.is_(None) & until.is_not(None))
-        )
+        prolong = self._database.insert_or_replace(suppressions, lambda _new: _ends_before(new.until))
         values = {**asdict(new), "added_at": now, "removed_at": None, "removed_by": None}
         version = self._version(db) + 1
         added = prolonged = 0
@@ -260,11 +268,13 @@ class SuppressionList:
                 prolonged += _changed(db, prolong, rows)
         if added or prolonged:
             self._next_version(db)
-        return added
+        return added, prolonged
 
-    def _current(self, db: sa.Connection, new: SuppressionChange, now: datetime) -> set[str]:
-        """Return the recipients with an entry in force of one scope and source."""
-        query = sa.select(suppressions.c.identifier).where(*_own(new), _in_force(now))
+    def _current(
+        self, db: sa.Connection, new: SuppressionChange, now: datetime, *where: sa.ColumnElement[bool]
+    ) -> set[str]:
+        """Return the recipients with an entry in force of one scope and source. ``where``: other conditions on it."""
+        query = sa.select(suppressions.c.identifier).where(*_own(new), _in_force(now), *where)
         return set(db.scalars(query.execution_options(yield_per=10_000)))
 
     def _remove(
@@ -341,6 +351,12 @@ def _decision(
 def _changed(db: sa.Connection, insert: Any, rows: list[dict[str, Any]]) -> int:
     """Insert rows, and return how many were new or replaced."""
     return db.execute(insert, rows, execution_options={"preserve_rowcount": True}).rowcount
+
+
+def _ends_before(until: datetime | None) -> sa.ColumnElement[bool]:
+    """Return the condition on entries that end before a moment, or at all if it is None."""
+    end = suppressions.c.until
+    return end.is_not(None) if until is None else end < until
 
 
 def _in_force(now: datetime) -> sa.ColumnElement[bool]:

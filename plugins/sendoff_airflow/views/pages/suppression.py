@@ -132,7 +132,7 @@ def add_one(
     words = (
         f"Suppressed for {describe_scope(new.scope)}."
         if added
-        else "Suppressed there before. The entry stays."
+        else "Suppressed there before. The entry stays, with the later of the two ends."
     )
     return _done(request, words)
 
@@ -196,14 +196,14 @@ def apply_file(
     if planned.is_large and not body.confirmed:
         raise _unreadable("select the box that confirms how many are removed")
     people = planned.named.identifiers
+    done = planned.sizes
     if body.how == "add":
-        added, removed = suppress(ledger, new, people), 0
+        done = replace(done, added=suppress(ledger, new, people))
     elif body.how == "remove":
-        added, removed = 0, unsuppress(ledger, new, people)
+        done = replace(done, removed=unsuppress(ledger, new, people))
     else:
-        done = ledger.suppressions.replace(new, people, datetime.now(UTC), planned.sizes)
-        added, removed = done.added, done.removed
-    parts = [(added, "added"), (removed, "removed")]
+        ledger.suppressions.replace(new, people, datetime.now(UTC), planned.sizes)
+    parts = [(done.added, "added"), (done.removed, "removed"), (done.prolonged, "prolonged")]
     words = ", ".join(f"{counted(count, *planned.named.noun)} {verb}" for count, verb in parts if count)
     return _done(request, f"{words or 'Nothing changed'}, for {describe_scope(new.scope)}.".capitalize())
 
@@ -283,6 +283,7 @@ def _plan(ledger: Ledger, body: SuppressionFileIn, new: SuppressionChange) -> _P
         str(new.until),
         sizes.added,
         sizes.removed,
+        sizes.prolonged,
         body.csv,
     )
     token = hashlib.blake2b("\0".join(map(str, facts)).encode(), digest_size=16).hexdigest()
