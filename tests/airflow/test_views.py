@@ -41,7 +41,9 @@ from fastapi.testclient import TestClient
 from starlette.routing import Mount, Route
 
 import sendoff.launch.build_preview
-from sendoff.campaign import Period, Variation, launch_key, load_journey
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Campaign, Period, Variation, launch_key, load_journey
 from sendoff.campaign.gates import Gates
 from sendoff.comparison.engagement import CONTROL_GROUP
 from sendoff.comparison.statistics import compared_shares
@@ -53,7 +55,7 @@ from sendoff.postbacks.erasure import continue_erasures, request_erasure
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import Line, Sum, store_outcome, stored_outcomes
 from sendoff.report.wording import what_cannot_be_known
-from sendoff.states import Accepted, Refused, Resolution
+from sendoff.states import Accepted, Arm, Refused, Resolution
 from sendoff_airflow.plugin import SendoffPlugin
 from sendoff_airflow.views.airflow_state import airflow_db
 from sendoff_airflow.views.app import create_app as create_pages
@@ -64,6 +66,7 @@ from sendoff_airflow.views.pages.launches import LAUNCHES_PER_PAGE
 from sendoff_airflow.views.pages.waiting import DOUBTS_PER_LAUNCH, DOUBTS_PER_PAGE
 from sendoff_airflow.views.web.templates import FILTERS
 
+from ..factories import make_launch
 from ..launches import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, answer, devices, fill, freeze, send
 from ..waiting import PATIENCE
 
@@ -1087,6 +1090,39 @@ def test_a_launch_shows_its_result_first_and_folds_what_few_people_need(vera: Pe
     assert filtered.count('data-name="segment"') == 10
 
 
+@pytest.mark.parametrize("variants", [["short", "long"], [None]])
+def test_a_launch_at_own_hours_shows_each_comparison_below_its_question(
+    vera: Person, ledger: Ledger, variants: list[str | None]
+) -> None:
+    definition = {
+        **PUSH,
+        "send": {"kind": "now", "own_hours": {}},
+        "variants": {name: {"percent": 50} for name in variants if name},
+    }
+    parts = [(name, arm) for name in variants for arm in (Arm.OWN_HOUR, Arm.CONTROL)]
+    segments = [
+        Segment(integers(devices(9, FIRST_DEVICE + 9 * n)), Variation(variant=name), arm=arm)
+        for n, (name, arm) in enumerate(parts)
+    ]
+    launch = make_launch(
+        ledger, segments=segments, campaign=Campaign.model_validate(definition), name="hours"
+    )
+    send(ledger, launch.launch_key, *[Accepted(200, 1)] * len(parts))
+    reconcile_launch(ledger, launch.launch_key)
+    text = vera.get(f"launches/{launch.launch_key}").text
+    asked = {
+        question: answer.partition("</section>")[0]
+        for question, answer in re.findall(
+            r'<h2 id="comparison-\d">(.*?)</h2>(.*?)</section>', text, re.DOTALL
+        )
+    }
+    hours = "Do more people open it at their own hour?"
+    assert list(asked) == (["Which variant is ahead?", hours] if variants[0] else [hours])
+    for question, sides in (("Which variant is ahead?", ["long", "short"]), (hours, ["own hour", "at once"])):
+        if question in asked:
+            assert re.findall(r'<th scope="row">(.*?)</th>', asked[question])[:2] == sides
+
+
 @pytest.mark.parametrize("kinds", [["delivery", "open"], ["delivery"]])
 def test_variants_that_cannot_be_compared_say_why(vera: Person, ledger: Ledger, kinds: list[str]) -> None:
     definition = {
@@ -1099,7 +1135,7 @@ def test_variants_that_cannot_be_compared_say_why(vera: Person, ledger: Ledger, 
     send(ledger, key, Accepted(200, 1))
     reconcile_launch(ledger, key)
     text = vera.get(f"launches/{key}").text
-    compared = text.partition('<h2 id="compared">')[2].partition("</section>")[0]
+    compared = text.partition('<h2 id="comparison-1">')[2].partition("</section>")[0]
     shown = compared.partition("<details")[0]
     if "open" in kinds:
         assert "So far, there are too few devices to tell which side is ahead." in shown

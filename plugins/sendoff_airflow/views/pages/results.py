@@ -33,12 +33,21 @@ from sendoff.report import (
     sections_as_html,
     stored_outcomes,
 )
+from sendoff.states import Arm
 from sendoff_airflow.views.web.dependencies import ExpensiveDep, LedgerDep, visible_launch
 from sendoff_airflow.views.web.permissions import ViewerDep
 
 router = APIRouter(default_response_class=HTMLResponse)
 
 DOWNLOADS = ("html", "png", "csv")
+
+
+class Compared(NamedTuple):
+    """The question that a comparison answers, the answer, and the remarks on how to read it, both as HTML."""
+
+    question: str
+    html: Markup
+    remarks: Markup
 
 
 @dataclass(frozen=True)
@@ -64,19 +73,23 @@ class Results:
         return blocks_as_html(section.blocks, name) if section else Markup()
 
     @property
-    def comparison(self) -> tuple[Markup, Markup] | None:
-        """The comparison of the variants, and the remarks on how to read it. None without variants.
+    def comparisons(self) -> Sequence[Compared]:
+        """The comparisons of the variants, and of those who got the message at their own hour or at once.
 
         Without a conclusion, nothing was compared, and the remarks say why. Then they are part of the comparison.
         """
-        section = self._sections.get("compared-1")
-        if section is None:
-            return None
-        blocks, remarks = list(section.blocks), list[Block]()
-        if isinstance(blocks[0], Sentence):
-            while isinstance(blocks[-1], Sentence):
-                remarks.insert(0, blocks.pop())
-        return blocks_as_html(blocks, section.name), blocks_as_html(remarks, section.name)
+        found = []
+        for section in self.document.sections:
+            if section.name.startswith("compared-"):
+                blocks, remarks = list(section.blocks), list[Block]()
+                if isinstance(blocks[0], Sentence):
+                    while isinstance(blocks[-1], Sentence):
+                        remarks.insert(0, blocks.pop())
+                html = (blocks_as_html(each, section.name) for each in (blocks, remarks))
+                found.append(Compared("Which variant is ahead?", *html))
+        if found and {Arm.OWN_HOUR, Arm.CONTROL} <= self.figures.by_arm.keys():
+            found[-1] = found[-1]._replace(question="Do more people open it at their own hour?")
+        return found
 
     @property
     def breakdowns(self) -> Markup:
