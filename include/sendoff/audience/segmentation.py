@@ -111,6 +111,7 @@ def segments_of(
 
     Raise AudienceError if the query lacks a column that the campaign needs for this.
     """
+    check_groups(campaign, audience)
     everybody = audience.identifiers
     variants = _by_variant(campaign, everybody, name)
     languages = _by_language(campaign, audience)
@@ -126,6 +127,20 @@ def segments_of(
                         if len(at_hour):
                             for identifiers in at_hour.slices(campaign.segment_size):
                                 yield Segment(identifiers, variation, wave, hour=hour, arm=arm)
+
+
+def check_groups(campaign: Campaign, audience: Audience) -> None:
+    """Raise AudienceError if an audience lacks a column that the separate requests of a campaign need."""
+    needed = {}
+    if len(languages := campaign.separate_languages()) > 1:
+        needed["language"] = f"the campaign sends separate requests in {', '.join(map(str, languages))}"
+    if campaign.own_default_zone:
+        needed["time_zone"] = "the campaign has time_zone: query"
+    for column, purpose in needed.items():
+        if column not in audience.groups:
+            raise AudienceError(
+                f"{purpose}, but its audience has no column {column}; add {column} to the columns of the audience"
+            )
 
 
 def with_template_values(segments: Iterable[Segment], audience: Audience) -> Iterator[Segment]:
@@ -175,16 +190,15 @@ def _by_language(campaign: Campaign, audience: Audience) -> Iterable[_Part]:
     languages = campaign.separate_languages() or (None,)
     if len(languages) == 1:
         return [(languages[0], None)]
-    purpose = f"the campaign sends separate requests in {', '.join(map(str, languages))}"
-    groups = _groups(audience, "language", purpose, _language)
+    groups = _groups(audience, "language", _language)
     return _apart(audience.identifiers, groups, languages[0], languages)
 
 
 def _by_zone(campaign: Campaign, audience: Audience) -> Iterable[_Part]:
     default = campaign.default_zone
-    if default is None or not (campaign.own_default_zone or "time_zone" in audience.groups):
+    if default is None or "time_zone" not in audience.groups:
         return _ALIKE
-    zones = _groups(audience, "time_zone", "the campaign has time_zone: query", time_zone_of)
+    zones = _groups(audience, "time_zone", time_zone_of)
     return _apart(audience.identifiers, zones, default, sorted({*zones, default}))
 
 
@@ -203,17 +217,8 @@ def _apart(
     return list(parts.items())
 
 
-def _groups(
-    audience: Audience, column: str, purpose: str, meaning: Callable[[str], str | None]
-) -> dict[str, Identifiers]:
-    """Return the groups of a column by the meaning of their values, without values that have none.
-
-    Raise AudienceError if the audience lacks the column; ``purpose`` explains in the error why it is needed.
-    """
-    if column not in audience.groups:
-        raise AudienceError(
-            f"{purpose}, but its audience has no column {column}; add {column} to the columns of the audience"
-        )
+def _groups(audience: Audience, column: str, meaning: Callable[[str], str | None]) -> dict[str, Identifiers]:
+    """Return the groups of a column by the meaning of their values, without values that have none."""
     groups: dict[str, Identifiers] = {}
     for value, members in audience.groups[column].items():
         if name := meaning(value):

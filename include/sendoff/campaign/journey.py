@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -47,6 +47,7 @@ from sendoff.campaign.loader import (
     is_campaign_name,
 )
 from sendoff.campaign.model import Campaign
+from sendoff.campaign.schedule import Once
 from sendoff.campaign.validation import broken_rules, broken_texts
 from sendoff.campaign.yaml_document import YamlDocument, YamlPath, dotted, read_document
 
@@ -234,6 +235,8 @@ class _JourneyReader(FolderReader):
         self._mistakes += document.findings(self._folder / JOURNEY)
         if self._mistakes or journey is None:
             raise self._error()
+        first, *later = campaigns
+        campaigns[0] = replace(first, later=tuple(later))
         return JourneyFolder(self._folder.name, journey, self._folder, tuple(campaigns))
 
     def _exits(self, journey: Journey) -> dict[str, str]:
@@ -315,6 +318,9 @@ def _broken_order(step: Step, earlier: list[str], place: YamlPath) -> Iterator[t
             (*place, "gates", "lateness"),
             "found a limit in a later step, which is due after its wait. Remove it",
         )
+    if isinstance(step.send, Once) and step.send.date is None:
+        text = "found kind: once without a date in a later step, which is due after its wait. Use kind: now, "
+        yield (*place, "send"), text + "and gates.window for the hours"
     if step.when is None:
         yield (
             place,

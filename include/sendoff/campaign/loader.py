@@ -79,6 +79,7 @@ class CampaignFolder:
     if the folder has one. ``before_sql``: the query of what people did before the launch, if there is one.
     ``inherited``: the places with a value from ``defaults.yaml``, and their lines there. ``rules``: the rules for all
     campaigns, with their file. ``file``: the name of the file that has the campaign, at the place ``within``.
+    ``later``: the later steps of its journey, which take their recipients from it.
     """
 
     name: str
@@ -93,6 +94,7 @@ class CampaignFolder:
     rules: RulesOfFile | None = None
     file: str = _CAMPAIGN
     within: YamlPath = ()
+    later: tuple[CampaignFolder, ...] = field(default=(), repr=False)
 
     def place_of(self, *place: str | int) -> str:
         """Return the place of a field for an error: its file, and its line if the file still has it."""

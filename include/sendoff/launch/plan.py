@@ -17,6 +17,7 @@ from sendoff.audience import (
     Audience,
     Segment,
     build_audience,
+    check_groups,
     checked_columns,
     segments_of,
     template_columns,
@@ -143,7 +144,7 @@ def prepare_launch(
     try:
         if gates.lateness and not options.send_late:
             raise_if_closed(folder.name, [lateness(gates.lateness, options.due_at, moment)])
-        groups = _groups_to_keep(folder.campaign)
+        groups = _groups_to_keep(folder)
         with traces.span("prepare", key):
             with traces.span("query", key) as count:
                 inputs = _Inputs(folder, folder.campaign, period, options, moment)
@@ -247,6 +248,7 @@ def _read(
         audience = (
             from_verdicts.audience if from_verdicts else _read_rows(folder, parameters, warehouses, groups)
         )
+        _check_later(folder, audience)
     except (AudienceError, NotFoundError, QueryError) as error:
         raise _named(error, f"campaign {folder.name}: {origin}: {error}") from None
     if not len(audience.identifiers):
@@ -267,9 +269,19 @@ def _named(error: PermanentError, text: str) -> PermanentError:
     return named
 
 
-def _groups_to_keep(campaign: Campaign) -> list[str]:
-    """Return the group columns that a launch or its report uses; only a preview shows the others."""
-    return [name for name in GROUP_COLUMNS if name != "language" or campaign.separate_languages()]
+def _groups_to_keep(folder: CampaignFolder) -> list[str]:
+    """Return the group columns that a launch, its report or a later step uses; only a preview shows the others."""
+    has_languages = any(each.campaign.separate_languages() for each in (folder, *folder.later))
+    return [name for name in GROUP_COLUMNS if name != "language" or has_languages]
+
+
+def _check_later(folder: CampaignFolder, audience: Audience) -> None:
+    """Raise AudienceError if the audience of a journey's first step lacks a column that a later step needs."""
+    for step in folder.later:
+        try:
+            check_groups(step.campaign, audience)
+        except AudienceError as error:
+            raise AudienceError(f"step {step.name.rpartition('.')[2]}: {error}") from None
 
 
 def _origin(folder: CampaignFolder) -> str | None:

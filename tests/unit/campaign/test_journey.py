@@ -132,6 +132,11 @@ def test_exits_and_earlier_recipients_are_excluded(folder: Path) -> None:
             "journey.yaml:5: again: found 36 hours, which is not in whole days. Use days, such as {length: 30,",
         ),
         ("{least: 5}", "{lateness: {length: 1, unit: days}}", "in a later step"),
+        (
+            "    gates: {least: 5}",
+            "    send: {kind: once, time: '09:00', time_zone: Europe/Dublin}",
+            "found kind: once without a date in a later step",
+        ),
         ("{cap: {messages: 2, days: 7}}", "{source: {kind: verdicts, of: a, are: [engaged]}}", "Use when"),
         ("    gates: {least: 5}", "    targeting: {kind: broadcast}", "whose recipients it chooses"),
         ('schedule: "0 9 * * *"', 'schedule: "0 9 * *"', "Use a cron expression"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sendoff.campaign import JourneyFolder, Period, load_journey
-from sendoff.errors import NobodyLeftError, NotFoundError, NotYetError
+from sendoff.errors import AudienceError, NobodyLeftError, NotFoundError, NotYetError
 from sendoff.launch import LaunchOptions, prepare_launch, step_due_at
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.postbacks import aggregate, reconcile_launch
@@ -139,6 +139,40 @@ def test_who_begins_again_is_said_in_the_file(ledger: Ledger, step: Step, tmp_pa
         now=NOW + 2 * DAY,
     )
     assert launch.audience == 10
+
+
+@pytest.mark.parametrize(
+    ("column", "later"),
+    [
+        (
+            "language",
+            "    language: en\n    channels: {sms: {sender: Shop, text: Hi, translations: {de: {text: Moin}}}}\n",
+        ),
+        (
+            "time_zone",
+            STEP
+            + "    gates: {window: {earliest: '09:00', latest: '10:00', time_zone: query, default_time_zone: UTC}}\n",
+        ),
+    ],
+)
+def test_the_first_step_keeps_the_columns_that_a_later_one_needs(
+    ledger: Ledger, step: Step, tmp_path: Path, column: str, later: str
+) -> None:
+    text = FILE.partition("  - name: c")[0]
+    folder = written(tmp_path, text[: text.rindex(STEP)] + later)
+    with pytest.raises(
+        AudienceError, match=rf"welcome[.]a: audience[.]sql: step b: .* no column {column}; add"
+    ):
+        step(0, of=load_journey(folder))
+    values = {"language": "CASE device_id % 2 WHEN 0 THEN 'de' ELSE 'en' END", "time_zone": "'Asia/Tokyo'"}
+    (folder / "audience.sql").write_text(f"SELECT device_id, {values[column]} AS {column} FROM devices")
+    journey = load_journey(folder)
+    dispatch, _ = sent(ledger, step(0, of=journey))
+    store(ledger, post_back(dispatch, "delivery", 3), post_back(dispatch, "delivery", 4))
+    launch = step(1, of=journey)
+    groups = ledger.launches.groups(launch.launch_key, column)
+    assert sum(map(len, groups.values())) == launch.audience
+    assert launch.segments == (2 if column == "language" else 1)
 
 
 def test_a_step_is_due_after_its_wait_since_the_earlier_step_was_sent(
