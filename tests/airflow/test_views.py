@@ -704,6 +704,12 @@ def test_what_was_not_launched_is_a_row_of_the_list_with_its_reason(
     campaign = vera.get("campaigns/spring_sale").text
     assert campaign.index("8 devices, at least") < campaign.index(early)
     assert "the audience is empty" in vera.get("campaigns/new_sale").text
+    listed = vera.get("campaigns").text
+    assert ": not launched: the audience is empty" in listed
+    assert "8 devices, at least" not in listed  # a later launch was made
+    refuse("spring_sale", NOW + timedelta(days=1), "7 devices, at least 1,000 wanted")
+    listed = vera.get("campaigns").text
+    assert re.search(r"not launched: 7 devices.*:\s+not sent yet", listed, re.DOTALL)
     monkeypatch.setattr(ByDag, "seen", frozenset({"spring_sale"}))
     assert "the audience is empty" not in vera.get("").text
     assert "the audience is empty" not in vera.get("?state=not_launched").text

@@ -44,13 +44,21 @@ class NotLaunchedLog:
         with self._database.write() as db:
             db.execute(self._database.insert_or_replace(not_launched), values | bounds)
 
-    def campaigns(self) -> dict[str, str]:
-        """Return the newest title of each campaign with a launch that was not made, by name."""
-        columns = (not_launched.c.campaign, not_launched.c.title)
-        query = sa.select(*columns).where(_IS_CURRENT).group_by(*columns)
+    def campaigns(self) -> dict[str, NotLaunched]:
+        """Return the newest launch that was not made of each campaign that has one, by the campaign's name."""
+        latest = (
+            sa.select(not_launched.c.campaign, sa.func.max(not_launched.c.checked_at).label("checked_at"))
+            .where(_IS_CURRENT)
+            .group_by(not_launched.c.campaign)
+            .subquery()
+        )
+        query = sa.select(not_launched).join(
+            latest,
+            (not_launched.c.campaign == latest.c.campaign)
+            & (not_launched.c.checked_at == latest.c.checked_at),
+        )
         with self._database.read() as db:
-            rows = db.execute(query.order_by(sa.func.max(not_launched.c.checked_at)))
-            return {row.campaign: row.title for row in rows}
+            return {row.campaign: _entry(row) for row in db.execute(query.where(_IS_CURRENT))}
 
     def newest(self, campaigns: Collection[str] | None = None, *, limit: int = 25) -> list[NotLaunched]:
         """Return the launches that were not made, newest first. ``campaigns``: only of these."""

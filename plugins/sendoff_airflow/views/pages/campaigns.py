@@ -10,7 +10,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request, Response, status
 from starlette.responses import HTMLResponse, RedirectResponse
 
-from sendoff.ledger import LaunchRecord, Ledger, ListedLaunch, Selection
+from sendoff.ledger import LaunchRecord, Ledger, ListedLaunch, NotLaunched, Selection
 from sendoff.states import LaunchState
 from sendoff_airflow.views.airflow_state import airflow_db
 from sendoff_airflow.views.airflow_state.airflow_db import DagSchedule
@@ -42,6 +42,7 @@ class _Row:
     schedule: DagSchedule | None
     newest: LaunchRow | None
     reported: ListedLaunch | None  # the newest launch that was sent and has a report
+    last_check: NotLaunched | None  # of the newest launch that was not made
     idle: Idle | None  # if it does not run as scheduled
     journey: str | None  # the title of the journey that it is a step of
     has_steps: bool
@@ -51,7 +52,9 @@ class _Row:
         """Its title."""
         if self.newest is not None:
             return self.newest.launch.title
-        return self.schedule.title if self.schedule else self.name
+        return (
+            self.schedule.title if self.schedule else self.last_check.title if self.last_check else self.name
+        )
 
     @property
     def channels(self) -> list[str]:
@@ -61,6 +64,13 @@ class _Row:
         launch = self.newest.launch if self.newest else None
         known = written_campaign(None if launch else self.schedule, launch)
         return [channel.label for channel in known[0].channels_used()] if known else []
+
+    @property
+    def not_launched(self) -> NotLaunched | None:
+        """The launch that was not made, unless a later one was."""
+        check = self.last_check
+        is_newest = check and (self.newest is None or self.newest.launch.created_at < check.checked_at)
+        return check if is_newest else None
 
     @property
     def without_result(self) -> LaunchRow | None:
@@ -99,8 +109,9 @@ class _Row:
 
 @router.get("/campaigns")
 def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLResponse:
-    """Show the campaigns that have launches or a DAG: when each runs next, and its last result."""
-    names = viewer.visible([*ledger.launches.campaigns(), *airflow_db.campaigns_with_a_dag()])
+    """Show the campaigns that have launches, made or not, or a DAG: when each runs next, and its last result."""
+    not_launched = ledger.not_launched.campaigns()
+    names = viewer.visible([*ledger.launches.campaigns(), *not_launched, *airflow_db.campaigns_with_a_dag()])
     schedules = airflow_db.schedules_of_campaigns(names)
     reported = ledger.overview.newest(names, is_reported=True)
     newest = {
@@ -115,6 +126,7 @@ def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HT
             schedule := schedules.get(name),
             newest.get(name),
             reported.get(name),
+            not_launched.get(name),
             idle.get(name),
             schedule.title if schedule and schedule.step else None,
             name in with_steps,

@@ -281,7 +281,7 @@ def _listed(ledger: Ledger, selection: Selection, keys: Sequence[str]) -> Sequen
 def titles_of(ledger: Ledger, campaigns: Collection[str]) -> dict[str, str]:
     """Return the titles of campaigns with launches, made or not, by name and sorted by title."""
     refused = ledger.not_launched.campaigns()
-    titles = {name: title for name, title in refused.items() if name in campaigns}
+    titles = {name: each.title for name, each in refused.items() if name in campaigns}
     titles |= {name: each.launch.title for name, each in ledger.overview.newest(campaigns).items()}
     return dict(sorted(titles.items(), key=lambda item: (item[1].casefold(), item[0])))
 
