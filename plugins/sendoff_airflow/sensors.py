@@ -12,10 +12,11 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.operators.arguments import ChecksArguments
 from sendoff_airflow.triggers import PostBacksQuietTrigger
 
 
-class PostBacksQuietSensor(BaseSensorOperator):
+class PostBacksQuietSensor(ChecksArguments, BaseSensorOperator):
     """Wait until a launch is complete, or until no post-back has come for a while.
 
     ``timeout`` limits the wait, whether the task is deferrable or not.

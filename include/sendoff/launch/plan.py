@@ -75,8 +75,8 @@ class LaunchOptions:
     ``size_limit``: maximum size of the audience, holdout included. ``due_at``: when the launch was due, from
     :func:`~sendoff.launch.gates.due_time`. ``send_late``: whether to send it however late it is. ``resend``: a number
     above 0 sends the period again, and needs a ``reason``, which the ledger keeps with the name ``who``.
-    ``reported``: the key of the launch whose report started the run, if one did. ``read_artifact``: reads a file that
-    dbt wrote.
+    ``reported``: the key of the launch whose report started the run, if one did. ``origin``: what makes the launch, for
+    the ledger. ``read_artifact``: reads a file that dbt wrote.
     """
 
     size_limit: int | None = None
@@ -86,6 +86,7 @@ class LaunchOptions:
     reason: str | None = None
     who: str | None = None
     reported: str | None = None
+    origin: str | None = None
     read_artifact: ReadArtifact = read_local
 
 
@@ -409,6 +410,7 @@ def _freeze(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decis
             state=LaunchState.HELD if campaign.approval.is_needed(plan.people) else LaunchState.RELEASED,
             due_at=options.due_at if is_due else None,
             sends_at=plan.sends_at,
+            origin=options.origin,
             suppressed=plan.suppressed,
             sources=plan.sources,
             known_launches=seen,

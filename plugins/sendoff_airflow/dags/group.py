@@ -35,7 +35,7 @@ from sendoff_airflow.operators import (
 )
 from sendoff_airflow.operators.approval import ApproveLaunchOperator
 from sendoff_airflow.operators.assets import audience_asset, launch_asset, report_asset
-from sendoff_airflow.operators.preparation import name_of, read_campaign
+from sendoff_airflow.operators.preparation import absolute, name_of, read_campaign
 from sendoff_airflow.operators.report import MeasureOutcomeOperator, WriteTablesOperator
 from sendoff_airflow.sensors import PostBacksQuietSensor
 
@@ -78,9 +78,11 @@ def campaign_group(  # noqa: PLR0913 - an interface for users
 
     Call it inside a DAG. Its tasks and assets are those of the DAG of a campaign's folder. The arguments are:
 
-    - ``campaign``, ``audience``: those of BuildAudienceOperator, but without Jinja in ``campaign``.
+    - ``campaign``, ``audience``: those of BuildAudienceOperator. A relative path of a folder starts at the file that
+      makes the DAG.
     - ``group_id``: the ID of the group, such as ``lapsed``; its first task is then ``lapsed.audience``.
-    - ``name``: the campaign's name; default: the folder's name, or else the IDs of the DAG and the group.
+    - ``name``: the campaign's name, without Jinja; default: the folder's name, or else the IDs of the DAG and the
+      group.
     - ``approvers``: the people of each approval role.
     - ``quiet_for``: overrides the campaign's ``report.quiet_for``.
     - ``pictures``: the folder for the picture of the report.
@@ -94,7 +96,12 @@ def campaign_group(  # noqa: PLR0913 - an interface for users
     """
     group = TaskGroup(group_id)
     dag = group.dag
-    given = Path(campaign) if isinstance(campaign, str | Path) else campaign
+    given = absolute(Path(campaign), dag.folder) if isinstance(campaign, str | Path) else campaign
+    if name and "{" in name:
+        raise CampaignError(
+            f"name: found {name!r}, but the assets of a group need a name without templates. Use one group for each "
+            "campaign, or the operators without a group"
+        )
     if name is None and not isinstance(given, Path):
         name = name_of(dag.dag_id, group.group_id or group_id)
     folder = read_campaign(given, name, dag.folder, has_audience=audience is None)
@@ -206,7 +213,6 @@ def _dispatch(folder: CampaignFolder, launch_key: str) -> MappedOperator:
             task_display_name="Send",
             map_index_template="Worker {{ task.worker }}",
             launch_key=launch_key,
-            sendoff_conn_id=campaign.connection,
             inlets=[audience_asset(folder.name)],
             **({"pool": campaign.pool} if campaign.pool else {}),
         )

@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from sendoff.states import DecisionKind, LaunchState
 from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.operators.arguments import ChecksArguments
 
 if TYPE_CHECKING:
     from sendoff.ledger import LaunchRecord, Ledger
@@ -23,7 +24,7 @@ NOBODY = "no answer in time"
 _LONGEST_TITLE = 60  # of a campaign, in the subject of the question
 
 
-class ApproveLaunchOperator(ApprovalOperator):
+class ApproveLaunchOperator(ChecksArguments, ApprovalOperator):
     """Ask people to approve a held launch. The question shows the preview.
 
     The operator asks no one if the launch needs no approval or was already decided. If no answer comes within the

@@ -43,6 +43,9 @@ class _AudienceDecoratedOperator(DecoratedOperator, BuildAudienceOperator):
     def _is_in_folder(self) -> bool:
         return False
 
+    def _recipients(self) -> str:
+        return f"{self.python_callable.__qualname__} {self.op_args!r} {self.op_kwargs!r}"
+
     def execute(self, context: Context) -> str:  # type: ignore[override]
         """Find the launch of this run's period, or call the function and create the launch."""
         self._context = context

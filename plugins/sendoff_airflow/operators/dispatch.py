@@ -13,6 +13,7 @@ from sendoff.errors import CampaignError, GateError, NotYetError, RetryableError
 from sendoff_airflow import RECEIVER, SERVICE
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.lineage import openlineage
+from sendoff_airflow.operators.arguments import as_text
 from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
 from sendoff_airflow.operators.own_request import RequestBody, default_key, fate_of, period_of_request
 from sendoff_airflow.operators.preparation import PreparingOperator, name_of
@@ -141,6 +142,11 @@ class DispatchOperator(PreparingOperator):
                 return self._work(context, ledger, self._own_launch(context, ledger, options))
             launch = ledger.launches.get(self.launch_key)
             self._check_mode(launch.campaign, Campaign.frozen(launch.definition))
+            if self.sendoff_conn_id and self.sendoff_conn_id != launch.connection:
+                raise CampaignError(
+                    f"Launch {launch.launch_key} was made for the connection {launch.connection}, but "
+                    f"sendoff_conn_id is {self.sendoff_conn_id}. Leave it out, or make a new launch of the campaign."
+                )
             return self._work(context, ledger, launch)
 
     def _own_request(self, context: Context, ledger: Ledger) -> LaunchRecord:
@@ -152,8 +158,8 @@ class DispatchOperator(PreparingOperator):
         request = NewRequest(
             body=self.body.value,
             mode=self.send_mode,
-            name=self.name or name_of(self.dag_id, self.task_id),
-            request_key=default_key(context) if self.request_key is None else self.request_key,
+            name=as_text(self.name) or name_of(self.dag_id, self.task_id),
+            request_key=as_text(self.request_key) or default_key(context),
             connection=connection,
         )
         names = SendoffHook(connection).fields.field_names

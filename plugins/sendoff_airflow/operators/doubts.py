@@ -16,6 +16,7 @@ from sendoff.figures import counted
 from sendoff.states import LaunchState, Resolution
 from sendoff_airflow import LEDGER, RECEIVER
 from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.operators.arguments import ChecksArguments
 from sendoff_airflow.operators.ledger_operator import LedgerOperator
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class LaunchesInDoubtOperator(LedgerOperator):
         return keys[:MAX_LAUNCHES]
 
 
-class ResolveDoubtsOperator(HITLOperator):
+class ResolveDoubtsOperator(ChecksArguments, HITLOperator):
     """Settle the requests of a launch that are in doubt: by post-backs, by the service's list, or by asking people.
 
     The operator reads the service's list of campaigns if the launch's connection has ``can_list`` set. If no doubt is

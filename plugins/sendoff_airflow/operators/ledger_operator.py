@@ -5,15 +5,14 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator
-
 from sendoff_airflow import LEDGER
+from sendoff_airflow.operators.arguments import ChecksArguments
 
 if TYPE_CHECKING:
     from sendoff.ledger import Ledger
 
 
-class LedgerOperator(BaseOperator):
+class LedgerOperator(ChecksArguments):
     """An operator with the connection of a ledger."""
 
     def __init__(self, *, ledger_conn_id: str = LEDGER, **kwargs: Any) -> None:

@@ -7,14 +7,16 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from airflow.sdk import Context, ObjectStoragePath, XComArg
 from airflow.sdk.definitions._internal.mixins import ResolveMixin
 from airflow.sdk.exceptions import AirflowFailException
 
-from sendoff.errors import PermanentError
+from sendoff.errors import CampaignError, PermanentError
+from sendoff_airflow.errors import as_airflow_error
 from sendoff_airflow.lineage import openlineage
+from sendoff_airflow.operators.arguments import as_boolean, as_integer, as_text
 from sendoff_airflow.operators.assets import LaunchEventOperator, report_asset
 from sendoff_airflow.period import period_of
 from sendoff_airflow.run_notes import KEY as NOTE
@@ -25,6 +27,23 @@ if TYPE_CHECKING:
     from sendoff.ledger import LaunchRecord, Ledger
 
 _LONGEST_NAME = 100
+_AIRFLOW_NAMES = {
+    "data_interval_end",
+    "data_interval_start",
+    "dag_run",
+    "ds",
+    "ds_nodash",
+    "logical_date",
+    "macros",
+    "params",
+    "run_id",
+    "task_instance",
+    "ti",
+    "ts",
+    "ts_nodash",
+    "ts_nodash_with_tz",
+    "var",
+}
 
 
 class VerdictsOfLaunch(ResolveMixin):
@@ -96,7 +115,12 @@ class PreparingOperator(LaunchEventOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.campaign = _checked(campaign, name or self.task_id)
+        try:
+            self.campaign = _checked(campaign, name or self.task_id)
+        except CampaignError as error:
+            if self.is_mapped:
+                raise as_airflow_error(error) from None
+            raise
         self.audience = audience
         self.name = name
         self.warehouse = warehouse
@@ -128,14 +152,15 @@ class PreparingOperator(LaunchEventOperator):
     def _campaign_folder(self, context: Context) -> CampaignFolder:
         """Return the campaign. It has its audience only if that is in its folder."""
         assert self.campaign is not None
-        name = _as_text(self.name) if isinstance(self.campaign, Path) else self._name(context)
-        folder = read_campaign(self.campaign, name, self.dag.folder, has_audience=self._is_in_folder)
+        folder = read_campaign(
+            self.campaign, self._name(context), self.dag.folder, has_audience=self._is_in_folder
+        )
         changes = {name: value for name, value in self._changes().items() if value is not None}
         return replace(folder, campaign=folder.campaign.replace(**changes))
 
     def _changes(self) -> dict[str, str | None]:
         """Return the fields of the campaign that this operator's arguments change."""
-        return {"warehouse": _as_text(self.warehouse)}
+        return {"warehouse": as_text(self.warehouse)}
 
     def _with_audience(self, folder: CampaignFolder) -> CampaignFolder:
         """Return a campaign with the audience of this task."""
@@ -169,7 +194,9 @@ class PreparingOperator(LaunchEventOperator):
         period = period_of_launch(context, folder.campaign)
         key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
         self._source = folder
+        origin = self._origin(context)
         if launch := ledger.launches.find(key):
+            _check_origin(launch, origin)
             return launch
         self._source = self._with_audience(folder)
         try:
@@ -178,12 +205,25 @@ class PreparingOperator(LaunchEventOperator):
                 self._source,
                 period=period,
                 warehouses=warehouse_source,
-                options=of_run(context, folder.campaign, options),
+                options=of_run(context, folder.campaign, replace(options, origin=str(origin))),
             )
         except PermanentError as error:
             if error.not_launched:
                 context["ti"].xcom_push(NOTE, f"Not launched: {error.not_launched}.")
             raise
+
+    def _origin(self, context: Context) -> _Origin:
+        ti = context["ti"]
+        mapped = "" if ti.map_index is None or ti.map_index < 0 else f"[{ti.map_index}]"
+        assert self.campaign is not None
+        campaign = self.campaign if isinstance(self.campaign, Path) else self.campaign.model_dump_json()
+        text = f"{campaign}\n{self._recipients()}"
+        digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        return _Origin(f"{ti.dag_id} {ti.run_id}", f"{ti.task_id}{mapped}", digest)
+
+    def _recipients(self) -> str:
+        """Return what names the recipients, such as the query. Of rows, it is only their type."""
+        return repr(self.audience)
 
     def _options(self) -> LaunchOptions:
         """Return the options of this task. They do not depend on the campaign."""
@@ -195,18 +235,44 @@ class PreparingOperator(LaunchEventOperator):
             size_limit=as_integer("size_limit", self.size_limit),
             send_late=as_boolean("send_late", self.send_late),
             resend=as_integer("resend", self.resend) or 0,
-            reason=_as_text(self.reason) or None,
+            reason=None if self.reason in ("", "None") else as_text(self.reason),
         )
 
-    def _name(self, context: Context) -> str:
-        if name := _as_text(self.name):
+    def _name(self, context: Context) -> str | None:
+        """Return the name of the campaign, or None if it is the folder's."""
+        if name := as_text(self.name):
             return name
-        if (context["ti"].map_index or 0) >= 0:
+        if (context["ti"].map_index or 0) >= 0 and not self._is_in_folder:
             raise AirflowFailException(
                 f"Task {self.task_id}: a mapped task needs a name, because all launches of one name and period are one "
-                "launch. Add name, such as name='lapsed_{{ ti.map_index }}'."
+                "launch. Map it too, such as expand_kwargs([{'name': 'spring_ie', 'audience': ...}, ...])."
             )
-        return name_of(self.dag_id, self.task_id)
+        return None if isinstance(self.campaign, Path) else name_of(self.dag_id, self.task_id)
+
+
+class _Origin(NamedTuple):
+    """Which run and task make a launch, and a digest of their campaign and audience."""
+
+    run: str
+    task: str
+    digest: str
+
+    def __str__(self) -> str:
+        return "\n".join(self)
+
+
+def _check_origin(launch: LaunchRecord, own: _Origin) -> None:
+    """Raise AirflowFailException if another task of this run made a launch with another campaign or audience.
+
+    A later run finds the launch of its period on purpose, and so does a second worker of the same launch.
+    """
+    made = _Origin(*launch.origin.split("\n")) if launch.origin else own
+    if made.run == own.run and made.task != own.task and made.digest != own.digest:
+        raise AirflowFailException(
+            f"Task {own.task}: task {made.task} of this run made launch {launch.launch_key} of campaign "
+            f"{launch.campaign}, with another campaign or audience. Nothing was sent to the audience of this task. "
+            "Give each task a name of its own: all launches of one name and period are one launch."
+        )
 
 
 class _Unshown:
@@ -225,9 +291,7 @@ def _checked(campaign: str | Path | Campaign | Mapping[str, Any] | None, name: s
         return None
     if isinstance(campaign, str | Path):
         return Path(campaign)
-    from sendoff.campaign import campaign_of
-
-    return campaign_of(campaign, name)
+    return _of_fields(campaign, name)
 
 
 def of_run(context: Context, campaign: Campaign, options: LaunchOptions) -> LaunchOptions:
@@ -274,13 +338,26 @@ def read_campaign(
 
     A relative path starts at ``dag_folder``, the folder of the DAG file. Raise CampaignError if the campaign is wrong.
     """
-    from sendoff.campaign import CampaignFolder, campaign_of, load_campaign
+    from sendoff.campaign import CampaignFolder, load_campaign
 
     if isinstance(given, Path):
         folder = load_campaign(absolute(given, dag_folder), has_audience=has_audience)
         return folder.named(name) if name else folder
     assert name is not None
-    return CampaignFolder(name, campaign_of(given, name), None, Path())
+    return CampaignFolder(name, _of_fields(given, name), None, Path())
+
+
+def _of_fields(given: Campaign | Mapping[str, Any], name: str) -> Campaign:
+    """Return a campaign that is not in a folder. Raise CampaignError if it is wrong, or has a template of Airflow."""
+    from sendoff.campaign import campaign_of
+
+    campaign = campaign_of(given, name)
+    if found := sorted(_AIRFLOW_NAMES & {tag.partition(".")[0] for tag in campaign.filled_in()}):
+        raise CampaignError(
+            f"campaign {name}: found {{{{ {found[0]} }}}}, a template of Airflow, which is not rendered in texts. "
+            "Write the text in Python, or with a tag of the service that has another name"
+        )
+    return campaign
 
 
 def name_of(*ids: str) -> str:
@@ -328,29 +405,3 @@ def _location(given: str | Path) -> Path | ObjectStoragePath:
 def absolute(path: Any, dag_folder: str) -> Any:
     """Return a path that a task names; a relative one starts at ``dag_folder``, the folder of the DAG file."""
     return Path(dag_folder, path) if isinstance(path, Path) else path
-
-
-# A rendered template is always text. It is empty if there is no value.
-
-
-def _as_text(value: object) -> str | None:
-    """Return a rendered text. With Airflow's native types, one such as 20260301 is rendered as a number."""
-    return None if value is None else str(value)
-
-
-def as_boolean(name: str, value: bool | str) -> bool:
-    """Return a rendered flag. Raise AirflowFailException if it is not a boolean."""
-    flag = {"true": True, "false": False}.get(str(value).strip().lower())
-    if flag is None:  # a mistyped dry run must not start a launch
-        raise AirflowFailException(f"{name}: {value!r} is not a boolean. Use True or False.")
-    return flag
-
-
-def as_integer(name: str, value: int | str | None) -> int | None:
-    """Return a rendered number, or None without one. Raise AirflowFailException if it is not a whole number."""
-    if value is None or value == "":
-        return None
-    try:
-        return int(value)
-    except ValueError:
-        raise AirflowFailException(f"{name}: {value!r} is not a whole number.") from None

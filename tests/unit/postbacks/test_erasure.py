@@ -95,7 +95,7 @@ TEXTS = {
     "erasures": {"identified_by", "who", "why", "position"},
     "erased": {"identified_by"},
     "feed_states": {"connection", "platform", "why"},
-    "launches": {"connection", "campaign", "partition", "definition", "winner"},
+    "launches": {"connection", "campaign", "partition", "definition", "origin", "winner"},
     "not_launched": {"campaign", "title", "partition", "why"},
     "pauses": {"scope", "who", "why"},
     "rate_limits": {"connection"},

@@ -52,6 +52,7 @@ class NewLaunch:
     due_at: datetime | None = None
     sends_at: datetime | None = None
     suppressed: Mapping[str, Identifiers] | None = None  # identifiers that are left out, by reason
+    origin: str | None = None  # the run and task that make it, and a digest of its campaign and audience
     decisions: Sequence[Decision] = ()  # stored with the launch, in this order
     sources: Sequence[LaunchSource] = ()  # other launches whose verdicts decide about its recipients
     known_launches: int | None = None  # the connection's count, if suppression depends on it
@@ -64,7 +65,8 @@ def insert_launch(db: sa.Connection, launch: NewLaunch, largest_chunk: int) -> N
     period = launch.period
     bounds = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
     db.execute(
-        sa.insert(launches), {name: getattr(launch, name) for name in (*names, "due_at", "sends_at")} | bounds
+        sa.insert(launches),
+        {name: getattr(launch, name) for name in (*names, "due_at", "sends_at", "origin")} | bounds,
     )
     _insert_audience(db, launch.launch_key, launch.audience, largest_chunk)
     # A reason without recipients is not stored.

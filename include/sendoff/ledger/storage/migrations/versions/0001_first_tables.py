@@ -182,6 +182,9 @@ def upgrade() -> None:
         Column("settled_at", _TIME, comment="when it was complete or quiet; later post-backs count as late"),
         _required("state", String(16), server_default="released", comment="only a released launch is sent"),
         _required("wave", Integer, server_default="1", comment="the newest wave that may be sent"),
+        Column(
+            "origin", Text, comment="the run and task that made it, and a digest of its campaign and audience"
+        ),
         Column("winner", Text, comment="the variant of segments without one, once it is decided"),
         Column(
             "comparison_number",

@@ -1,0 +1,223 @@
+"""Arguments that have no value when a task runs, or that two tasks of a run do not share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.models.dagrun import DagRun
+from airflow.sdk import DAG, task
+
+from sendoff.campaign import load_campaign
+from sendoff.errors import CampaignError
+from sendoff_airflow import campaign_group
+from sendoff_airflow.dags import campaign_dag
+from sendoff_airflow.operators import (
+    BuildAudienceOperator,
+    CreateCampaignOperator,
+    ReconcileOperator,
+)
+from sendoff_airflow.operators.approval import ApproveLaunchOperator
+from sendoff_airflow.sensors import PostBacksQuietSensor
+
+from .test_one_task import make_campaign, targeted
+
+FIRST = 7_340_000_000
+RunDag = Callable[..., DagRun]
+
+
+def query(*numbers: int) -> str:
+    return f"SELECT device_id FROM devices WHERE device_id IN ({', '.join(str(FIRST + n) for n in numbers)})"
+
+
+def sent(house: Any, name: str) -> list[int]:
+    return [device - FIRST for device in targeted(house, name)]
+
+
+@pytest.fixture
+def folder(house: Any) -> Callable[[str], Path]:
+    """Return a function that writes a campaign's folder, whose query finds five devices."""
+
+    def write(name: str) -> Path:
+        path: Path = house.folder / name
+        path.mkdir()
+        (path / "campaign.yaml").write_text(
+            f"title: The campaign {name}\nconnection: service\nwarehouse: shop\nparallelism: 1\n"
+            "message: {title: Hi, text: Hello}\nchannels: {android_push: {}}\n"
+            "report: {quiet_for: {length: 1, unit: seconds}}\n"
+        )
+        (path / "audience.sql").write_text(query(1, 2, 3, 4, 5))
+        return path
+
+    return write
+
+
+@task
+def nothing() -> None:
+    """Return no value, as a function whose return was forgotten."""
+
+
+@pytest.mark.parametrize("how", ["xcom", "mapped", "native"])
+def test_an_audience_without_a_value_is_not_the_audience_of_the_folder(
+    house: Any,
+    run_dag: RunDag,
+    folder: Callable[[str], Path],
+    capfd: pytest.CaptureFixture[str],
+    how: str,
+) -> None:
+    name = f"without_{how}"
+    with DAG(name, schedule=None, start_date=house.day, render_template_as_native_obj=how == "native") as dag:
+        path = folder(name)
+        if how == "mapped":
+            CreateCampaignOperator.partial(task_id="send", campaign=path).expand(audience=[None])
+        else:
+            given = nothing() if how == "xcom" else "{{ none }}"
+            CreateCampaignOperator(task_id="send", campaign=path, audience=given)
+    run = run_dag(dag, logical_date=house.day)
+    assert house.tasks(run)["send"] == ["failed"]
+    assert "audience has no value: its template, or the task that it comes from" in capfd.readouterr().out
+    assert sent(house, name) == []
+
+
+def test_a_limit_without_a_value_is_not_no_limit(house: Any, run_dag: RunDag) -> None:
+    with DAG("limits", schedule=None, start_date=house.day) as dag:
+        send = {"campaign": make_campaign("limits"), "audience": query(1, 2)}
+        CreateCampaignOperator(task_id="returned", name="limits_returned", size_limit=nothing(), **send)
+        CreateCampaignOperator(task_id="half", name="limits_half", size_limit=1.9, **send)
+        CreateCampaignOperator(task_id="empty", name="limits", size_limit="{{ '' }}", **send)
+    tasks = house.tasks(run_dag(dag, logical_date=house.day))
+    assert {name: states for name, states in tasks.items() if name != "nothing"} == {
+        "returned": ["failed"],
+        "half": ["failed"],
+        "empty": ["success"],
+    }
+    assert sent(house, "limits") == [1, 2]
+
+
+def test_a_launch_key_without_a_value_names_the_remedy_and_is_not_retried(
+    house: Any, run_dag: RunDag, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kinds = {
+        "send": CreateCampaignOperator,
+        "report": ReconcileOperator,
+        "approve": ApproveLaunchOperator,
+        "wait": PostBacksQuietSensor,
+    }
+    with DAG("keyless", schedule=None, start_date=house.day, default_args={"retries": 1}) as dag:
+        nothing()
+        for name, kind in kinds.items():
+            dag.get_task("nothing") >> kind(task_id=name, launch_key="{{ ti.xcom_pull('nothing') }}")
+    run = run_dag(dag, logical_date=house.day)
+    instances = {each.task_id: each for each in run.get_task_instances()}
+    assert {(instances[name].state, instances[name].try_number) for name in kinds} == {("failed", 1)}
+    assert capfd.readouterr().out.count("launch_key is empty. The task that makes the launch") >= len(kinds)
+
+
+def test_a_folder_that_is_mapped_over_audiences_needs_names(
+    house: Any, run_dag: RunDag, folder: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = folder("countries")
+    countries = {"ie": query(1, 2), "gb": query(3, 4)}
+    with DAG("countries", schedule=None, start_date=house.day) as dag:
+        send = CreateCampaignOperator.partial(task_id="nameless", campaign=path)
+        send.expand(audience=list(countries.values()))
+        named = [{"name": f"spring_{country}", "audience": sql} for country, sql in countries.items()]
+        CreateCampaignOperator.partial(task_id="named", campaign=path).expand_kwargs(named)
+        CreateCampaignOperator.partial(task_id="workers", campaign=path, name="workers").expand(worker=[1, 2])
+    tasks = house.tasks(run_dag(dag, logical_date=house.day))
+    assert tasks["nameless"] == ["failed", "failed"]
+    assert "a mapped task needs a name" in capfd.readouterr().out
+    assert tasks["named"] == tasks["workers"] == ["success", "success"]
+    assert sent(house, "countries") == [1, 1, 2, 2, 3, 3, 4, 4, 5]  # of three launches with this title
+
+
+def test_two_tasks_of_a_run_do_not_share_a_launch_with_other_recipients_or_texts(
+    house: Any, run_dag: RunDag, folder: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, fields = folder("groups"), make_campaign("twice")
+    with DAG("twice", schedule=None, start_date=house.day) as dag:
+        first = BuildAudienceOperator(task_id="first", campaign=fields, audience=query(1, 2), name="twice")
+        same = CreateCampaignOperator(task_id="same", campaign=fields, audience=query(1, 2), name="twice")
+        other = {"people": (fields, query(3)), "text": (make_campaign("twice", segment_size=7), query(1, 2))}
+        first >> same
+        for name, (campaign, audience) in other.items():
+            same >> CreateCampaignOperator(task_id=name, campaign=campaign, audience=audience, name="twice")
+        for country, number in (("ie", 1), ("gb", 3)):
+            with campaign_group(path, query(number), group_id=country, default_args={"retries": 0}):
+                pass
+        dag.get_task("ie.audience") >> dag.get_task("gb.audience")
+    house.quieten(dag)
+    tasks = house.tasks(run_dag(dag, logical_date=house.day))
+    failed = {"people", "text", "gb.audience"}
+    assert {
+        name for name in (*other, "first", "same", "ie.audience", "gb.audience") if tasks[name] != ["success"]
+    } == failed
+    said = capfd.readouterr().out
+    assert said.count("Nothing was sent to the audience of this task") >= len(failed)
+    assert (sent(house, "twice"), sent(house, "groups")) == ([1, 2], [1])
+
+
+def test_a_frozen_launch_keeps_its_connection(
+    house: Any, run_dag: RunDag, folder: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = folder("moved")
+    with DAG("moved_freeze", schedule=None, start_date=house.day) as dag:
+        BuildAudienceOperator(task_id="audience", folder=path)
+    key = house.launch_key(run_dag(dag, logical_date=house.day))
+    file = path / "campaign.yaml"
+    file.write_text(file.read_text().replace("connection: service", "connection: nobody"))
+    dag = campaign_dag(load_campaign(path), default_args={"retries": 0})
+    house.quieten(dag)
+    run_dag(dag, logical_date=house.day, run_conf={"launch": key})
+    assert house.states(key) == {"accepted": 1}
+    with DAG("moved_by_hand", schedule=None, start_date=house.day) as dag:
+        CreateCampaignOperator(task_id="send", launch_key=key, sendoff_conn_id="nobody")
+    assert house.tasks(run_dag(dag, logical_date=house.day + timedelta(hours=1)))["send"] == ["failed"]
+    assert "was made for the connection service, but sendoff_conn_id is nobody" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["{{ ds }}", "Until {{ params.day }}"])
+def test_a_template_of_airflow_in_a_text_is_a_mistake(house: Any, text: str) -> None:
+    fields = make_campaign("texts", message={"title": "Sale", "text": text})
+    with DAG("texts", schedule=None, start_date=house.day):
+        for make in (
+            lambda: CreateCampaignOperator(task_id="send", campaign=fields, audience=query(1)),
+            lambda: campaign_group(fields, query(1), group_id="group"),
+        ):
+            with pytest.raises(CampaignError, match="a template of Airflow, which is not rendered in texts"):
+                make()
+
+
+def test_a_group_has_a_name_without_templates(house: Any, folder: Callable[[str], Path]) -> None:
+    with DAG("templated", schedule=None, start_date=house.day):
+        for group, given in {"fields": make_campaign("templated"), "folder": folder("templated")}.items():
+            with pytest.raises(CampaignError, match="the assets of a group need a name without templates"):
+                campaign_group(given, query(1), group_id=group, name="spring_{{ params.country }}")
+
+
+def test_native_types_are_names_and_keys_as_well(house: Any, run_dag: RunDag) -> None:
+    body = {"title": "The campaign native", "push_text": "Hi", "android_push": 1, "device_ids": [FIRST + 1]}
+    with DAG(
+        "native_names",
+        schedule=None,
+        start_date=house.day,
+        render_template_as_native_obj=True,
+        params={"order": 4711},
+    ) as dag:
+        send = {"body": body, "sendoff_conn_id": "service"}
+        CreateCampaignOperator(task_id="key", request_key="{{ params.order }}", **send)
+        CreateCampaignOperator(task_id="name", name="{{ params.order }}", **send)
+    tasks = house.tasks(run_dag(dag, logical_date=house.day))
+    assert tasks == {"key": ["success"], "name": ["success"]}
+
+
+def test_a_mistake_in_a_mapped_campaign_is_not_retried(house: Any, run_dag: RunDag) -> None:
+    with DAG("mapped_mistake", schedule=None, start_date=house.day, default_args={"retries": 1}) as dag:
+        CreateCampaignOperator.partial(task_id="send", audience=query(1), name="{{ ti.run_id }}").expand(
+            campaign=[make_campaign("mapped_mistake", titel="Hi")]
+        )
+    (instance,) = run_dag(dag, logical_date=house.day).get_task_instances()
+    assert (instance.state, instance.try_number) == ("failed", 1)
