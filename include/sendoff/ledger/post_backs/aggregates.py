@@ -206,23 +206,13 @@ class Aggregates:
         If another process aggregated a part of it first, or people were erased since the run was read, change nothing
         and return False.
         """
-        with self._database.write() as db:
-            lock_totals(db)
-            if not is_current(db, run.erasures):
-                return False
-            for receiver, after, up_to in run.runs:
-                moved = db.execute(
-                    sa.update(receivers)
-                    .where(receivers.c.receiver == receiver, receivers.c.aggregated_to == after)
-                    .values(aggregated_to=up_to)
-                )
-                if not moved.rowcount:
-                    db.rollback()
-                    return False
-            self._add(db, run)
-            if run.parked:
-                db.execute(sa.insert(parked_post_backs), [asdict(post_backs) for post_backs in run.parked])
-        return True
+        moves = [
+            sa.update(receivers)
+            .where(receivers.c.receiver == receiver, receivers.c.aggregated_to == after)
+            .values(aggregated_to=up_to)
+            for receiver, after, up_to in run.runs
+        ]
+        return self._store(run, moves)
 
     def store_parked(self, parked: Sequence[Parked], run: AggregatedRun) -> bool:
         """Add a run of parked post-backs to the totals and unpark them, in one transaction.
@@ -230,21 +220,28 @@ class Aggregates:
         If another process aggregated any of them first, or people were erased since the run was read, change nothing
         and return False.
         """
+        unparked = [
+            sa.delete(parked_post_backs).where(
+                parked_post_backs.c.receiver == post_backs.receiver,
+                parked_post_backs.c.first == post_backs.first,
+            )
+            for post_backs in parked
+        ]
+        return self._store(run, unparked)
+
+    def _store(self, run: AggregatedRun, changes: Iterable[sa.Update | sa.Delete]) -> bool:
+        """Add a run to the totals, unless people were erased since it was read, or a change finds no row any more."""
         with self._database.write() as db:
             lock_totals(db)
             if not is_current(db, run.erasures):
                 return False
-            for post_backs in parked:
-                taken = db.execute(
-                    sa.delete(parked_post_backs).where(
-                        parked_post_backs.c.receiver == post_backs.receiver,
-                        parked_post_backs.c.first == post_backs.first,
-                    )
-                )
-                if not taken.rowcount:
+            for change in changes:
+                if not db.execute(change).rowcount:
                     db.rollback()
                     return False
             self._add(db, run)
+            if run.parked:
+                db.execute(sa.insert(parked_post_backs), [asdict(post_backs) for post_backs in run.parked])
         return True
 
     def _add(self, db: sa.Connection, run: AggregatedRun) -> None:
