@@ -37,14 +37,6 @@ class Deleted:
     in_use: tuple[date, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Partition:
-    """The partition with the post-backs of one day."""
-
-    name: str
-    day: date
-
-
 class Retention:
     """Partitions and deletion of a ledger's post-backs. Only the owner of the tables may create and drop partitions."""
 
@@ -58,7 +50,7 @@ class Retention:
         """
         today = now.astimezone(UTC).date()
         wanted = [today + timedelta(days=number) for number in range(days)]
-        present = {partition.day for partition in self._partitions()}
+        present = set(self._days())
         return [day for day in wanted if day not in present and self._is_made(day)]
 
     def ahead(self, now: datetime) -> int | None:
@@ -66,7 +58,7 @@ class Retention:
 
         Post-backs of days without a partition are stored too, but deleting them costs more.
         """
-        present = {partition.day for partition in self._partitions()}
+        present = set(self._days())
         if not present:
             return None
         today = now.astimezone(UTC).date()
@@ -78,19 +70,19 @@ class Retention:
         needed: list[date] = []
         in_use: list[date] = []
         until = moment
-        for partition in self._partitions():
-            if _start(partition.day + timedelta(days=1)) > moment:
+        for day in self._days():
+            if _start(day + timedelta(days=1)) > moment:
                 break
-            was_dropped = self._dropped(partition)
-            {True: dropped, False: needed, None: in_use}[was_dropped].append(partition.day)
+            was_dropped = self._dropped(day)
+            {True: dropped, False: needed, None: in_use}[was_dropped].append(day)
             if was_dropped is None:
-                until = min(until, _start(partition.day))
+                until = min(until, _start(day))
         # Delete the rest row by row: post-backs without a partition, and those beside post-backs that are needed.
         deleted = sum(self._delete(receiver, mark, until) for receiver, mark in self._marks())
         return Deleted(tuple(dropped), deleted, tuple(needed), tuple(in_use))
 
-    def _partitions(self) -> list[_Partition]:
-        """Return the partitions, oldest day first; none on SQLite."""
+    def _days(self) -> list[date]:
+        """Return the days that have a partition, oldest first; none on SQLite."""
         with self._database.read() as db:
             if db.dialect.name != "postgresql":
                 return []
@@ -101,8 +93,7 @@ class Retention:
                 )
             )
             matches = [_NAME.fullmatch(name) for name in names]
-        partitions = (_Partition(match[0], date(*map(int, match.groups()))) for match in matches if match)
-        return sorted(partitions, key=lambda partition: partition.day)
+        return sorted(date(*map(int, match.groups())) for match in matches if match)
 
     def _is_made(self, day: date) -> bool:
         start, end = _start(day), _start(day + timedelta(days=1))
@@ -120,17 +111,18 @@ class Retention:
             return True
         return False
 
-    def _dropped(self, partition: _Partition) -> bool | None:
-        """Drop a partition. Return False if it is needed, and None if it is in use."""
+    def _dropped(self, day: date) -> bool | None:
+        """Drop the partition of a day. Return False if it is needed, and None if it is in use."""
+        partition = _name(day)
         with self._database.read() as db:
-            if _is_needed(db, partition.name):
+            if _is_needed(db, partition):
                 return False
         with self._alone() as db:
             # From here on nothing is added. A receiver may store a post-back late, so check again.
-            db.execute(sa.text(f"LOCK TABLE {partition.name} IN ACCESS EXCLUSIVE MODE"))
-            if _is_needed(db, partition.name):
+            db.execute(sa.text(f"LOCK TABLE {partition} IN ACCESS EXCLUSIVE MODE"))
+            if _is_needed(db, partition):
                 return False
-            db.execute(sa.text(f"DROP TABLE {partition.name}"))
+            db.execute(sa.text(f"DROP TABLE {partition}"))
             return True
         return None
 
