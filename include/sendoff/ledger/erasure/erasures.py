@@ -153,7 +153,7 @@ class Erasures:
                 "who": who,
                 "why": why,
                 "requested_at": now,
-                "step": _STEPS[0].name,
+                "step": next(iter(_STEPS)),
                 "position": "",
             }
             request = db.execute(sa.insert(erasures).returning(erasures.c.request), values).scalar_one()
@@ -219,16 +219,14 @@ class Erasures:
                 return False
             queued = sa.select(erasure_queue.c.identifier).where(erasure_queue.c.request == request)
             people = list(db.scalars(queued))
-        names = [step.name for step in _STEPS]
-        number = names.index(row.step)
         work = steps.Work.of(row.identified_by, people, database=self._database, request=request)
-        position = _STEPS[number].run(work, row.position)
-        if position is None and number == len(_STEPS) - 1:
-            self._finish(request, now)
-            return False
-        values = {"position": position}
-        if position is None:
-            values = {"step": names[number + 1], "position": ""}
+        values = {"position": _STEPS[row.step](work, row.position)}
+        if values["position"] is None:
+            names = list(_STEPS)
+            if row.step == names[-1]:
+                self._finish(request, now)
+                return False
+            values = {"step": names[names.index(row.step) + 1], "position": ""}
         with self._database.write_in_turn() as db:
             # Another process may have been faster; its position stays.
             db.execute(
@@ -386,22 +384,15 @@ def _raise_version(work: steps.Work, _position: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """A step of an erasure. ``run``: takes the position to continue from; returns the next one, or None at the end."""
-
-    name: str
-    run: Callable[[steps.Work, str], str | None]
-
-
-_STEPS = (
-    _Step("launches", steps.erase_launch),
-    _Step("version", _raise_version),
-    _Step("results", steps.erase_results),
-    _Step("refusals", steps.erase_refusals),
-    _Step("post_backs", steps.erase_post_backs),
-    _Step("lists", steps.erase_lists),
-)
+_STEPS: Mapping[str, Callable[[steps.Work, str], str | None]] = {
+    "launches": steps.erase_launch,
+    "version": _raise_version,
+    "results": steps.erase_results,
+    "refusals": steps.erase_refusals,
+    "post_backs": steps.erase_post_backs,
+    "lists": steps.erase_lists,
+}
+"""The steps of an erasure, in order. Each takes the position to continue from, and returns the next one or None."""
 
 _ERASURES = sa.select(*(erasures.c[name] for name in Erasure.__slots__))
 _UNFINISHED = _ERASURES.where(erasures.c.finished_at.is_(None)).order_by(erasures.c.request)
