@@ -26,6 +26,7 @@ from sendoff.audience.identifiers import (
     as_integer,
     as_member,
     empty,
+    from_texts,
     integers,
     strings,
 )
@@ -171,10 +172,7 @@ def as_kinds(identified_by: str, identifiers: Iterable[int | str]) -> dict[Kind,
     A token or UUID that is a whole number is in both sets: some warehouses store them as numbers.
     """
     texts = [str(each) for each in identifiers]
-    found: dict[Kind, Identifiers] = {}
-    for kind in kinds_of(identified_by):
-        members = [member for text in texts if (member := as_member(kind, text)) is not None]
-        found[kind] = integers(members) if kind == "integer" else strings(members)  # type: ignore[arg-type]
+    found = {kind: from_texts(kind, texts) for kind in kinds_of(identified_by)}
     return {kind: people for kind, people in found.items() if len(people)}
 
 

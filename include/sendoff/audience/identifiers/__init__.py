@@ -48,6 +48,7 @@ __all__ = [
     "builder",
     "empty",
     "from_bytes",
+    "from_texts",
     "integers",
     "strings",
     "trimmed",
@@ -107,6 +108,12 @@ def strings(values: Iterable[str]) -> StringIdentifiers:
     if not pc.all(not_blank(column), skip_nulls=False, min_count=0).as_py():
         raise ValueError("an identifier must not be blank")
     return StringIdentifiers(sorted_once([column]))
+
+
+def from_texts(kind: Kind, texts: Iterable[str]) -> Identifiers:
+    """Return the set of the texts that can be its members; the others are left out."""
+    members = [member for text in texts if (member := as_member(kind, text)) is not None]
+    return integers(members) if kind == "integer" else strings(members)  # type: ignore[arg-type]
 
 
 def union(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from sendoff.audience import KnownPeople, as_kinds
-from sendoff.audience.identifiers import Identifiers, Kind, as_integer, empty, from_bytes
+from sendoff.audience.identifiers import Identifiers, Kind, as_integer, empty, from_bytes, from_texts
 from sendoff.ledger.post_backs.block_batches import as_batch
 from sendoff.ledger.post_backs.block_format import READABLE
 from sendoff.ledger.post_backs.post_backs import PendingRun, grouped, parts_of, stored_runs
@@ -162,13 +162,13 @@ def in_rows(database: Database, identified_by: str, kind: Kind, people: KnownPeo
     found: set[str] = set()
     with database.read() as db, db.scalars(streamed(query, 5_000)) as values:
         for some in in_parts(values, 50_000):
-            found.update(_known_among(identified_by, kind, people, some))
+            found.update(map(str, people.among(from_texts(kind, some))))
     if identified_by in ("device_id", "user_id"):
         for run in stored_runs(database):
             for group in grouped(parts_of(database, run)):
                 column = as_batch(group, [identified_by])[identified_by].drop_null().unique()
                 texts = [str(each) for each in column.to_pylist()]
-                found.update(_known_among(identified_by, kind, people, texts))
+                found.update(map(str, people.among(from_texts(kind, texts))))
     return found
 
 
@@ -207,13 +207,6 @@ def naming(database: Database, people: People, run: PendingRun) -> list[int]:
             unreadable = (each for part in group for each in part.unreadable_bodies())
             numbers.update(number for number, body in unreadable if people.are_named_in(body))
     return sorted(numbers)
-
-
-def _known_among(
-    identified_by: str, kind: Kind, people: KnownPeople | People, texts: Sequence[str]
-) -> set[str]:
-    sets = as_kinds(identified_by, texts)
-    return set(map(str, people.among(sets[kind]))) if kind in sets else set()
 
 
 def in_bodies(database: Database, identified_by: str) -> Iterator[Identifiers]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from sendoff.audience.identifiers import Identifiers, as_member, from_bytes, integers, strings
+from sendoff.audience.identifiers import Identifiers, from_bytes, from_texts
 from sendoff.ledger.launches.launches import LaunchRecord
 from sendoff.ledger.post_backs.aggregates import DispatchTotals, totals_of
 from sendoff.ledger.requests.doubts import OF_SEGMENT
@@ -116,10 +116,7 @@ class LaunchCounts:
         if since is not None:
             query = query.where(suppressions.c.added_at > since)
         with self._database.read() as db:
-            members = [
-                member for text in db.scalars(query) if (member := as_member(launch.kind, text)) is not None
-            ]
-        return integers(members) if launch.kind == "integer" else strings(members)  # type: ignore[arg-type]
+            return from_texts(launch.kind, db.scalars(query))
 
 
 _MADE = (

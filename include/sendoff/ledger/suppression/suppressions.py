@@ -22,7 +22,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sendoff.audience.identifiers import Identifiers, Kind, as_member, integers, strings
+from sendoff.audience.identifiers import Identifiers, Kind, as_member, from_texts
 from sendoff.campaign import ACCOUNT, EVERYTHING, is_suppression_scope
 from sendoff.errors import GateError, SettingsError
 from sendoff.ledger.control.audit_log import Decision, append_decision
@@ -239,9 +239,7 @@ class SuppressionList:
             _in_force(now),
         )
         with self._database.read() as db:
-            found = db.scalars(query.execution_options(yield_per=10_000))
-            members = [member for text in found if (member := as_member(kind, text)) is not None]
-        return integers(members) if kind == "integer" else strings(members)  # type: ignore[arg-type]
+            return from_texts(kind, db.scalars(query.execution_options(yield_per=10_000)))
 
     def _kept(self, new: SuppressionChange, texts: list[str]) -> tuple[int, list[str]]:
         """Return identifiers without those of erased people, and the version of the erasures that were asked."""
