@@ -102,9 +102,7 @@ class Dispatches:
         """
         with self._database.write() as db:
             if claim := attempt_held_by(db, launch_key, worker):
-                _, may_bump_revision = _record(db, claim, _NOT_LEARNED, now)
-                if may_bump_revision:
-                    bump_revision_of_dispatch(db, claim.dispatch_key)
+                _record(db, claim, _NOT_LEARNED, now)
                 if is_limited:
                     take_back(db, claim.dispatch_key, claim.attempt)
 
@@ -127,9 +125,7 @@ class Dispatches:
         moved the dispatch. Repeating a record is harmless.
         """
         with self._database.write() as db:
-            is_its_attempt, may_bump_revision = _record(db, claim, outcome, now)
-            if may_bump_revision:
-                bump_revision_of_dispatch(db, claim.dispatch_key)
+            is_its_attempt = _record(db, claim, outcome, now)
             # The daily limit comes last, as in a claim: two transactions that lock in another order would deadlock.
             if claim.is_limited and is_its_attempt and isinstance(outcome, NotProcessed):
                 take_back(db, claim.dispatch_key, claim.attempt)
@@ -174,9 +170,7 @@ class Dispatches:
                 return None
         with self._database.write() as db:
             # This update also waits for an earlier try of the same worker that the database is still committing.
-            is_its_attempt, may_bump_revision = _record(db, claim, outcome, now)
-            if may_bump_revision:
-                bump_revision_of_dispatch(db, claim.dispatch_key)
+            is_its_attempt = _record(db, claim, outcome, now)
             if not is_its_attempt:
                 return None
             return request.execute(db) if rate is None else self._claim_if_near(db, request, rate)
@@ -240,14 +234,8 @@ def _record_and_claim(
     return database.execute_alone(RECORD_AND_CLAIM_AT_RATE, {**values, "step": interval(rate)})
 
 
-def _record(
-    db: sa.Connection, claim: Claim | sa.Row[Any], outcome: Outcome, now: datetime
-) -> tuple[bool, bool]:
-    """Append an outcome and move its dispatch.
-
-    Return whether the dispatch still has this attempt, and whether a report changes. The caller bumps the revision
-    last, because the workers of a launch with a report wait there for each other.
-    """
+def _record(db: sa.Connection, claim: Claim | sa.Row[Any], outcome: Outcome, now: datetime) -> bool:
+    """Append an outcome and move its dispatch. Return whether the dispatch still has this attempt."""
     values = {"of": claim.dispatch_key, "by": claim.attempt}
     if isinstance(outcome, Accepted):
         moved = db.execute(_MOVE_ACCEPTED, {**values, "number": outcome.campaign_id}).first()
@@ -256,5 +244,6 @@ def _record(
     db.execute(_OUTCOME, outcome_row(claim.dispatch_key, claim.attempt, outcome, now))
     if not isinstance(outcome, Accepted):
         accept_by_earlier_outcome(db, [claim.dispatch_key], now)
-    is_its_attempt = moved is not None and moved.attempt == claim.attempt
-    return is_its_attempt, moved is None or moved.is_reported
+    if moved is None or moved.is_reported:  # last, because the workers of a launch with a report wait here
+        bump_revision_of_dispatch(db, claim.dispatch_key)
+    return moved is not None and moved.attempt == claim.attempt
