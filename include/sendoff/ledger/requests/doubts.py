@@ -222,10 +222,8 @@ class Doubts:
         ``now`` is the time to record, by the caller's clock.
         """
         with self._database.write() as db:
-            if launch_key is None:
-                expired = db.execute(_EXPIRE).all()
-            else:
-                expired = db.execute(_EXPIRE_OF_LAUNCH, {"launch": launch_key}).all()
+            is_own = IN_FLIGHT if launch_key is None else _is_in_flight(launch_key)
+            expired = db.execute(_EXPIRE.where(is_own)).all()
             if expired:
                 dead = InDoubt(_WORKER_DEAD)
                 rows = [outcome_row(row.dispatch_key, row.attempt, dead, now) for row in expired]
@@ -237,28 +235,23 @@ class Doubts:
     def next_expiry(self, launch_key: str) -> timedelta | None:
         """Return the time until the first lease of a launch ends; None if no worker is sending it."""
         query = sa.select(sa.func.min(dispatches.c.lease_until), LedgerTime()).where(
-            dispatches.c.launch_key == launch_key, dispatches.c.state == DispatchState.IN_FLIGHT
+            _is_in_flight(launch_key)
         )
         with self._database.read() as db:
             expiry, now = db.execute(query).one()
         return None if expiry is None else max(timedelta(0), expiry - now)
 
 
-def _expire(clock: Any, *conditions: Any) -> Any:
-    return (
-        sa.update(dispatches)
-        .where(*conditions, dispatches.c.lease_until < clock)
-        .values(state=DispatchState.IN_DOUBT, lease_until=None)
-        .returning(dispatches.c.dispatch_key, dispatches.c.attempt, dispatches.c.launch_key)
-    )
-
-
-_EXPIRE = _expire(LedgerTime(), IN_FLIGHT)
-_OF_LAUNCH = (
-    dispatches.c.launch_key == sa.bindparam("launch"),
-    dispatches.c.state == DispatchState.IN_FLIGHT,
+_EXPIRE = (
+    sa.update(dispatches)
+    .where(dispatches.c.lease_until < LedgerTime())
+    .values(state=DispatchState.IN_DOUBT, lease_until=None)
+    .returning(dispatches.c.dispatch_key, dispatches.c.attempt, dispatches.c.launch_key)
 )
-_EXPIRE_OF_LAUNCH = _expire(LedgerTime(), *_OF_LAUNCH)
+
+
+def _is_in_flight(launch_key: str) -> sa.ColumnElement[bool]:
+    return sa.and_(dispatches.c.launch_key == launch_key, dispatches.c.state == DispatchState.IN_FLIGHT)
 
 
 def recorded_later(*kinds: str) -> sa.Exists:
@@ -276,13 +269,18 @@ def recorded_later(*kinds: str) -> sa.Exists:
     )
 
 
-def is_still_doubted(dispatch_key: Any) -> sa.Exists:
-    """Return the condition that an attempt of a dispatch went into doubt and was not cleared since."""
-    return sa.exists().where(
+def _not_cleared(dispatch_key: Any) -> sa.ColumnElement[bool]:
+    """Return the condition that an outcome is a doubt about a dispatch that was not cleared since."""
+    return sa.and_(
         outcomes.c.dispatch_key == dispatch_key,
         outcomes.c.kind == OutcomeKind.IN_DOUBT,
         sa.not_(recorded_later(*_CLEARED)),
     )
+
+
+def is_still_doubted(dispatch_key: Any) -> sa.Exists:
+    """Return the condition that an attempt of a dispatch went into doubt and was not cleared since."""
+    return sa.exists().where(_not_cleared(dispatch_key))
 
 
 _DOUBTFUL = sa.and_(
@@ -323,15 +321,8 @@ _OF_UNFINISHED = dispatches.c.launch_key.in_(
 
 def _doubts(dispatch_key: str) -> sa.ScalarSelect[int]:
     """Return a subquery that counts the attempts of a dispatch that are in doubt, or were before evidence came."""
-    return (
-        sa.select(sa.func.count(sa.distinct(outcomes.c.attempt)))
-        .where(
-            outcomes.c.dispatch_key == dispatch_key,
-            outcomes.c.kind == OutcomeKind.IN_DOUBT,
-            sa.not_(recorded_later(*_CLEARED)),
-        )
-        .scalar_subquery()
-    )
+    attempts = sa.func.count(sa.distinct(outcomes.c.attempt))
+    return sa.select(attempts).where(_not_cleared(dispatch_key)).scalar_subquery()
 
 
 def _check_there(db: sa.Connection, dispatch_key: str) -> None:
