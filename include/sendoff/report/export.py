@@ -9,10 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -162,24 +161,17 @@ def write_file(verdicts: VerdictRows, path: Path, *, only: str | None = None, re
     if path.exists() and not replace:
         raise SettingsError(f"{path} already exists. To replace it, add --force, or replace=True in Python.")
     rows = 0
-    with whole_file(path) as file, closing(_writer(file, path.suffix, verdicts.schema)) as writer:
+    with whole_file(path) as file, _writer(file, path.suffix, verdicts.schema) as writer:
         for batch in verdicts.batches(only):
             writer.write_batch(batch)
             rows += batch.num_rows
     return rows
 
 
-class _Writer(Protocol):
-    def write_batch(self, batch: pa.RecordBatch) -> None: ...
-    def close(self) -> None: ...
-
-
-def _writer(file: Any, suffix: str, schema: pa.Schema) -> _Writer:
+def _writer(file: Any, suffix: str, schema: pa.Schema) -> Any:
     if suffix == ".parquet":
-        parquet: _Writer = pq.ParquetWriter(file, schema, compression="zstd")
-        return parquet
-    csv: _Writer = pyarrow.csv.CSVWriter(file, schema)
-    return csv
+        return pq.ParquetWriter(file, schema, compression="zstd")
+    return pyarrow.csv.CSVWriter(file, schema)
 
 
 def _schema(launch: LaunchRecord) -> pa.Schema:
