@@ -103,10 +103,7 @@ def of_engagement(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEAB
         (Side(CONTROL_GROUP, holdout, note="not measurable, because they got no message"),) if holdout else ()
     )
     if unknown:
-        unmeasured = (
-            Side(each.name, each.people, note=f"not measurable, because {unknown}") for each in measured.sides
-        )
-        found = Comparison("engaged", "share", tuple(unmeasured), noun=launch.noun)
+        found = _unmeasured(measured.sides, unknown, launch.noun)
     else:
         number = launch.comparison_number or 1
         compared = compared_shares("engaged", measured.sides, noun=launch.noun, launch=number, detect=detect)
@@ -128,6 +125,13 @@ def of_engagement(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEAB
         remarks = (*remarks, text)
     is_final = not _what_is_missing(figures, launch)
     return replace(found, sides=found.sides + nobody, remarks=remarks, is_final=is_final)
+
+
+def _unmeasured(sides: Iterable[Counted], unknown: str, noun: tuple[str, str]) -> Comparison:
+    note = f"not measurable, because {unknown}"
+    return Comparison(
+        "engaged", "share", tuple(Side(each.name, each.people, note=note) for each in sides), noun=noun
+    )
 
 
 def comparisons_of(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABLE) -> list[Comparison]:
@@ -155,10 +159,7 @@ def of_own_hours(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABL
         for arm, name in ((Arm.OWN_HOUR, "own hour"), (Arm.CONTROL, "at once"))
     )
     if unknown := _why_no_open_is_known(launch, campaign):
-        sides = (
-            Side(each.name, each.people, note=f"not measurable, because {unknown}") for each in (own, at_once)
-        )
-        return Comparison("engaged", "share", tuple(sides), noun=launch.noun)
+        return _unmeasured((own, at_once), unknown, launch.noun)
     states = ledger.dispatch_queries.states(figures.launch_key).keys()
     is_waiting = not states.isdisjoint((DispatchState.PLANNED, DispatchState.IN_FLIGHT))
     mismatch = mismatch_of_own_hours(figures, campaign.own_hours.control, own, at_once, is_waiting=is_waiting)

@@ -247,13 +247,13 @@ class _Asked(TypedDict):
 
 
 def _compared(rows: _Rows, asked: _Asked) -> Comparison:
-    control, noun = _control(rows), rows.launch.noun
+    noun = rows.launch.noun
     if rows.values is None:
         listed = rows.counter.identifiers()
         counts = [(name, len(people & listed), len(people)) for name, people in rows.sides.items()]
-        return compared_shares(_OUTCOME, counts, control=control, noun=noun, **asked)
+        return compared_shares(_OUTCOME, counts, control=CONTROL_GROUP, noun=noun, **asked)
     values = [(name, rows.values[name], len(people)) for name, people in rows.sides.items()]
-    return compared_means(_MEAN, values, control=control, noun=noun, **asked)
+    return compared_means(_MEAN, values, control=CONTROL_GROUP, noun=noun, **asked)
 
 
 def _adjusted(outcome: _Rows, before: _Rows, asked: _Asked) -> Comparison:
@@ -263,11 +263,7 @@ def _adjusted(outcome: _Rows, before: _Rows, asked: _Asked) -> Comparison:
         for name, people in outcome.sides.items()
     ]
     noun = outcome.launch.noun
-    return compared_adjusted(_MEAN, sides, control=_control(outcome), noun=noun, **asked)
-
-
-def _control(rows: _Rows) -> str:
-    return CONTROL_GROUP if CONTROL_GROUP in rows.sides else ""
+    return compared_adjusted(_MEAN, sides, control=CONTROL_GROUP, noun=noun, **asked)
 
 
 def _remarked(found: Comparison, text: str) -> Comparison:
