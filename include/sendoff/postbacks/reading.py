@@ -12,36 +12,12 @@ _MOST_PIECES = 64  # of a chunked body, each costs as much as a third of a reque
 
 
 class BodyError(Exception):
-    """A body that was not read to its end. ``status``: the HTTP status that says so; ``count``: the counter for it."""
+    """A body that was not read to its end. ``count``: the counter for it; ``status``: the HTTP status that says so."""
 
-    status = 400
-    count = ""
-
-
-class TooLargeError(BodyError):
-    """The body is larger than the limit."""
-
-    status = 413
-    count = "too_large"
-
-
-class TooSlowError(BodyError):
-    """The body did not arrive in time."""
-
-    status = 408
-    count = "too_slow"
-
-
-class BrokenOffError(BodyError):
-    """The client went away."""
-
-    count = "broken_off"
-
-
-class InPiecesError(BodyError):
-    """The body came in too many pieces."""
-
-    count = "in_pieces"
+    def __init__(self, count: str, status: int = 400) -> None:
+        super().__init__()
+        self.count = count
+        self.status = status
 
 
 class BodyReader:
@@ -59,16 +35,16 @@ class BodyReader:
         headers: Any = scope.headers  # each access copies all headers
         is_chunked = "transfer-encoding" in headers  # which overrides a declared length
         if not is_chunked and int(headers.get("content-length", "0")) > limit:
-            raise TooLargeError
+            raise BodyError("too_large", 413)
         task = asyncio.current_task()
         assert task is not None
         self._since[task] = monotonic()
         try:
             return await (_read_chunks(proto, limit) if is_chunked else proto())
         except asyncio.CancelledError:
-            raise TooSlowError from None
+            raise BodyError("too_slow", 408) from None
         except ProtocolClosed:
-            raise BrokenOffError from None
+            raise BodyError("broken_off") from None
         finally:
             del self._since[task]
 
@@ -86,12 +62,12 @@ async def _read_chunks(proto: HTTPProtocol, limit: int) -> bytes:
     body, pieces, has_ended = b"", 0, False
     async for piece in proto:
         if has_ended:
-            raise BrokenOffError
+            raise BodyError("broken_off")
         has_ended = not piece
         pieces += not has_ended
         body += piece
         if len(body) > limit:
-            raise TooLargeError
+            raise BodyError("too_large", 413)
         if pieces > _MOST_PIECES:
-            raise InPiecesError
+            raise BodyError("in_pieces")
     return body
