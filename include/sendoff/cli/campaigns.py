@@ -22,6 +22,7 @@ from sendoff.cli.shared import (
     app,
     asked_period,
     opened,
+    print_json,
     warehouse_urls,
 )
 from sendoff.errors import CampaignError, NotYetError
@@ -95,7 +96,7 @@ def preview(
     origins = loaded.settings()
     if as_json:
         shown = {**result.to_json(whole_request=True), "settings": [asdict(setting) for setting in origins]}
-        typer.echo(json.dumps(shown, indent=2))
+        print_json(shown)
     else:
         document = describe_preview(result)
         Console().print(as_terminal(replace(document, sections=[*document.sections, _section(origins)])))
@@ -164,7 +165,7 @@ def schema(
         typer.echo(dbt_sources(dbt), nl=False)
         return
     made = defaults_schema if defaults else journey_schema if journey else campaign_schema
-    typer.echo(json.dumps(made(), indent=2))
+    print_json(made())
 
 
 @app.command(name="dbt-exposures")

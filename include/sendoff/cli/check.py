@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import Counter
@@ -16,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from sendoff.cli.shared import AsJson, Folders, app
+from sendoff.cli.shared import AsJson, Folders, app, print_json
 from sendoff.errors import Finding, SettingsError
 from sendoff.figures import counted
 
@@ -53,7 +52,7 @@ def check(
     if junit:
         _write(junit, _as_junit(checked))
     if as_json:
-        typer.echo(json.dumps({"campaigns": [_as_json(each) for each in checked]}, indent=2))
+        print_json({"campaigns": [_as_json(each) for each in checked]})
     else:
         _print(checked)
     if any(each.mistakes for each in checked):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -22,6 +20,7 @@ from sendoff.cli.shared import (
     app,
     only_launch,
     opened,
+    print_json,
 )
 from sendoff.errors import NotFoundError, SettingsError
 from sendoff.figures import counted
@@ -208,7 +207,7 @@ def doubts(launch: MaybeLaunch = None, ledger_url: LedgerUrl = None, as_json: As
         found = steering.doubts(ledger, key)
         planned = ledger.doubts.pending_resends(key)
     if as_json:
-        typer.echo(json.dumps([asdict(each) for each in found], indent=2, default=datetime.isoformat))
+        print_json([asdict(each) for each in found])
     else:
         _tell_doubts(found)
     for each in planned:

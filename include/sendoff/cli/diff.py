@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sendoff.cli.campaigns import previewed_period
-from sendoff.cli.shared import AsJson, GivenPeriod, WarehouseUrls, app, warehouse_urls
+from sendoff.cli.shared import AsJson, GivenPeriod, WarehouseUrls, app, print_json, warehouse_urls
 from sendoff.errors import CampaignError
 from sendoff.figures import counted
 from sendoff.settings import load_settings
@@ -75,7 +74,7 @@ def diff(
     recipients = [counts[changed.index(each)] if each in changed else None for each in found]
     if as_json:
         parts = [difference_as_json(*each) for each in zip(found, recipients, strict=True)]
-        typer.echo(json.dumps({"campaigns": parts}, indent=2))
+        print_json({"campaigns": parts})
     else:
         for each, count in zip(changed, counts, strict=True):
             typer.echo(as_markdown(describe_difference(each, count)))

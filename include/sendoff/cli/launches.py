@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,15 +11,7 @@ import typer
 from rich.console import Console
 
 from sendoff.cli.progress import Steps
-from sendoff.cli.shared import (
-    AsJson,
-    LaunchKey,
-    LedgerUrl,
-    MaybeLaunch,
-    app,
-    only_launch,
-    opened,
-)
+from sendoff.cli.shared import AsJson, LaunchKey, LedgerUrl, MaybeLaunch, app, only_launch, opened, print_json
 from sendoff.errors import SettingsError
 from sendoff.figures import counted
 from sendoff.states import Stage, Verdict
@@ -92,7 +82,7 @@ def report(
         comparisons = _comparisons(ledger, figures, outcome, folder, difference)
     document = reports.describe_launch(figures, comparisons, stage)
     if as_json:
-        typer.echo(json.dumps(reports.as_json(figures, comparisons, stage), indent=2))
+        print_json(reports.as_json(figures, comparisons, stage))
     else:
         Console().print(reports.as_terminal(document))
     for step in next_steps:
@@ -227,7 +217,7 @@ def _list_launches(ledger_url: str | None, *, as_json: bool) -> None:
             for each in found
         ]
         told += [_not_launched(each) for each in missed]
-        typer.echo(json.dumps(told, indent=2))
+        print_json(told)
         return
     for each in found:
         whom = "people chosen by the service" if each.is_chosen_by_service else _people(each.audience)
@@ -277,7 +267,7 @@ def why(
     with opened(ledger_url) as ledger:
         found = ledger.launches.recipient(only_launch(ledger, launch), identifier.strip())
     if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
+        print_json(found.to_json())
     else:
         typer.echo(f"{found.sentence} ({found.details})" if found.details else found.sentence)
 
@@ -294,7 +284,7 @@ def feeds(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
         orphans = ledger.aggregates.orphans()
     if as_json:
         values = {"feeds": [asdict(check) for check in checks], "orphans": asdict(orphans)}
-        typer.echo(json.dumps(values, indent=2, default=datetime.isoformat))
+        print_json(values)
         return
     table = Table("post-backs", "now", "why", "last certain", box=None)
     for check in checks:

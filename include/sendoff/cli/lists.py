@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,12 +10,7 @@ from typing import Annotated
 import typer
 
 from sendoff.app import user_name
-from sendoff.cli.shared import (
-    AsJson,
-    LedgerUrl,
-    app,
-    opened,
-)
+from sendoff.cli.shared import AsJson, LedgerUrl, app, opened, print_json
 from sendoff.figures import counted
 
 lists = typer.Typer(
@@ -52,7 +46,7 @@ def show(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
     with opened(ledger_url) as ledger:
         found = ledger.uploaded_lists.all()
     if as_json:
-        typer.echo(json.dumps([asdict(each) for each in found], indent=2, default=datetime.isoformat))
+        print_json([asdict(each) for each in found])
         return
     for each in found:
         typer.echo(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
 import threading
@@ -12,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from sendoff.cli.shared import AsJson, LedgerUrl, app, opened
+from sendoff.cli.shared import AsJson, LedgerUrl, app, opened, print_json
 from sendoff.errors import LedgerUnavailableError, UnusableLedgerError
 from sendoff.ledger import Ledger, LedgerStats
 
@@ -35,7 +34,7 @@ def metrics(
         if every is not None:
             _go_on(ledger, every)
         elif as_json:
-            typer.echo(json.dumps(_told(ledger.stats.collect_gauges()), indent=2))
+            print_json(_told(ledger.stats.collect_gauges()))
         else:
             _tell(ledger.stats.collect_gauges())
 

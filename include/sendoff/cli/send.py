@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from sendoff.cli.shared import (
     asked_period,
     only_launch,
     opened,
+    print_json,
     warehouse_urls,
 )
 from sendoff.errors import (
@@ -404,7 +404,7 @@ def _made(launch: Launch) -> int:
 def _print(result: _Result, *, as_json: bool) -> None:
     launch = result.launch
     if as_json:
-        typer.echo(json.dumps(_as_json(result), indent=2))
+        print_json(_as_json(result))
         return
     if launch is None:
         typer.echo(f"{result.status}: {result.message or 'nothing was frozen'}")

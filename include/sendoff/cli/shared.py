@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -122,6 +123,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON")]
 
 _CONNECTION = re.compile(r"[\w.-]+")
 _OF_LEDGER = ("ledger_url", "erasure_secret", "erasure_log")
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON, with times in ISO format."""
+    typer.echo(json.dumps(value, indent=2, default=datetime.isoformat))
 
 
 @contextmanager

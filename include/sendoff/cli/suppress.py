@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sendoff.app import user_name
-from sendoff.cli.shared import AsJson, LedgerUrl, app, opened
+from sendoff.cli.shared import AsJson, LedgerUrl, app, opened, print_json
 from sendoff.errors import SettingsError
 from sendoff.figures import counted, noun_of
 
@@ -199,7 +198,7 @@ def show(
     with opened(ledger_url) as ledger:
         found = ledger.suppressions.of_person(identified_by, wanted)
     if as_json:
-        typer.echo(json.dumps([asdict(each) for each in found], indent=2, default=datetime.isoformat))
+        print_json([asdict(each) for each in found])
         return
     now = datetime.now(UTC)
     for each in found:
@@ -217,7 +216,7 @@ def list_(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
     with opened(ledger_url) as ledger:
         found = ledger.suppressions.sizes(datetime.now(UTC))
     if as_json:
-        typer.echo(json.dumps([asdict(each) for each in found], indent=2))
+        print_json([asdict(each) for each in found])
         return
     for each in found:
         people = counted(each.entries, *noun_of(each.identified_by))
