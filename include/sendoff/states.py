@@ -30,6 +30,10 @@ class LaunchState(StrEnum):
         return self in (LaunchState.REJECTED, LaunchState.STOPPED)
 
 
+LIVING = tuple(state for state in LaunchState if not state.is_final)
+"""The states of launches that may still send, now or later."""
+
+
 class Stage(StrEnum):
     """The state of a launch as people see it. :mod:`sendoff.launch.stages` derives it from the ledger."""
 

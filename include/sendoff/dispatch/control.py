@@ -18,7 +18,7 @@ from sendoff.errors import GateError, LedgerUnavailableError
 from sendoff.figures import counted
 from sendoff.ledger import Decision, Doubt, LaunchRecord, Ledger, PendingResend, scope_of
 from sendoff.postbacks import aggregate
-from sendoff.states import DecisionKind, DispatchState, LaunchState, Resolution
+from sendoff.states import LIVING, DecisionKind, DispatchState, LaunchState, Resolution
 
 _JUDGED = {DecisionKind.APPROVED, DecisionKind.RELEASED, DecisionKind.HELD}
 _MAY_BE_SENT = (DispatchState.PLANNED, DispatchState.IN_FLIGHT, DispatchState.IN_DOUBT)
@@ -133,8 +133,7 @@ def stop_all(
 
     That includes launches whose last requests are in flight or in doubt, because these may be sent again.
     """
-    active = (LaunchState.HELD, LaunchState.RELEASED, LaunchState.PAUSED)
-    unsent = ledger.launches.unsent(*active, connection=connection, of=_MAY_BE_SENT)
+    unsent = ledger.launches.unsent(*LIVING, connection=connection, of=_MAY_BE_SENT)
     return _decide_all(ledger, unsent, DecisionKind.STOPPED, who, why, now)
 
 

@@ -49,7 +49,7 @@ from sendoff.campaign import (
 )
 from sendoff.errors import AudienceError, NotFoundError, QueryError
 from sendoff.ledger import LaunchRecord, Ledger
-from sendoff.states import DispatchState, LaunchState
+from sendoff.states import LIVING, DispatchState
 from sendoff.warehouse import Parameter
 
 Warehouses = Callable[[str], warehouse.Source]
@@ -295,9 +295,8 @@ class _OtherLaunches:
         now.
         """
         launches, connection = self.ledger.launches, self.folder.campaign.connection
-        alive = [state for state in LaunchState if not state.is_final]
         unsent = launches.unsent(
-            *alive, connection=connection, of=(DispatchState.PLANNED, DispatchState.IN_FLIGHT)
+            *LIVING, connection=connection, of=(DispatchState.PLANNED, DispatchState.IN_FLIGHT)
         )
         waiting = {
             key: launch

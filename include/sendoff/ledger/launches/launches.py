@@ -27,7 +27,7 @@ from sendoff.ledger.storage.schema import suppressed as suppressed_table
 from sendoff.ledger.storage.stored_sets import GROUPS, LARGEST, SUPPRESSED, joined
 from sendoff.ledger.suppression.active_verdicts import LaunchSource, sources_of
 from sendoff.ledger.suppression.withheld import remaining, withheld_of
-from sendoff.states import DispatchState, LaunchState
+from sendoff.states import LIVING, DispatchState, LaunchState
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +127,11 @@ class Launches:
     def _newest_ended(
         self, connection: str, campaign: str, period: Period, ended: sa.ColumnElement[bool]
     ) -> LaunchRecord | None:
-        is_sent = sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT)
         query = LAUNCH.where(
             launches.c.connection == connection,
             launches.c.campaign == campaign,
             ended,
-            sa.or_(
-                launches.c.state.not_in([LaunchState.REJECTED, LaunchState.STOPPED]),
-                is_sent.correlate(launches),
-            ),
+            sa.or_(launches.c.state.in_(LIVING), _IS_SENT),
         ).order_by(
             launches.c.partition.is_not_distinct_from(period.partition).desc(),
             launches.c.period_end.desc(),
@@ -227,11 +223,10 @@ class Launches:
 
     def sending(self, connection: str, since: datetime) -> list[LaunchRecord]:
         """Return the launches that are at least partly sent after a given time or are recurring, earliest first."""
-        is_sent = sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT)
         query = LAUNCH.where(
             launches.c.connection == connection,
             sa.or_(launches.c.sends_at > since, launches.c.sends_at.is_(None)),
-            is_sent.correlate(launches),
+            _IS_SENT,
         ).order_by(launches.c.sends_at, launches.c.launch_key)
         with self._database.read() as db:
             return [launch_of(row) for row in db.execute(query)]
@@ -313,8 +308,11 @@ _MAY_BE_SENT = sa.or_(
     ),
     sa.and_(
         dispatches.c.state == DispatchState.PLANNED,
-        launches.c.state.in_([state for state in LaunchState if not state.is_final]),
+        launches.c.state.in_(LIVING),
     ),
+)
+_IS_SENT = (
+    sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT).correlate(launches)
 )
 _SEGMENTS = (
     sa.select(sa.func.count())

@@ -32,7 +32,7 @@ from sendoff.ledger.storage.schema import (
     outcomes,
     segments,
 )
-from sendoff.states import DecisionKind, DispatchState, InDoubt, LaunchState, OutcomeKind, Resolution
+from sendoff.states import LIVING, DecisionKind, DispatchState, InDoubt, LaunchState, OutcomeKind, Resolution
 
 _RESOLVED = {
     Resolution.RESEND: (DispatchState.PLANNED, DecisionKind.RESEND_DISPATCH),
@@ -313,9 +313,7 @@ _CLEARED_WRITE_OFFS = sa.select(dispatches.c.dispatch_key).where(
     sa.not_(is_still_doubted(dispatches.c.dispatch_key)),
 )
 _OF_UNFINISHED = dispatches.c.launch_key.in_(
-    sa.select(launches.c.launch_key).where(
-        launches.c.state.in_([state for state in LaunchState if not state.is_final])
-    )
+    sa.select(launches.c.launch_key).where(launches.c.state.in_(LIVING))
 )
 
 

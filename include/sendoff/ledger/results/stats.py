@@ -19,10 +19,8 @@ from sendoff.ledger.storage.schema import (
     reports,
     segments,
 )
-from sendoff.states import DispatchState, LaunchState
+from sendoff.states import LIVING, DispatchState
 from sendoff.telemetry import metrics
-
-_LIVING = [state for state in LaunchState if not state.is_final]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class Stats:
             waiting = [at for at in db.scalars(_OLDEST_WAITING) if at is not None]
             reported_at = db.scalar(sa.select(sa.func.max(reports.c.as_of)))
         return LedgerStats(
-            launches={state: by_state.get(state, 0) for state in _LIVING},
+            launches={state: by_state.get(state, 0) for state in LIVING},
             dispatches={
                 (name, state): counts.get((name, state), 0) for name in connections for state in DispatchState
             },
@@ -126,7 +124,7 @@ class Stats:
             return [LaunchDoubts(key, requests, int(people)) for key, requests, people in rows]
 
 
-_IS_LIVING = sa.and_(launches.c.settled_at.is_(None), launches.c.state.in_(_LIVING))
+_IS_LIVING = sa.and_(launches.c.settled_at.is_(None), launches.c.state.in_(LIVING))
 _COUNT = sa.func.count().label("counted")
 _LAUNCHES = sa.select(launches.c.state, _COUNT).where(_IS_LIVING).group_by(launches.c.state)
 _OF_LAUNCHES = sa.join(dispatches, launches, dispatches.c.launch_key == launches.c.launch_key)
