@@ -155,11 +155,7 @@ class LaunchStats:
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as JSON values, which ``from_json`` reads."""
-        values = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
-        return values | {
-            "timeline": [[minute.isoformat(), *counts] for minute, *counts in self.timeline],
-            "unmeasured": list(self.unmeasured),
-        }
+        return {field.name: json_value(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
@@ -195,9 +191,12 @@ def share(count: int, whole: int) -> str:
     return ">99.9 %" if shown == "100.0 %" and count < whole else shown
 
 
-def _plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
+    """Return a value in JSON's types: a time in ISO format, and a tuple as a list."""
     if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: json_value(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(inner) for inner in value]
     return value.isoformat() if isinstance(value, datetime) else value
 
 

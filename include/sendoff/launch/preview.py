@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from sendoff.figures import json_value
 from sendoff.launch.gates import GateResult
 from sendoff.launch.rendering import Rendering
 from sendoff.launch.send_times import SendTimes
@@ -161,16 +162,8 @@ class Preview:
         With ``whole_request``, the request contains the identifiers of its first three recipients, or of all if someone
         wrote it. It is for people who may read the warehouse, never for logs or XCom.
         """
-        values: dict[str, Any] = _plain(asdict(self))
+        values: dict[str, Any] = json_value(asdict(self))
         whole = values.pop("whole_request")
         if whole_request:
             values["request"] = whole
         return values | {"held_out": self.held_out, "would_send": self.would_send}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value.isoformat() if isinstance(value, datetime) else value
