@@ -51,25 +51,17 @@ _MOST_NODES = 10_000  # names and values; each one takes time
 _DEEPEST = 50  # levels, far more than a campaign needs
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem with a file: its line (None for the whole file), its path in the YAML, and a sentence."""
-
-    line: int | None
-    path: str
-    text: str
-
-
 @dataclass(slots=True)
 class YamlDocument:
     """The content of a YAML file in JSON's types, the line of each place in it, and the problems found so far.
 
-    ``inherited``: the places with a value from ``defaults.yaml``, and their lines there.
+    ``problems``: the line of each, None for the whole file, and a sentence. ``inherited``: the places with a value from
+    ``defaults.yaml``, and their lines there.
     """
 
     tree: Any = None
     lines: dict[YamlPath, int] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[tuple[int | None, str]] = field(default_factory=list)
     inherited: Mapping[YamlPath, int] = field(default_factory=dict)
 
     def report(self, place: Sequence[str | int], text: str) -> None:
@@ -83,13 +75,14 @@ class YamlDocument:
             if default in self.inherited:
                 nearest = default
                 text += f" (from line {self.inherited[default]} of defaults.yaml; a value in campaign.yaml replaces it)"
-        self.problems.append(Problem(line, dotted(nearest), text))
+        path = dotted(nearest)
+        self.problems.append((line, f"{path}: {text}" if path else text))
 
     def findings(self, file: Path) -> list[Finding]:
         """Return the problems as findings about a file, in the order of their lines."""
         return [
-            Finding(file, f"{problem.path}: {problem.text}" if problem.path else problem.text, problem.line)
-            for problem in sorted(self.problems, key=lambda problem: problem.line or 0)
+            Finding(file, text, line)
+            for line, text in sorted(self.problems, key=lambda problem: problem[0] or 0)
         ]
 
 
@@ -134,7 +127,7 @@ def document_of(text: str) -> YamlDocument:
 
 
 def _refused(line: int | None, text: str) -> YamlDocument:
-    return YamlDocument(problems=[Problem(line, "", text)])
+    return YamlDocument(problems=[(line, text)])
 
 
 def _hint(words: str) -> str:
