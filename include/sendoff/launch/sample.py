@@ -24,12 +24,11 @@ def sample_request(
     identified_by: str,
     period_end: datetime,
     names: FieldNames | None = None,
-    reveal: bool = False,
 ) -> dict[str, Any]:
     """Return the request for the first few recipients of a segment, without post-back addresses or credentials.
 
-    Template values are replaced by their type, such as ``<text>``, unless ``reveal`` is set. Raise CampaignError if the
-    request cannot be written, for example to create a campaign for recipients identified by ``user_id``.
+    Template values are replaced by their type, such as ``<text>``. Raise CampaignError if the request cannot be
+    written, for example to create a campaign for recipients identified by ``user_id``.
     """
     targeting = None
     if segment.identifiers is not None:
@@ -44,5 +43,4 @@ def sample_request(
         post_backs=PostBackAddresses(),
         names=names,
     )
-    request: dict[str, Any] = orjson.loads(body)
-    return request if reveal else mask_template_values(request, names)
+    return mask_template_values(orjson.loads(body), names)
