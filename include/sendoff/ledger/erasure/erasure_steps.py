@@ -9,17 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import sqlalchemy as sa
 
 from sendoff.audience import template_values_without
-from sendoff.audience.identifiers import (
-    Identifiers,
-    Kind,
-    empty,
-    from_bytes,
-)
+from sendoff.audience.identifiers import Identifiers, Kind, empty, from_bytes
 from sendoff.ledger.erasure.person_columns import REFUSALS, People, naming
 from sendoff.ledger.post_backs.aggregates import ERASED, lock_totals
 from sendoff.ledger.post_backs.post_backs import PendingRun
@@ -133,7 +128,10 @@ def erase_post_backs(work: Work, position: str) -> str | None:
 
 def erase_lists(work: Work, _position: str) -> str | None:
     """Erase people from uploaded lists and from the suppression list."""
-    for name, kind in _lists(work):
+    lists = sa.select(uploaded_lists.c.name, uploaded_lists.c.kind)
+    with work.database.read() as db:
+        found = db.execute(lists.where(uploaded_lists.c.identified_by == work.identified_by)).all()
+    for name, kind in found:
         if len(gone := work.of_kind(kind)):
             _erase_chunks(work, uploaded_list_chunks, uploaded_list_chunks.c.name == name, kind, gone)
             size = (
@@ -158,19 +156,11 @@ def erase_lists(work: Work, _position: str) -> str | None:
     return None
 
 
-class _Naming(NamedTuple):
-    """A launch that may name the people. ``is_own``: whether it identifies recipients by their column.
+def _next_launch(work: Work, position: str) -> tuple[str, Kind, bool] | None:
+    """Return the key and kind of the next launch that may name the people, and whether it identifies by their column.
 
     A request of your own may name people by any column.
     """
-
-    launch_key: str
-    kind: Kind
-    is_own: bool
-
-
-def _next_launch(work: Work, position: str) -> _Naming | None:
-    """Return the next launch that may name the people."""
     is_own = audiences.c.identified_by == work.identified_by
     has_body = sa.exists().where(
         segments.c.launch_key == audiences.c.launch_key, segments.c.body.is_not(None)
@@ -183,7 +173,7 @@ def _next_launch(work: Work, position: str) -> _Naming | None:
     )
     with work.database.read() as db:
         row = db.execute(query).first()
-    return None if row is None else _Naming(row[0], row[1], bool(row[2]))
+    return None if row is None else (row[0], row[1], bool(row[2]))
 
 
 def _erase_segments(work: Work, launch_key: str, kind: Kind, gone: Identifiers) -> None:
@@ -364,14 +354,6 @@ def _count(db: sa.Connection, launch_key: str, people: int) -> None:
             .values(erased=audiences.c.erased + people)
         )
         bump_revision(db, [launch_key])
-
-
-def _lists(work: Work) -> list[tuple[str, Kind]]:
-    query = sa.select(uploaded_lists.c.name, uploaded_lists.c.kind).where(
-        uploaded_lists.c.identified_by == work.identified_by
-    )
-    with work.database.read() as db:
-        return [(name, kind) for name, kind in db.execute(query)]
 
 
 def _body_without(body: bytes, work: Work) -> bytes:
