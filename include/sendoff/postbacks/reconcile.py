@@ -257,12 +257,6 @@ def _sent(ledger: Ledger, launch: LaunchRecord, unattributed: Collection[str]) -
     doubted = ledger.doubts.with_earlier_doubt(launch.launch_key)
     cleared = ledger.doubts.cleared_write_offs(launch.launch_key)
     states: Counter[str] = Counter()
-    certain = (
-        DispatchState.ACCEPTED,
-        DispatchState.REFUSED,
-        DispatchState.PLANNED,
-        DispatchState.SUPPRESSED,
-    )
     for dispatch, segment, left_out in ledger.dispatch_queries.frozen_segments(launch.launch_key):
         states[dispatch.state] += 1
         if variant := variants.get(dispatch.segment, _REST if has_rest else ""):
@@ -271,17 +265,17 @@ def _sent(ledger: Ledger, launch: LaunchRecord, unattributed: Collection[str]) -
             by_arm.add(arm, segment)
         # The doubt may have been cleared since ``doubted`` was read.
         is_doubted = dispatch.dispatch_key in doubted and dispatch.state != DispatchState.ACCEPTED
-        is_certain = dispatch.state in certain and not is_doubted
-        is_cleared = dispatch.state == DispatchState.WRITTEN_OFF and dispatch.dispatch_key in cleared
+        state = dispatch.state
+        if state == DispatchState.WRITTEN_OFF and dispatch.dispatch_key in cleared:
+            state = DispatchState.PLANNED
+        elif is_doubted or state in (DispatchState.IN_FLIGHT, DispatchState.WRITTEN_OFF):
+            state = DispatchState.IN_DOUBT
         if left_out:
             sent.add("suppressed", left_out.always)
             # The newest request left them out, but an earlier one in doubt did not.
             sent.add("in_doubt", left_out.newest - left_out.always)
             segment -= left_out.newest  # noqa: PLW2901
-        if is_cleared:
-            sent.add(DispatchState.PLANNED, segment)
-        else:
-            sent.add(dispatch.state if is_certain else DispatchState.IN_DOUBT, segment)
+        sent.add(state, segment)
         if dispatch.dispatch_key in unattributed:
             sent.add("unattributed", segment)
     return _Sent(
