@@ -432,12 +432,11 @@ def _every_channel_reliable(campaign: Campaign) -> bool:
 
 def _anomalies(launch: LaunchRecord, received: _Received) -> dict[str, int]:
     repeats = launch.sends_at is None  # several messages to one person are intended then
-    counts = Counter(dict.fromkeys(ANOMALIES, 0))
-    counts.update({kind: received.anomalies[kind] for kind in ANOMALIES})
+    counts = {kind: received.anomalies[kind] for kind in ANOMALIES}
     if launch.identified_by in MATCHED_BY and not repeats:
         undecided = sum(received.anomalies[kind] for kind in ("unexpected", "forged", "unreadable", ERASED))
         # The service sends no event ID, so a second click of one person counts here as well.
         counts["duplicate"] += received.deliveries + received.opens - undecided - received.named
     if received.anomalies[ERASED]:
         counts[ERASED] = received.anomalies[ERASED]
-    return dict(counts)
+    return counts
