@@ -92,6 +92,7 @@ class _Hour:
 
 
 _Hours = Mapping[Feed, Mapping[datetime, _Hour]]
+_Earlier = Sequence[tuple[datetime, LaunchStats]]  # when the service sent an earlier launch, and its figures
 
 
 def check_feeds(ledger: Ledger, *, now: datetime | None = None) -> list[FeedChange]:
@@ -194,7 +195,7 @@ def _parts(
 ) -> Iterator[tuple[Feed, datetime, _Hour]]:
     """Yield the sending time and the recipients of each dispatch and feed; no recipients if nothing is certain."""
     returned = ledger.aggregates.totals(launch.launch_key)
-    baseline = _Baseline(ledger.feed_states.earlier(launch, _EARLIER))
+    earlier = ledger.feed_states.earlier(launch, _EARLIER)
     watched = [
         (Feed(launch.connection, kind, platform), people)
         for kind in kinds
@@ -205,7 +206,7 @@ def _parts(
         if at is None:
             continue
         for feed, people in watched:
-            yield feed, at, _hour(feed, segment & people, back, baseline, now - at)
+            yield feed, at, _hour(feed, segment & people, back, earlier, now - at)
 
 
 def _watched(
@@ -225,7 +226,7 @@ def _watched(
 
 
 def _hour(
-    feed: Feed, people: Identifiers, back: DispatchTotals | None, baseline: _Baseline, age: timedelta
+    feed: Feed, people: Identifiers, back: DispatchTotals | None, earlier: _Earlier, age: timedelta
 ) -> _Hour:
     if back and (back.has_unattributed_events if feed.kind == PostBackKind.DELIVERY else back.unread):
         return _Hour()
@@ -234,32 +235,26 @@ def _hour(
     )
     if age < _GRACE:
         return _Hour(len(people), heard) if heard else _Hour()
-    share = baseline.share(feed, age)
+    share = _usual_share(earlier, feed, age)
     if share is None:
         return _Hour(len(people), heard, due=len(people) if feed.kind == PostBackKind.DELIVERY else 0)
     return _Hour(len(people), heard, due=len(people) * share, usual=len(people) * share)
 
 
-@dataclass(frozen=True)
-class _Baseline:
-    """The usual responses of a campaign, from earlier launches: when the service sent each, and its figures."""
-
-    earlier: Sequence[tuple[datetime, LaunchStats]]
-
-    def share(self, feed: Feed, age: timedelta) -> float | None:
-        """Return the share of recipients who usually respond within ``age`` of sending; None if it is unknown."""
-        heard = people = by_then = ever = 0
-        for sent_at, figures in self.earlier:
-            timeline = [
-                (minute - sent_at, deliveries if feed.kind == PostBackKind.DELIVERY else opens)
-                for minute, deliveries, opens in figures.timeline
-            ]
-            if any(count for _, count in timeline):  # otherwise that launch was silent itself
-                heard_of, all_of = _heard_of(figures, feed)
-                heard, people = heard + heard_of, people + all_of
-                ever += sum(count for _, count in timeline)
-                by_then += sum(count for after, count in timeline if after <= age)
-        return heard / people * by_then / ever if people >= _ENOUGH else None
+def _usual_share(earlier: _Earlier, feed: Feed, age: timedelta) -> float | None:
+    """Return the share of recipients who usually respond within ``age`` of sending; None if it is unknown."""
+    heard = people = by_then = ever = 0
+    for sent_at, figures in earlier:
+        timeline = [
+            (minute - sent_at, deliveries if feed.kind == PostBackKind.DELIVERY else opens)
+            for minute, deliveries, opens in figures.timeline
+        ]
+        if any(count for _, count in timeline):  # otherwise that launch was silent itself
+            heard_of, all_of = _heard_of(figures, feed)
+            heard, people = heard + heard_of, people + all_of
+            ever += sum(count for _, count in timeline)
+            by_then += sum(count for after, count in timeline if after <= age)
+    return heard / people * by_then / ever if people >= _ENOUGH else None
 
 
 def _heard_of(figures: LaunchStats, feed: Feed) -> tuple[int, int]:
