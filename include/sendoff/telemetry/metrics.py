@@ -123,6 +123,7 @@ _feeds = _gauge(
     "Feeds of post-backs, by their last certain state",
     state=", ".join(f"`{state}`" for state in _FEED_STATES),
 )
+_observed_at = _gauge("sendoff.observed_at", "s", "Unix time of the last complete count of the ledger")
 
 
 def audience_rows(kept: int, dropped: Mapping[str, int]) -> None:
@@ -195,3 +196,8 @@ def feeds(by_state: Mapping[FeedHealth, int]) -> None:
     """Set the number of feeds of post-backs in each state; a missing state counts as 0."""
     for state in _FEED_STATES:
         _feeds.set(by_state.get(state, 0), {"state": state})
+
+
+def observed_at(unix_time: float) -> None:
+    """Set the time at which the gauges of the ledger were last set. They keep their values while it is unavailable."""
+    _observed_at.set(unix_time)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 from opentelemetry import metrics as api
 from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, _Gauge
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader
@@ -12,6 +14,7 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMet
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Period, dispatch_key
+from sendoff.errors import UnusableLedgerError
 from sendoff.ledger import Ledger
 from sendoff.ledger.results.feed_states import Feed
 from sendoff.postbacks.aggregation import aggregate
@@ -142,6 +145,21 @@ def test_an_empty_ledger_waits_for_nothing(ledger: Ledger, collected: Collected)
     assert set(counted.launches.values()) == {0}
 
 
+def test_a_count_that_breaks_off_leaves_the_time_of_the_last_complete_one(
+    migrated_url: str, collected: Collected
+) -> None:
+    with closing(Ledger(migrated_url)) as ledger:
+        ledger.stats.collect_gauges(NOW)
+        assert collected.points()["sendoff.observed_at"] == {(): NOW.timestamp()}
+        with ledger._database.write() as db:
+            db.execute(sa.text("DROP TABLE feed_states"))
+        with pytest.raises(UnusableLedgerError):
+            ledger.stats.collect_gauges(NOW + timedelta(hours=1))
+    points = collected.points()
+    assert "sendoff.aggregation.lag" in points
+    assert "sendoff.observed_at" not in points
+
+
 def test_a_state_of_silence_that_nothing_is_in_any_more_is_0(collected: Collected) -> None:
     metrics.feeds({"silent": 2})
     metrics.feeds({"as expected": 1})
@@ -179,6 +197,7 @@ def test_each_instrument_measures_what_it_says_with_the_attributes_that_it_names
     metrics.aggregation_lag(1)
     metrics.report_age(1)
     metrics.feeds({})
+    metrics.observed_at(1)
     points = collected.points()
     assert set(points) == {each.name for each in metrics.INSTRUMENTS}
     for each in metrics.INSTRUMENTS:

@@ -88,6 +88,7 @@ class Stats:
         if (age := _age(stats.reported_at, moment)) is not None:
             metrics.report_age(age)
         metrics.feeds(FeedStates(self._database).states())
+        metrics.observed_at(moment.timestamp())
         return stats
 
     def doubt_totals(self, campaigns: Collection[str]) -> DoubtTotals:

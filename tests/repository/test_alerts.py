@@ -1,0 +1,61 @@
+"""docs/dashboards/alerts.yaml: Prometheus's own tool plays series against the rules, and the right alerts fire."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+RULES = Path(__file__).resolve().parents[2] / "docs/dashboards/alerts.yaml"
+OBSERVED = "sendoff_observed_at_seconds"
+
+
+def fires(alert: str, minute: int, series: dict[str, str]) -> bool:
+    """Check whether an alert fires, ``minute`` minutes after Prometheus started with one sample a minute."""
+    sample = f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})'
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {"expr": sample, "eval_time": f"{minute}m", "exp_samples": [{"labels": "{}", "value": 1}]}
+        ],
+    }
+    whole = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [case]}
+    command = ["promtool", "test", "rules", "/dev/stdin"]
+    done = subprocess.run(command, input=yaml.safe_dump(whole), check=False, capture_output=True, text=True)
+    told = done.stdout + done.stderr
+    assert done.returncode == 0 or "got: nil" in told, told
+    return done.returncode == 0
+
+
+@pytest.fixture(autouse=True)
+def needs_promtool() -> None:
+    if shutil.which("promtool") is None:
+        pytest.skip("needs promtool; on Debian: apt-get install prometheus")
+
+
+def test_prometheus_reads_the_rules() -> None:
+    subprocess.run(["promtool", "check", "rules", RULES], check=True)
+
+
+@pytest.mark.parametrize(
+    ("minute", "series", "expected"),
+    [
+        pytest.param(300, {OBSERVED: "0+60x300"}, False, id="counted every minute"),
+        pytest.param(300, {OBSERVED: "0+60x200 12000x100"}, True, id="scraped, but no longer counted"),
+        pytest.param(255, {OBSERVED: "0+60x200 12000x100"}, False, id="not counted for 55 minutes"),
+        pytest.param(300, {OBSERVED: "0+60x200"}, True, id="no longer scraped"),
+        pytest.param(1, {}, True, id="never scraped"),
+        pytest.param(
+            300,
+            {f'{OBSERVED}{{job="a"}}': "0+60x200 12000x100", f'{OBSERVED}{{job="b"}}': "0+60x300"},
+            False,
+            id="counted by another process",
+        ),
+    ],
+)
+def test_gauges_that_are_an_hour_old_are_noticed(minute: int, series: dict[str, str], expected: bool) -> None:
+    assert fires("SendoffNotObserved", minute, series) is expected
