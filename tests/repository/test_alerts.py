@@ -11,6 +11,7 @@ import yaml
 
 RULES = Path(__file__).resolve().parents[2] / "docs/dashboards/alerts.yaml"
 OBSERVED = "sendoff_observed_at_seconds"
+FAILED = 'sendoff_token_requests_total{outcome="failed"}'
 
 
 def fires(alert: str, minute: int, series: dict[str, str]) -> bool:
@@ -59,3 +60,27 @@ def test_prometheus_reads_the_rules() -> None:
 )
 def test_gauges_that_are_an_hour_old_are_noticed(minute: int, series: dict[str, str], expected: bool) -> None:
     assert fires("SendoffNotObserved", minute, series) is expected
+
+
+@pytest.mark.parametrize(
+    ("minute", "values", "expected"),
+    [
+        pytest.param(120, "_x120 1", True, id="one sample, of a task that ended"),
+        pytest.param(170, "_x120 1", True, id="fifty minutes later"),
+        pytest.param(190, "_x120 1", False, id="an hour later"),
+        pytest.param(120, "_x120 1x120", True, id="the first failure of a process that goes on"),
+        pytest.param(240, "_x120 1x120", False, id="an hour later, of a process that goes on"),
+        pytest.param(120, "1x119 2x120", True, id="another failure"),
+        pytest.param(120, "1 _x119 2", True, id="another failure, counted by a collector"),
+        pytest.param(120, "1 _x89 2 _x29 3", True, id="a failure in each hour, counted by a collector"),
+        pytest.param(120, "5x119 1x120", True, id="a failure after a restart"),
+        pytest.param(120, "_x240", False, id="no failure"),
+    ],
+)
+def test_a_token_that_was_not_granted_is_noticed_once(minute: int, values: str, expected: bool) -> None:
+    assert fires("SendoffTokensFail", minute, {FAILED: values}) is expected
+
+
+def test_tokens_that_are_granted_are_no_failure() -> None:
+    granted = FAILED.replace("failed", "granted")
+    assert not fires("SendoffTokensFail", 120, {granted: "_x100 1x100"})
