@@ -11,6 +11,8 @@ import yaml
 
 RULES = Path(__file__).resolve().parents[2] / "docs/dashboards/alerts.yaml"
 OBSERVED = "sendoff_observed_at_seconds"
+AVAILABLE = "sendoff_receiver_available"
+UNAVAILABLE = 'sendoff_post_backs_refused_total{status="503"}'
 FAILED = 'sendoff_token_requests_total{outcome="failed"}'
 
 
@@ -84,3 +86,21 @@ def test_a_token_that_was_not_granted_is_noticed_once(minute: int, values: str, 
 def test_tokens_that_are_granted_are_no_failure() -> None:
     granted = FAILED.replace("failed", "granted")
     assert not fires("SendoffTokensFail", 120, {granted: "_x100 1x100"})
+
+
+@pytest.mark.parametrize(
+    ("minute", "series", "expected"),
+    [
+        pytest.param(30, {AVAILABLE: "1x30"}, False, id="available"),
+        pytest.param(30, {AVAILABLE: "1x19 0x10"}, True, id="not available, and without requests"),
+        pytest.param(21, {AVAILABLE: "1x19 0x10"}, False, id="not available for a minute"),
+        pytest.param(30, {AVAILABLE: "1x19 0x5 1x5"}, False, id="available again"),
+        pytest.param(
+            30, {f'{AVAILABLE}{{pod="a"}}': "1x30", f'{AVAILABLE}{{pod="b"}}': "0x30"}, False, id="one of two"
+        ),
+        pytest.param(30, {AVAILABLE: "1x9"}, True, id="no metrics any more"),
+        pytest.param(30, {AVAILABLE: "1x30", UNAVAILABLE: "0x19 0+5x10"}, True, id="answers 503"),
+    ],
+)
+def test_receivers_that_do_not_store_are_noticed(minute: int, series: dict[str, str], expected: bool) -> None:
+    assert fires("SendoffReceiverNotStoring", minute, series) is expected

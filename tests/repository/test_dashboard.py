@@ -96,6 +96,7 @@ metrics.audience_rows(1, {}); metrics.launches({"held": 1}); metrics.dispatches(
 metrics.request("a", "b"); metrics.request_seconds("/", 1, 200); metrics.token_request("a"); metrics.doubts({"a": 1})
 metrics.commit(1, 1); metrics.refused_post_back(404); metrics.aggregated(1)
 metrics.aggregation_lag(1); metrics.report_age(1); metrics.observed_at(1)
+metrics.receiver_available(True)
 print(generate_latest().decode())
 """
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

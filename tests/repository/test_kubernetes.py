@@ -152,6 +152,8 @@ def test_service_and_budget_select_the_receivers(objects: list[dict[str, Any]]) 
     policy = named(objects, "NetworkPolicy", "receiver")["spec"]
     assert service["selector"] == labels
     assert service["ports"][0]["targetPort"] == policy["ingress"][0]["ports"][0]["port"] == port["name"]
+    assert [each["ports"][0]["port"] for each in policy["ingress"]][1:] == [9464]  # exporters._prometheus
+    assert 4318 in [each["ports"][0]["port"] for each in policy["egress"]]  # OTLP
     assert budget["selector"]["matchLabels"] == policy["podSelector"]["matchLabels"] == labels
     assert budget["minAvailable"] < receiver["replicas"]
 

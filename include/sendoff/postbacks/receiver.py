@@ -23,6 +23,7 @@ from sendoff.postbacks.opt_out import OptOutCounts, OptOutEndpoint, is_opt_out
 from sendoff.postbacks.reading import BodyReader
 from sendoff.service import OptOutSigner, PostBackSigner
 from sendoff.settings import Settings
+from sendoff.telemetry import metrics
 
 _log = logging.getLogger(__name__)
 
@@ -102,9 +103,10 @@ class ReceiverApp:
 
     async def _check_every_second(self) -> None:
         while True:
-            await asyncio.sleep(1)
+            metrics.receiver_available(self._commit.available)
             self._commit.release()
             self._bodies.give_up()
+            await asyncio.sleep(1)
 
 
 def create_app(

@@ -106,6 +106,11 @@ _refused_post_backs = _counter(
     "Requests to the receiver that got another answer than 200",
     status=_STATUS,
 )
+_available = _gauge(
+    "sendoff.receiver.available",
+    "{process}",
+    "1 while this process of the receiver can store post-backs, else 0",
+)
 _commit_size = _histogram(
     "sendoff.commit.size", "{post_back}", "Post-backs stored in one commit", _COMMIT_SIZES
 )
@@ -157,6 +162,11 @@ def commit(post_backs: int, seconds: float) -> None:
 def refused_post_back(status: int) -> None:
     """Count one request that the receiver did not answer with 200."""
     _refused_post_backs.add(1, {"status": str(status)})
+
+
+def receiver_available(is_available: bool) -> None:
+    """Set whether this process of the receiver can store post-backs."""
+    _available.set(int(is_available))
 
 
 def aggregated(post_backs: int) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -19,12 +21,14 @@ from sendoff.ledger import Ledger
 from sendoff.ledger.results.feed_states import Feed
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.feed_health import check_feeds
+from sendoff.postbacks.receiver import create_app
 from sendoff.postbacks.reconcile import reconcile_launch
-from sendoff.service.postbacks import PostBack
+from sendoff.service.postbacks import PostBack, PostBackSigner
 from sendoff.states import Accepted, DispatchState, InDoubt
 from sendoff.telemetry import metrics
 
 from ...factories import LEASE, NOW, make_launch
+from ...waiting import until
 
 PERIOD = Period(NOW - timedelta(days=1), NOW)
 SEGMENTS = [Segment(integers([1, 2])), Segment(integers([3, 4])), Segment(integers([5]))]
@@ -160,6 +164,24 @@ def test_a_count_that_breaks_off_leaves_the_time_of_the_last_complete_one(
     assert "sendoff.observed_at" not in points
 
 
+def test_a_receiver_is_available_once_its_ledger_has_tables(tmp_path: Path, collected: Collected) -> None:
+    def shows(value: int) -> bool:
+        return collected.points().get("sendoff.receiver.available") == {(): value}
+
+    async def test(ledger: Ledger) -> None:
+        app = create_app(ledger, PostBackSigner("https://events.example.com", ["s" * 32]))
+        await app.start()
+        try:
+            await asyncio.to_thread(until, lambda: shows(0))
+            await asyncio.to_thread(ledger.migrate)
+            await asyncio.to_thread(until, lambda: shows(1))
+        finally:
+            await app.stop()
+
+    with closing(Ledger(f"sqlite:///{tmp_path / 'ledger.db'}")) as ledger:
+        asyncio.run(test(ledger))
+
+
 def test_a_state_of_silence_that_nothing_is_in_any_more_is_0(collected: Collected) -> None:
     metrics.feeds({"silent": 2})
     metrics.feeds({"as expected": 1})
@@ -198,6 +220,7 @@ def test_each_instrument_measures_what_it_says_with_the_attributes_that_it_names
     metrics.report_age(1)
     metrics.feeds({})
     metrics.observed_at(1)
+    metrics.receiver_available(True)
     points = collected.points()
     assert set(points) == {each.name for each in metrics.INSTRUMENTS}
     for each in metrics.INSTRUMENTS:
