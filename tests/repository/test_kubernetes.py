@@ -158,6 +158,24 @@ def test_service_and_budget_select_the_receivers(objects: list[dict[str, Any]]) 
     assert budget["minAvailable"] < receiver["replicas"]
 
 
+def test_an_upgrade_stops_everything_and_migrates_before_the_receivers_start(
+    objects: list[dict[str, Any]],
+) -> None:
+    steps = PAGE.partition("A new version must not migrate")[2]
+    commands = re.findall(r"`(kubectl (?:scale|delete|apply|wait) [^`]+)`", steps)
+    assert commands == [
+        "kubectl scale deployment --all --replicas 0",
+        "kubectl delete job sendoff-migration --ignore-not-found",
+        "kubectl apply -k docker/kubernetes -l 'app!=receiver'",
+        "kubectl wait --for=condition=complete --timeout=1h job/sendoff-migration",
+        "kubectl apply -k docker/kubernetes",
+    ]
+    later = [each["kind"] for each in objects if each["metadata"].get("labels", {}).get("app") == "receiver"]
+    assert later == ["Deployment"]
+    volumes = [VALUES["triggerer"], VALUES["workers"]["celery"]]  # with one, they would be StatefulSets
+    assert not any(each["persistence"]["enabled"] for each in volumes)
+
+
 def test_migration_and_receiver_run_with_what_their_pods_have(
     objects: list[dict[str, Any]], tmp_path: Path
 ) -> None:
