@@ -25,6 +25,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from sendoff.postbacks.server import _STOP_SECONDS
 from sendoff.settings import Settings
 
 from ..acceptance.cluster.composition import image_user, services
@@ -156,6 +157,14 @@ def test_service_and_budget_select_the_receivers(objects: list[dict[str, Any]]) 
     assert 4318 in [each["ports"][0]["port"] for each in policy["egress"]]  # OTLP
     assert budget["selector"]["matchLabels"] == policy["podSelector"]["matchLabels"] == labels
     assert budget["minAvailable"] < receiver["replicas"]
+
+
+def test_a_receiver_has_the_time_to_stop_that_the_page_asks_for(objects: list[dict[str, Any]]) -> None:
+    pod = named(objects, "Deployment", "receiver")["spec"]["template"]["spec"]
+    page = (ROOT / "docs/reference/observability.md").read_text(encoding="utf-8")
+    [wanted] = re.findall(r"`terminationGracePeriodSeconds` at (\d+) or more", page)
+    [_, before] = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert pod["terminationGracePeriodSeconds"] >= int(wanted) > _STOP_SECONDS + int(before)
 
 
 def test_an_upgrade_stops_everything_and_migrates_before_the_receivers_start(

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from sendoff.ledger import Ledger
     from sendoff.postbacks import Erased
 
-_BYTES_LEFT = "The database files may still contain old bytes. Remove them with: sendoff forget --reclaim"
-_ON_SQLITE = " (nothing can be stored meanwhile)"
-_ON_POSTGRESQL = (
-    " (it locks each table meanwhile). Archives of the WAL, and backups, keep them until they expire"
+_BYTES_LEFT = "The database files may still contain old bytes. To remove them, run: sendoff forget --reclaim"
+_MAY_BE_LOST = (
+    "Receivers answer 503 while --reclaim rewrites the database files, and post-backs that arrive meanwhile may be "
+    "lost. Run it when nothing was sent for days."
 )
+_ON_POSTGRESQL = "Archives of the WAL, and backups, keep old bytes until they expire."
 
 _IdentifiedBy = Annotated[
     str,
@@ -99,6 +100,7 @@ def forget(
         elif resume:
             _show(ledger, continue_erasures(ledger), reclaim=reclaim)
         if reclaim:
+            typer.echo(_MAY_BE_LOST, err=True)
             for statement in ledger.erasures.reclaim():
                 typer.echo(f"done: {statement}")
 
@@ -131,7 +133,9 @@ def _show(ledger: Ledger, done: Erased, *, reclaim: bool) -> None:
         "for the erased"
     )
     if not reclaim:
-        typer.echo(_BYTES_LEFT + (_ON_SQLITE if ledger.name.startswith("sqlite") else _ON_POSTGRESQL))
+        typer.echo(f"{_BYTES_LEFT}\n{_MAY_BE_LOST}")
+        if not ledger.name.startswith("sqlite"):
+            typer.echo(_ON_POSTGRESQL)
 
 
 def _show_unknown(unknown: int, identified_by: str) -> None:
