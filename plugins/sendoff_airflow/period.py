@@ -12,6 +12,8 @@ from sendoff.campaign import Period, interval_before
 from sendoff.errors import SettingsError
 
 if TYPE_CHECKING:
+    from airflow.sdk.bases.timetable import BaseTimetable
+
     from sendoff.campaign import Campaign
 
 _DAY = timedelta(days=1)
@@ -26,7 +28,8 @@ def period_of(context: Context, campaign: Campaign | None = None) -> Period:
 
     The day is for DAGs without a clock (``schedule=None``, assets). All runs of such a DAG on one day are one launch,
     for the previous day, as with a daily schedule. A run of a DAG with a clock needs a data interval: without a logical
-    date it has none. Then raise SettingsError.
+    date it has none. Then raise SettingsError. If a DAG has a clock and assets, a run that an asset started is for the
+    day, and any other run is for the clock's period.
 
     A run for a partition is for that partition of its period. If the partition has a date, the period is that day
     (UTC), whenever the run takes place. Every run of a ``campaign`` that the service repeats has the same period: the
@@ -34,19 +37,19 @@ def period_of(context: Context, campaign: Campaign | None = None) -> Period:
     """
     if campaign and campaign.fixed_period:
         return campaign.fixed_period
-    run, timetable = context["dag_run"], context["dag"].timetable
+    run, clock = context["dag_run"], _clock(context)
     start, end, partition = run.data_interval_start, run.data_interval_end, run.partition_key or None
-    if type(timetable) is CronTriggerTimetable:  # a subclass has partitions
-        at, zone = end or run.run_after, timetable.timezone
-        clock = ZoneInfo(zone) if isinstance(zone, str) else cast("tzinfo", zone)
-        start, end = interval_before(timetable.expression, clock, Period(at, at).end)
-        return Period(end - timetable.interval if timetable.interval else start, end, partition)
+    if type(clock) is CronTriggerTimetable:  # a subclass has partitions
+        at, zone = end or run.run_after, clock.timezone
+        of_clock = ZoneInfo(zone) if isinstance(zone, str) else cast("tzinfo", zone)
+        start, end = interval_before(clock.expression, of_clock, Period(at, at).end)
+        return Period(end - clock.interval if clock.interval else start, end, partition)
     if start and end and start < end:
         return Period(start, end, partition)
     if partition and run.partition_date:
         day = _midnight(run.partition_date)
         return Period(day, day + _DAY, partition)
-    if timetable.can_be_scheduled and timetable.asset_condition is None and not partition:
+    if clock and not partition:
         if not (start and end):
             raise SettingsError("this run has no data interval; trigger the DAG with a logical date")
         if run.run_type == "manual":  # each would be another launch
@@ -54,9 +57,17 @@ def period_of(context: Context, campaign: Campaign | None = None) -> Period:
                 "a manual run of this DAG has no period, because its schedule has no intervals. Use a schedule with "
                 "intervals, such as CronDataIntervalTimetable or DeltaDataIntervalTimetable"
             )
-        return Period(end - timetable.delta if isinstance(timetable, DeltaTriggerTimetable) else start, end)
+        return Period(end - clock.delta if isinstance(clock, DeltaTriggerTimetable) else start, end)
     day = _midnight(run.logical_date or run.run_after)
     return Period(day - _DAY, day, partition)
+
+
+def _clock(context: Context) -> BaseTimetable | None:
+    """Return the timetable that a run's period comes from, or None if the run is not for a time of a clock."""
+    timetable = context["dag"].timetable
+    if timetable.asset_condition is not None:  # a run that an asset started has no data interval
+        timetable = getattr(timetable, "timetable", None) if context["dag_run"].data_interval_end else None
+    return timetable if timetable and timetable.can_be_scheduled else None
 
 
 def displaced_run(context: Context) -> str | None:

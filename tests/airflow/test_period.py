@@ -36,6 +36,12 @@ AT_NINE = CronTriggerTimetable("0 9 * * *", timezone="UTC")
 SEVERAL = MultipleCronTriggerTimetable("0 9 * * *", "30 18 * * *", timezone="UTC")
 ASSET = Asset("something")
 BY_PARTITION = CronPartitionTimetable("0 9 * * *", timezone="UTC")
+OR_ASSET = [
+    AssetOrTimeSchedule(timetable=clock, assets=ASSET)
+    for clock in (WEEKLY, CronTriggerTimetable("0 */6 * * *", timezone="UTC"))
+]
+SIX, NOON = NINE - 3 * HOUR, NINE + 3 * HOUR
+SCHEDULED, ASSET_TRIGGERED = DagRunType.SCHEDULED, DagRunType.ASSET_TRIGGERED
 PARTITIONED = PartitionedAssetTimetable(assets=ASSET)
 
 
@@ -60,8 +66,8 @@ PARTITIONED = PartitionedAssetTimetable(assets=ASSET)
             {"interval": (NINE - 2 * HOUR, NINE)},
             (MIDNIGHT - 2 * HOUR, MIDNIGHT),
         ),
-        (HOUR, {"interval": (NINE, NINE), "run_type": DagRunType.SCHEDULED}, (NINE - HOUR, NINE)),
-        (SEVERAL, {"interval": (NINE, NINE), "run_type": DagRunType.SCHEDULED}, (NINE, NINE)),
+        (HOUR, {"interval": (NINE, NINE), "run_type": SCHEDULED}, (NINE - HOUR, NINE)),
+        (SEVERAL, {"interval": (NINE, NINE), "run_type": SCHEDULED}, (NINE, NINE)),
         # no schedule: the day before the logical date in UTC, whatever the hour
         (None, {"interval": (NINE, NINE), "logical_date": NINE}, (MIDNIGHT - DAY, MIDNIGHT)),
         (None, {"logical_date": MIDNIGHT}, (MIDNIGHT - DAY, MIDNIGHT)),
@@ -73,11 +79,14 @@ PARTITIONED = PartitionedAssetTimetable(assets=ASSET)
         # no logical date either: the day before the run was due
         (None, {"run_after": NINE + DAY}, (MIDNIGHT, MIDNIGHT + DAY)),
         ([ASSET], {"run_after": NINE}, (MIDNIGHT - DAY, MIDNIGHT)),
-        (
-            AssetOrTimeSchedule(timetable=WEEKLY, assets=ASSET),
-            {"run_after": NINE},
-            (MIDNIGHT - DAY, MIDNIGHT),
-        ),
+        # a clock and assets: the clock's period, but the day for a run that an asset started
+        (OR_ASSET[0], {"run_after": NINE, "run_type": ASSET_TRIGGERED}, (MIDNIGHT - DAY, MIDNIGHT)),
+        (OR_ASSET[0], {"interval": (NINE - 7 * DAY, NINE), "run_type": SCHEDULED}, (NINE - 7 * DAY, NINE)),
+        (OR_ASSET[1], {"run_after": NINE, "run_type": ASSET_TRIGGERED}, (MIDNIGHT - DAY, MIDNIGHT)),
+        (OR_ASSET[1], {"interval": (SIX, SIX), "run_type": SCHEDULED}, (SIX - 6 * HOUR, SIX)),
+        (OR_ASSET[1], {"interval": (NOON, NOON), "run_type": SCHEDULED}, (SIX, NOON)),
+        (OR_ASSET[1], {"interval": (NOON, NOON), "run_type": DagRunType.BACKFILL}, (SIX, NOON)),
+        (OR_ASSET[1], {"interval": (NOON + HOUR, NOON + HOUR)}, (SIX, NOON)),
     ],
 )
 def test_a_run_is_for_its_interval_or_its_day(
