@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from zoneinfo import ZoneInfo
 
-from airflow.sdk import Context, CronTriggerTimetable, DeltaTriggerTimetable
+from airflow.sdk import (
+    Context,
+    CronTriggerTimetable,
+    DeltaTriggerTimetable,
+    EventsTimetable,
+    MultipleCronTriggerTimetable,
+)
 
 from sendoff.campaign import Period, interval_before
 from sendoff.errors import SettingsError
@@ -23,8 +29,10 @@ def period_of(context: Context, campaign: Campaign | None = None) -> Period:
     """Return the period of a run: its data interval, or the day (UTC) before its logical date.
 
     A schedule such as ``"@daily"`` has moments and no intervals. Its period is the time between the last moment and the
-    one before, so all runs between two moments are one launch. A schedule such as ``timedelta(hours=1)`` does not say
-    when its moments are, so only its scheduled runs have a period. Raise SettingsError for a manual one.
+    one before, so all runs between two moments are one launch. The same holds for several cron expressions, and for
+    events; the period of the first event is the day before it. A schedule such as ``timedelta(hours=1)`` does not say
+    when its moments are, so only its scheduled runs have a period. Raise SettingsError for its other runs, and for any
+    other schedule without intervals.
 
     The day is for DAGs without a clock (``schedule=None``, assets). All runs of such a DAG on one day are one launch,
     for the previous day, as with a daily schedule. A run of a DAG with a clock needs a data interval: without a logical
@@ -39,11 +47,8 @@ def period_of(context: Context, campaign: Campaign | None = None) -> Period:
         return campaign.fixed_period
     run, clock = context["dag_run"], _clock(context)
     start, end, partition = run.data_interval_start, run.data_interval_end, run.partition_key or None
-    if type(clock) is CronTriggerTimetable:  # a subclass has partitions
-        at, zone = end or run.run_after, clock.timezone
-        of_clock = ZoneInfo(zone) if isinstance(zone, str) else cast("tzinfo", zone)
-        start, end = interval_before(clock.expression, of_clock, Period(at, at).end)
-        return Period(end - clock.interval if clock.interval else start, end, partition)
+    if moments := _last_moments(clock, _plain(end or run.run_after)):
+        return Period(*moments, partition)
     if start and end and start < end:
         return Period(start, end, partition)
     if partition and run.partition_date:
@@ -52,22 +57,50 @@ def period_of(context: Context, campaign: Campaign | None = None) -> Period:
     if clock and not partition:
         if not (start and end):
             raise SettingsError("this run has no data interval; trigger the DAG with a logical date")
-        if run.run_type == "manual":  # each would be another launch
-            raise SettingsError(
-                "a manual run of this DAG has no period, because its schedule has no intervals. Use a schedule with "
-                "intervals, such as CronDataIntervalTimetable or DeltaDataIntervalTimetable"
-            )
-        return Period(end - clock.delta if isinstance(clock, DeltaTriggerTimetable) else start, end)
+        # each manual run would be another launch
+        if isinstance(clock, DeltaTriggerTimetable) and run.run_type != "manual":
+            return Period(end - clock.delta, end)
+        raise SettingsError(
+            f"a {run.run_type.value} run of this DAG has no period, because its schedule has no intervals. Use a "
+            "schedule with intervals, such as CronDataIntervalTimetable or DeltaDataIntervalTimetable"
+        )
     day = _midnight(run.logical_date or run.run_after)
     return Period(day - _DAY, day, partition)
 
 
 def _clock(context: Context) -> BaseTimetable | None:
     """Return the timetable that a run's period comes from, or None if the run is not for a time of a clock."""
-    timetable = context["dag"].timetable
+    timetable: Any = context["dag"].timetable
     if timetable.asset_condition is not None:  # a run that an asset started has no data interval
         timetable = getattr(timetable, "timetable", None) if context["dag_run"].data_interval_end else None
     return timetable if timetable and timetable.can_be_scheduled else None
+
+
+def _last_moments(clock: BaseTimetable | None, at: datetime) -> tuple[datetime, datetime] | None:
+    """Return the last two moments of a timetable up to a time. Return None if the timetable does not list its moments.
+
+    Raise SettingsError before the first event of a timetable.
+    """
+    if isinstance(clock, EventsTimetable):
+        events = sorted({event for event in map(_plain, clock.event_dates) if event <= at})
+        if not events:
+            raise SettingsError(
+                "this run has no period before the first event of its DAG. Trigger the DAG after it"
+            )
+        return (events[-2] if len(events) > 1 else events[-1] - _DAY), events[-1]
+    if type(clock) is CronTriggerTimetable:  # a subclass has partitions
+        crons = [clock]
+    elif isinstance(clock, MultipleCronTriggerTimetable):
+        crons = clock.timetables
+    else:
+        return None
+    moments: set[datetime] = set()
+    for cron in crons:
+        zone = ZoneInfo(cron.timezone) if isinstance(cron.timezone, str) else cast("tzinfo", cron.timezone)
+        moments.update(interval_before(cron.expression, zone, at))
+    *_, start, end = sorted(moments)
+    interval = crons[0].interval  # the same for all
+    return (end - interval if interval else start), end
 
 
 def displaced_run(context: Context) -> str | None:
@@ -85,6 +118,10 @@ def displaced_run(context: Context) -> str | None:
         "UTC, so Airflow does not start that run. To send that period, trigger the DAG with a logical date a few "
         "minutes after the period's end."
     )
+
+
+def _plain(moment: datetime) -> datetime:
+    return Period(moment, moment).end  # pendulum's own type can lose UTC in a sum
 
 
 def _midnight(moment: datetime) -> datetime:

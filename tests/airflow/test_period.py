@@ -15,6 +15,7 @@ from airflow.sdk import (
     CronPartitionTimetable,
     CronTriggerTimetable,
     DagRunState,
+    EventsTimetable,
     MultipleCronTriggerTimetable,
     PartitionedAssetTimetable,
     PartitionedAtRuntime,
@@ -35,6 +36,10 @@ WEEKLY = CronDataIntervalTimetable("0 9 * * 1", timezone="UTC")
 AT_NINE = CronTriggerTimetable("0 9 * * *", timezone="UTC")
 SEVERAL = MultipleCronTriggerTimetable("0 9 * * *", "30 18 * * *", timezone="UTC")
 ASSET = Asset("something")
+EVENING = NINE.replace(hour=18, minute=30)
+LAST_EVENING = EVENING - DAY
+AT_THE_SAME = MultipleCronTriggerTimetable("0 9 * * *", "0 9 * * 1", timezone="UTC")
+EVENTS = EventsTimetable([pendulum.instance(each) for each in (NINE + 4 * DAY, NINE, NINE)])
 BY_PARTITION = CronPartitionTimetable("0 9 * * *", timezone="UTC")
 OR_ASSET = [
     AssetOrTimeSchedule(timetable=clock, assets=ASSET)
@@ -67,7 +72,25 @@ PARTITIONED = PartitionedAssetTimetable(assets=ASSET)
             (MIDNIGHT - 2 * HOUR, MIDNIGHT),
         ),
         (HOUR, {"interval": (NINE, NINE), "run_type": SCHEDULED}, (NINE - HOUR, NINE)),
-        (SEVERAL, {"interval": (NINE, NINE), "run_type": SCHEDULED}, (NINE, NINE)),
+        # several cron expressions: the time between the last two of all their points
+        (SEVERAL, {"interval": (NINE, NINE), "run_type": SCHEDULED}, (LAST_EVENING, NINE)),
+        (SEVERAL, {"interval": (EVENING, EVENING), "run_type": SCHEDULED}, (NINE, EVENING)),
+        (SEVERAL, {"interval": (EVENING + HOUR, EVENING + HOUR)}, (NINE, EVENING)),
+        (SEVERAL, {"run_after": NINE + HOUR}, (LAST_EVENING, NINE)),
+        (AT_THE_SAME, {"interval": (NINE, NINE), "run_type": SCHEDULED}, (NINE - DAY, NINE)),
+        (
+            MultipleCronTriggerTimetable("0 9 * * *", "0 6 * * *", timezone="UTC", interval=2 * HOUR),
+            {"interval": (NINE - 2 * HOUR, NINE), "run_type": SCHEDULED},
+            (NINE - 2 * HOUR, NINE),
+        ),
+        # events: the time since the event before, and a day for the first one
+        (EVENTS, {"interval": (NINE, NINE), "run_type": SCHEDULED}, (NINE - DAY, NINE)),
+        (
+            EVENTS,
+            {"interval": (NINE + 4 * DAY, NINE + 4 * DAY), "run_type": SCHEDULED},
+            (NINE, NINE + 4 * DAY),
+        ),
+        (EVENTS, {"interval": (NINE + 5 * DAY, NINE + 5 * DAY)}, (NINE, NINE + 4 * DAY)),
         # no schedule: the day before the logical date in UTC, whatever the hour
         (None, {"interval": (NINE, NINE), "logical_date": NINE}, (MIDNIGHT - DAY, MIDNIGHT)),
         (None, {"logical_date": MIDNIGHT}, (MIDNIGHT - DAY, MIDNIGHT)),
@@ -131,12 +154,25 @@ def test_a_run_that_fits_no_interval_of_its_schedule_is_refused() -> None:
         period_of(_context(WEEKLY))
 
 
-@pytest.mark.parametrize("schedule", [HOUR, SEVERAL])
-def test_a_manual_run_is_refused_if_it_would_be_another_launch_each_time(schedule: Any) -> None:
+@pytest.mark.parametrize(
+    ("schedule", "run_type"),
+    [
+        (HOUR, DagRunType.MANUAL),  # it would be another launch each time
+        ("@once", DagRunType.MANUAL),
+        ("@once", SCHEDULED),
+    ],
+)
+def test_a_run_is_refused_if_its_period_would_have_no_length(schedule: Any, run_type: DagRunType) -> None:
     with pytest.raises(
-        SettingsError, match="Use a schedule with intervals, such as CronDataIntervalTimetable"
+        SettingsError,
+        match=f"a {run_type.value} run .* Use a schedule with intervals, such as CronDataIntervalTimetable",
     ):
-        period_of(_context(schedule, interval=(NINE, NINE), logical_date=NINE))
+        period_of(_context(schedule, interval=(NINE, NINE), logical_date=NINE, run_type=run_type))
+
+
+def test_a_run_before_the_first_event_is_refused() -> None:
+    with pytest.raises(SettingsError, match="before the first event of its DAG"):
+        period_of(_context(EVENTS, interval=(NINE - HOUR, NINE - HOUR)))
 
 
 @pytest.mark.parametrize(
