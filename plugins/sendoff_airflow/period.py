@@ -68,6 +68,19 @@ def period_of(context: Context, campaign: Campaign | None = None) -> Period:
     return Period(day - _DAY, day, partition)
 
 
+def scheduled_at(context: Context, campaign: Campaign, period: Period) -> datetime | None:
+    """Return when the clock of a run's DAG made a period due: at its end, or when Airflow was to start the run.
+
+    A manual run may start at any time, so its period is due at its end. Return None for a run without a clock, and for
+    a campaign that the service repeats.
+    """
+    if campaign.fixed_period or _clock(context) is None:
+        return None
+    run = context["dag_run"]
+    is_by_clock = run.run_type in ("scheduled", "backfill")
+    return max(period.end, _plain(run.run_after)) if is_by_clock else period.end
+
+
 def _clock(context: Context) -> BaseTimetable | None:
     """Return the timetable that a run's period comes from, or None if the run is not for a time of a clock."""
     timetable: Any = context["dag"].timetable

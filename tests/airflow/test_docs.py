@@ -19,6 +19,7 @@ from sendoff_airflow.hooks.ledger import LedgerHook
 from sendoff_airflow.hooks.receiver import ReceiverHook
 from sendoff_airflow.hooks.service import SendoffHook
 from sendoff_airflow.hooks.service_fields import ServiceFields
+from sendoff_airflow.operators.preparation import PreparingOperator
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "reference/connections.md").read_text()
@@ -42,6 +43,8 @@ def own_dags(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dic
         for task in dag.tasks:
             if task.task_type == "PostBacksQuietSensor":
                 task.quiet_for, task.poke_interval = timedelta(seconds=1), 0.5
+            if isinstance(task, PreparingOperator):
+                task.send_late = True  # the runs are for a week that is long over
         house.quieten(dag)
     return bag.dags
 

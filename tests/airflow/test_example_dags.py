@@ -20,6 +20,7 @@ from sendoff.campaign import Campaign, load_campaign
 from sendoff.service.wire import PostBackAddresses, create_body
 from sendoff_airflow import example_dags
 from sendoff_airflow.hooks.service import SendoffHook
+from sendoff_airflow.operators.preparation import PreparingOperator
 
 EXAMPLES = Path(example_dags.__file__).parent
 TEMPLATE = """
@@ -49,6 +50,8 @@ def examples(house: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dic
         for task in dag.tasks:
             if task.task_type == "PostBacksQuietSensor":
                 task.quiet_for, task.poke_interval = timedelta(seconds=1), 0.5
+            if isinstance(task, PreparingOperator):
+                task.send_late = True  # the runs are for a week that is long over
         house.quieten(dag)
     return bag.dags
 

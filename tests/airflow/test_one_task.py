@@ -237,6 +237,39 @@ def test_a_period_is_one_launch_in_the_short_form_and_in_the_long_form(
     assert len(house.truths("both_forms")) == 1
 
 
+@pytest.mark.promise("hands/late")
+@pytest.mark.parametrize(
+    ("name", "schedule", "gates"),
+    [
+        ("old_weeks", CronDataIntervalTimetable("0 9 * * 1", timezone="UTC"), {}),
+        ("old_days", "@daily", {"lateness": {"length": 2, "unit": "days"}}),
+    ],
+)
+def test_an_old_period_of_a_dag_with_a_clock_is_skipped_unless_it_is_sent_late_on_purpose(
+    house: Any,
+    run_dag: Callable[..., DagRun],
+    capfd: pytest.CaptureFixture[str],
+    name: str,
+    schedule: Any,
+    gates: dict[str, Any],
+) -> None:
+    params = {"send_late": False}
+    with DAG(name, schedule=schedule, start_date=house.day, catchup=True, params=params) as dag:
+        CreateCampaignOperator(
+            task_id="notice",
+            campaign=make_campaign(name, gates=gates),
+            audience=SOME,
+            send_late="{{ params.send_late }}",
+        )
+    run = run_dag(dag, logical_date=house.day)
+    assert house.tasks(run) == {"notice": ["skipped"]}
+    assert house.truths(name) == []
+    assert "or set send_late in a DAG of your own" in capfd.readouterr().out
+    run = run_dag(dag, logical_date=house.day + timedelta(hours=1), run_conf={"send_late": True})
+    assert house.tasks(run) == {"notice": ["success"]}
+    assert len(house.truths(name)) == 1
+
+
 @pytest.mark.proof
 def test_a_resend_is_another_launch_and_needs_a_reason(house: Any, run_dag: Callable[..., DagRun]) -> None:
     with DAG("sent_again", schedule=None, start_date=house.day, params={"reason": ""}) as dag:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta, timezone
+from types import SimpleNamespace
 from typing import Any
 
 import pendulum
@@ -27,6 +28,8 @@ from airflow.timetables.interval import CronDataIntervalTimetable as CoreTimetab
 
 from sendoff.campaign import Campaign, Period, last_period
 from sendoff.errors import SettingsError
+from sendoff.launch import LaunchOptions
+from sendoff_airflow.operators.preparation import VerdictsOfLaunch, of_run
 from sendoff_airflow.period import displaced_run, period_of
 
 NINE = datetime(2026, 3, 2, 9, tzinfo=UTC)
@@ -116,6 +119,41 @@ def test_a_run_is_for_its_interval_or_its_day(
     schedule: Any, run: dict[str, Any], period: tuple[datetime, datetime]
 ) -> None:
     assert period_of(_context(schedule, **run)) == Period(*period)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "run", "due_at"),
+    [
+        (WEEKLY, {"interval": (NINE - 7 * DAY, NINE), "run_type": SCHEDULED}, NINE),
+        (WEEKLY, {"interval": (NINE - 7 * DAY, NINE), "run_type": DagRunType.BACKFILL}, NINE),
+        (WEEKLY, {"interval": (NINE - 7 * DAY, NINE), "run_after": NINE + 9 * DAY}, NINE),  # a manual run
+        ("@daily", {"interval": (NINE, NINE), "run_after": NINE + 9 * DAY}, MIDNIGHT),
+        (AT_NINE, {"interval": (NINE, NINE), "run_type": SCHEDULED}, NINE),
+        (SEVERAL, {"interval": (EVENING, EVENING), "run_after": EVENING, "run_type": SCHEDULED}, EVENING),
+        (EVENTS, {"interval": (NINE, NINE), "run_type": SCHEDULED}, NINE),
+        (OR_ASSET[1], {"interval": (NOON, NOON), "run_after": NOON, "run_type": SCHEDULED}, NOON),
+        # a schedule that starts its runs long after the period's end
+        (
+            BY_PARTITION,
+            {"partition_key": "a", "partition_date": NINE - 7 * DAY, "run_type": SCHEDULED},
+            NINE,
+        ),
+        # without a clock, a launch is never late
+        (OR_ASSET[1], {"run_type": ASSET_TRIGGERED}, None),
+        ([ASSET], {"run_type": ASSET_TRIGGERED}, None),
+        (None, {"interval": (NINE, NINE), "logical_date": NINE}, None),
+    ],
+)
+def test_a_launch_is_due_when_the_clock_of_its_dag_says(
+    schedule: Any, run: dict[str, Any], due_at: datetime | None
+) -> None:
+    fields = {"title": "A", "message": {"text": "B"}, "channels": {"android_push": {}}}
+    campaign = Campaign.model_validate(fields)
+    context = _context(schedule, **run)
+    assert of_run(context, campaign, LaunchOptions()).due_at == due_at
+    # the recipients of a launch that was made in time
+    context["task"] = SimpleNamespace(audience=VerdictsOfLaunch("a" * 32))
+    assert of_run(context, campaign, LaunchOptions()).due_at is None
 
 
 @pytest.mark.parametrize(

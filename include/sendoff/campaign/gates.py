@@ -173,9 +173,9 @@ class Gates(FrozenModel):
         "Maximum share of rows whose identifier is null or invalid, in percent"
     )
     lateness: Duration | None = optional(
-        "How late a launch may be: after the end of its period if the campaign has a schedule, otherwise after "
-        "the start of the run. A later run is skipped, unless you trigger it with Send late. The default applies "
-        "only to campaigns with a schedule and send.kind: now, and only until the launch is made. "
+        "How late a launch may be: after the end of its period if the campaign or its DAG has a schedule, otherwise "
+        "after the start of the run. A later run is skipped, unless you trigger it with Send late. The default applies "
+        "only with a schedule and send.kind: now, and only until the launch is made. "
         "Use null for no limit",
         Duration(length=1, unit="days"),
     )
@@ -193,7 +193,7 @@ class Gates(FrozenModel):
 
     @property
     def names_lateness(self) -> bool:
-        """Whether the file sets a lateness; the default is for campaigns with a schedule that send at once."""
+        """Whether the file sets a lateness; the default is for scheduled campaigns that send at once."""
         return "lateness" in self.model_fields_set
 
 

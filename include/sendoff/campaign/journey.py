@@ -357,8 +357,7 @@ def _compiled(journey: Journey, name: str, number: int, tree: dict[str, Any]) ->
     tree = {"title": f"{journey.title}: {step.name}", **tree, "audience": audience}
     if number:  # the schedule starts the first step; later ones have no time when they are due
         tree = {name: value for name, value in tree.items() if name not in _OF_CLOCK}
-        if "gates" in tree:
-            tree["gates"] = {name: value for name, value in tree["gates"].items() if name != "lateness"}
+        tree["gates"] = {**tree.get("gates", {}), "lateness": None}
     return tree
 
 

@@ -95,18 +95,21 @@ def check_gates(inputs: GateInputs) -> tuple[GateResult, ...]:
     return (*_audience_gates(inputs), *_time_gates(inputs))
 
 
-def due_time(campaign: Campaign, period: Period, run_at: datetime | None) -> datetime | None:
+def due_time(
+    campaign: Campaign, period: Period, run_at: datetime | None, scheduled_at: datetime | None = None
+) -> datetime | None:
     """Return when a launch is due, from where ``gates.lateness`` counts, or None if it cannot be too late.
 
-    With a schedule, that is the end of the period, however the run was started. Otherwise it is the start of the run
-    (``run_at``). If the file does not set ``gates.lateness``, only campaigns with a schedule that send at once have a
-    due time.
+    With a schedule, that is the end of the period, however the run was started. ``scheduled_at`` is that moment if the
+    schedule is that of a DAG, and not of the campaign. Without a schedule it is the start of the run (``run_at``). If
+    the file does not set ``gates.lateness``, only scheduled campaigns that send at once have a due time.
     """
     if campaign.gates.lateness is None:
         return None
+    at = period.end if campaign.schedule else scheduled_at
     if campaign.gates.names_lateness:
-        return period.end if campaign.schedule else run_at
-    return period.end if campaign.schedule and campaign.send.kind == "now" else None
+        return at or run_at
+    return at if campaign.send.kind == "now" else None
 
 
 def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
@@ -117,7 +120,10 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
     names = {result.name for result in closed}
     text = f"campaign {campaign}: nothing was sent: {'; '.join(map(str, closed))}"
     if "lateness" in names:
-        text += "; to send it anyway, turn on Send late in the form of a run, or use --send-late in a shell"
+        text += (
+            "; to send it anyway, turn on Send late in the form of a run, use --send-late in a shell, or set send_late "
+            "in a DAG of your own"
+        )
     error = LateError(text) if names & {"lateness", "send"} else GateError(text)
     error.not_launched = "; ".join(result.words for result in closed)
     raise error

@@ -18,7 +18,7 @@ from sendoff_airflow.errors import as_airflow_error
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.arguments import as_boolean, as_integer, as_text
 from sendoff_airflow.operators.assets import LaunchEventOperator, report_asset
-from sendoff_airflow.period import period_of
+from sendoff_airflow.period import period_of, scheduled_at
 from sendoff_airflow.run_notes import KEY as NOTE
 
 if TYPE_CHECKING:
@@ -298,10 +298,13 @@ def of_run(context: Context, campaign: Campaign, options: LaunchOptions) -> Laun
     """Return options with the facts of a run: when its period was due, and who started it."""
     from sendoff.launch import due_time
 
-    run = context["dag_run"]
+    run, period = context["dag_run"], period_of_launch(context, campaign)
+    # A launch to recipients of another one follows that one, perhaps days after the period's end.
+    follows = isinstance(getattr(context.get("task"), "audience", None), VerdictsOfLaunch)
+    by_clock = None if follows else scheduled_at(context, campaign, period)
     return replace(
         options,
-        due_at=due_time(campaign, period_of_launch(context, campaign), run.run_after),
+        due_at=due_time(campaign, period, run.run_after, by_clock),
         who=run.triggering_user_name or f"{run.run_type.value} run {run.run_id}",
         reported=_reported(context, campaign).get("launch_key"),
     )

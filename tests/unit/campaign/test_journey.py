@@ -169,7 +169,7 @@ def test_defaults_apply_to_every_step(folder: Path) -> None:
     )
     campaigns = [each.campaign for each in load_journey(folder).campaigns]
     assert {(each.connection, each.segment_size) for each in campaigns} == {("other", 50)}
-    assert [each.gates.names_lateness for each in campaigns] == [True, False, False]
+    assert [each.gates.lateness is None for each in campaigns] == [False, True, True]
 
 
 def test_a_folder_is_a_journey_or_a_campaign(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

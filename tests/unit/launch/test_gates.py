@@ -161,24 +161,33 @@ HOURS = {"lateness": {"length": 2, "unit": "hours"}}
 
 ONE_DAY_LATER = NOW + timedelta(days=1)
 SCHEDULED = {"schedule": "0 9 * * *"}
+ONCE = {"send": {"kind": "once", "time": "18:30", "time_zone": "UTC"}}
 
 
 @pytest.mark.parametrize(
-    ("gates", "fields", "due_at"),
+    ("gates", "fields", "scheduled_at", "due_at"),
     [
-        ({}, SCHEDULED, PERIOD.end),
-        ({}, {**SCHEDULED, "send": {"kind": "once", "time": "18:30", "time_zone": "UTC"}}, None),  # see the gate send
-        ({}, {}, None),  # without a schedule, a person started it
-        ({"lateness": None}, SCHEDULED, None),
-        (HOURS, SCHEDULED, PERIOD.end),
-        (HOURS, {**SCHEDULED, "send": {"kind": "once", "time": "18:30", "time_zone": "UTC"}}, PERIOD.end),
-        (HOURS, {}, NOW),
+        ({}, SCHEDULED, None, PERIOD.end),
+        ({}, {**SCHEDULED, **ONCE}, None, None),  # see the gate send
+        ({}, {}, None, None),  # without a schedule, a person started it
+        ({"lateness": None}, SCHEDULED, None, None),
+        (HOURS, SCHEDULED, None, PERIOD.end),
+        (HOURS, {**SCHEDULED, **ONCE}, None, PERIOD.end),
+        (HOURS, {}, None, NOW),
+        # the schedule of a DAG that a team wrote
+        ({}, {}, PERIOD.end, PERIOD.end),
+        ({}, ONCE, PERIOD.end, None),
+        ({"lateness": None}, {}, PERIOD.end, None),
+        (HOURS, {}, PERIOD.end, PERIOD.end),
     ],
-)  # fmt: skip
+)
 def test_lateness_counts_from_the_end_of_a_schedules_period(
-    gates: Mapping[str, Any], fields: Mapping[str, Any], due_at: datetime | None
+    gates: Mapping[str, Any],
+    fields: Mapping[str, Any],
+    scheduled_at: datetime | None,
+    due_at: datetime | None,
 ) -> None:
-    assert due_time(campaign(gates=gates, **fields), PERIOD, NOW) == due_at
+    assert due_time(campaign(gates=gates, **fields), PERIOD, NOW, scheduled_at) == due_at
 
 
 @pytest.mark.parametrize(
