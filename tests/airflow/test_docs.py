@@ -63,6 +63,7 @@ def test_the_example_dags_have_the_tasks_that_the_page_names(own_dags: dict[str,
         "opening_hours": ["notice"],
         "spring": ["lapsed", "send"],
         "after_the_load": ["load", *(f"thanks.{name}" for name in of_group)],
+        "platforms": ["notice", "recipients", "send"],
         "my_campaign": ["audience", "send", "wait_for_post_backs", "report"],
     }
 
@@ -92,6 +93,21 @@ def test_the_example_dags_send(
         launch = ledger.launches.get(xcoms[task, "launch_key", -1])
     assert (launch.campaign, launch.audience) == (campaign, people)
     assert set(house.states(launch.launch_key)) == {"accepted"}
+
+
+@pytest.mark.proof
+def test_the_example_of_mapped_tasks_has_a_launch_for_each_name(
+    house: Any, own_dags: dict[str, DAG], run_dag: Callable[..., DagRun]
+) -> None:
+    run = run_dag(own_dags["platforms"], logical_date=house.day)
+    assert run.state == "success"
+    xcoms = house.xcoms(run)
+    names = ["notice_android", "notice_ios", "spring_android", "spring_ios"]
+    keys = [xcoms[task, "launch_key", place] for task in ("notice", "recipients") for place in (0, 1)]
+    with house.ledger() as ledger:
+        launches = [ledger.launches.get(key) for key in keys]
+    assert [(launch.campaign, launch.audience) for launch in launches] == [(name, 100) for name in names]
+    assert all(set(house.states(key)) == {"accepted"} for key in keys)
 
 
 def test_the_example_of_requests_of_your_own_loads(tmp_path: Path) -> None:

@@ -311,17 +311,24 @@ def test_a_retry_after_a_crash_continues_with_the_same_launch_and_reads_nothing_
 def test_mapped_tasks_are_different_launches_and_need_names_for_that(
     house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with DAG("mapped", schedule=None, start_date=house.day) as dag:
-        devices = [f"SELECT {device} + :period_end * 0 AS device_id" for device in house.devices[:2]]
-        send = {"campaign": make_campaign("mapped"), "retries": 3}
-        CreateCampaignOperator.partial(task_id="named", name="mapped_{{ ti.map_index }}", **send).expand(
-            audience=devices
-        )
-        CreateCampaignOperator.partial(task_id="nameless", **send).expand(audience=devices)
-    run = run_dag(dag, logical_date=house.day)
+    def make_dag(devices: list[int]) -> DAG:
+        with DAG("mapped", schedule=None, start_date=house.day) as dag:
+            who = {device: f"SELECT {device} + :period_end * 0 AS device_id" for device in devices}
+            send = {"campaign": make_campaign("mapped"), "retries": 3}
+            CreateCampaignOperator.partial(task_id="named", **send).expand_kwargs(
+                [{"name": f"mapped_{device % 100}", "audience": query} for device, query in who.items()]
+            )
+            CreateCampaignOperator.partial(task_id="nameless", **send).expand(audience=list(who.values()))
+        return dag
+
+    one, two, three = house.devices[:3]
+    run = run_dag(make_dag([one, two]), logical_date=house.day)
     assert house.tasks(run) == {"named": ["success"] * 2, "nameless": ["failed"] * 2}
-    assert targeted(house, "mapped") == house.devices[:2]
+    assert targeted(house, "mapped") == [one, two]
     assert "a mapped task needs a name" in capfd.readouterr().out
+    run = run_dag(make_dag([three, one, two]), logical_date=house.day + timedelta(hours=1))
+    assert house.tasks(run)["named"] == ["success"] * 3
+    assert targeted(house, "mapped") == [one, two, three]  # each got it once, although their places changed
 
 
 @pytest.mark.proof
