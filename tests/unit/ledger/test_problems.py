@@ -148,7 +148,7 @@ def told() -> Iterator[Telling]:
         ("42501", 'permission denied for database "ledger"', True, "may not connect to the database ledger"),
         ("57P03", "the database system is starting up", False, "is starting or stopping"),
         ("53300", "sorry, too many clients already", False, "has no free connection"),
-        ("XX000", "something else", False, "the ledger database did not answer (OperationalError)"),
+        ("XX000", "something else", False, "the ledger's database ledger on 127.0.0.1:"),
     ],
 )
 @pytest.mark.parametrize("way", ["statements", "large reads"])
@@ -168,10 +168,61 @@ def test_why_a_server_refuses_is_named(
         ):
             pass
         error = caught.value
-        said = said.partition(" (Op")[0]
     assert isinstance(error, PermanentError) == is_permanent
     assert said in str(error)
     assert PASSWORD not in str(error)
+
+
+POOLED = "use pool_mode=session, or PgBouncer 1.21 or newer with max_prepared_statements above 0"
+NEEDS_TWO = 'bind message supplies 1 parameters, but prepared statement "_pg3_0" requires 2'
+
+
+@pytest.mark.parametrize(
+    ("state", "text", "is_permanent", "said"),
+    [
+        ("42P05", "", True, POOLED),
+        ("26000", "", True, POOLED),
+        ("08P01", NEEDS_TWO, True, POOLED),
+        ("08P01", "server conn crashed?", False, "reported SQLSTATE 08P01"),  # in the words of PgBouncer
+        ("42P01", "", True, "the ledger has no tables, or old ones; run: sendoff migrate"),
+        ("42703", "", True, "the ledger has no tables, or old ones; run: sendoff migrate"),
+        ("42601", "", True, "reported SQLSTATE 42601"),
+        ("XX001", "", True, "is damaged; stop all processes that use it, and restore a backup"),
+        ("XX002", "", True, "is damaged; stop all processes that use it, and restore a backup"),
+        ("55P03", "", False, "another session holds a lock for too long; find it in pg_stat_activity"),
+        ("57014", "", False, "a statement took longer than statement_timeout, or someone cancelled it"),
+        ("40P01", "", False, "because of a deadlock"),
+        ("53200", "", False, "has no free memory"),
+        ("57P01", "", False, "ended the connection"),
+        ("25P03", "", False, "for longer than idle_in_transaction_session_timeout"),
+        ("58030", "", False, "reported SQLSTATE 58030"),
+    ],
+)
+def test_the_cause_of_an_error_follows_from_its_sqlstate_in_every_language(
+    postgres_url: str, state: str, text: str, is_permanent: bool, said: str
+) -> None:
+    words = text or f"ein Fehler in {PASSWORD}"
+    statement = f"DO $$ BEGIN RAISE EXCEPTION '{words}' USING ERRCODE = '{state}'; END $$"
+    url = sa.make_url(postgres_url)
+    with (
+        closing(Ledger(postgres_url)) as ledger,
+        pytest.raises((UnusableLedgerError, LedgerUnavailableError)) as caught,
+        ledger._database.read() as db,
+    ):
+        db.exec_driver_sql(statement)
+    assert isinstance(caught.value, PermanentError) == is_permanent
+    assert said in str(caught.value)
+    if "SQLSTATE" in said:
+        assert f"database {url.database} on {url.host}:{url.port or 5432}" in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+
+
+def test_a_server_of_another_language_is_named_with_the_setting_that_it_needs(told: Telling) -> None:
+    url = told("3D000", "Datenbank »ledger« existiert nicht")
+    assert str(ping(url)) == (
+        f"the ledger's database ledger on 127.0.0.1:{url.port} did not answer (OperationalError). If the server "
+        "answers in another language than English, set its lc_messages to C: the cause is then named here"
+    )
 
 
 def test_a_password_with_an_at_sign_is_asked_to_be_encoded_and_not_shown() -> None:

@@ -1,7 +1,8 @@
 """Problems with the ledger's database: the cause in one sentence, and whether someone must change something.
 
 If PostgreSQL's client cannot connect, the error has no SQLSTATE. Only its English text shows the cause, and that text
-is never repeated. Messages name the host, user, and database of the ledger's URL, never its password or options.
+is never repeated. A server with another language in ``lc_messages`` therefore hides the cause. Messages name the host,
+user, and database of the ledger's URL, never its password or options.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ NO_TABLES = "the ledger has no tables, or old ones; run: sendoff migrate"
 _FORBIDDEN = "the ledger's user lacks the rights for this; grant them with the output of: sendoff grants"
 _TOO_LONG = "a name or a value is too long for an index of the ledger's database; use a shorter one"
 _URL = "the ledger's URL or connection"
+_ENDED = "{server} ended the connection, as it does when it stops; if this repeats, its log names the reason"
 
 # Errors that someone must fix, in the words of PostgreSQL's client or server. If any of several servers reports one, it
 # decides.
@@ -98,11 +100,40 @@ _AWAY: tuple[tuple[str, str], ...] = (
             "between this machine and the server"
         ),
     ),
+    (r"server closed the connection|connection is lost|EOF detected", _ENDED),
 )
-_SERVER_SAYS: dict[str, str] = {
+_OLD_TABLES = ("42P01", "42703", "3F000", "42883")  # no such table, column, schema or function
+_POOLED = (
+    "a pool shares connections to {server} between its clients, so prepared statements get lost; use "
+    "pool_mode=session, or PgBouncer 1.21 or newer with max_prepared_statements above 0"
+)
+_DAMAGED = (
+    "the database {database} on {server} is damaged; stop all processes that use it, and restore a backup"
+)
+# By SQLSTATE: errors that someone must fix, and errors that may pass without a change.
+_UNUSABLE_STATES: dict[str, str] = {
+    **dict.fromkeys(("42P05", "26000"), _POOLED),
+    **dict.fromkeys(("XX001", "XX002"), _DAMAGED),
+}
+_AWAY_STATES: dict[str, str] = {
     "25006": "{server} is read-only at the moment",
+    "25P03": (
+        "this process left a transaction open for longer than idle_in_transaction_session_timeout; raise the limit "
+        f"in {_URL} if this machine is slow"
+    ),
+    "40P01": (
+        "{server} ended a transaction because of a deadlock; if this repeats, its log names the other session"
+    ),
     "53100": "the disk of {server} is full",
+    "53200": "{server} has no free memory; run fewer workers, or give the server more memory",
     "53300": "{server} has no free connection; run fewer workers, or raise max_connections",
+    "55P03": "another session holds a lock for too long; find it in pg_stat_activity on {server}, and end it",
+    "57014": (
+        "a statement took longer than statement_timeout, or someone cancelled it; raise the limit in "
+        f"{_URL} if it is too short"
+    ),
+    "57P01": _ENDED,
+    "57P02": _ENDED,
 }
 _IS_OLD = re.compile("no such (table|column)|table .* has no column")  # SQLite's words for old tables
 
@@ -158,16 +189,21 @@ def problem_of(error: BaseException, place: LedgerAddress, *, tables: str = NO_T
         return _of_sqlite(original, place, tables)
     state, text = getattr(original, "sqlstate", None), str(original)
     if not state or state == "00000":
-        return _of_connecting(text, place) or _unnamed(error)
+        return _of_connecting(text, place) or _unnamed(error, place)
     if state == "42501":
         return UnusableLedgerError(_FORBIDDEN)
     if state.startswith("54"):
         return UnusableLedgerError(_TOO_LONG)
-    if state.startswith(("42", "3F")):  # tables, columns, or schemas
+    if state in _OLD_TABLES:
         return UnusableLedgerError(tables)
-    if sentence := _SERVER_SAYS.get(state):
-        return LedgerUnavailableError(_ledger(sentence, place))
-    return _of_connecting(text, place, known=("28", "3D", "57P03"), state=state) or _unnamed(error)
+    if state == "08P01" and "prepared statement" in text:  # other errors with this state may pass
+        state = "26000"
+    if sentence := _UNUSABLE_STATES.get(state):
+        return UnusableLedgerError(_ledger(sentence, place, "used"))
+    if sentence := _AWAY_STATES.get(state):
+        return LedgerUnavailableError(_ledger(sentence, place, "used at the moment"))
+    known = _of_connecting(text, place, known=("28", "3D", "57P03"), state=state)
+    return known or _unnamed(error, place, state)
 
 
 def _of_connecting(
@@ -206,7 +242,7 @@ def _of_sqlite(error: sqlite3.Error, place: LedgerAddress, tables: str) -> Ledge
         )
     if name.startswith("SQLITE_FULL"):
         return LedgerUnavailableError(f"the disk of the ledger {file} is full; free some space")
-    return _unnamed(error)
+    return LedgerUnavailableError(f"the ledger {file} cannot be used ({name or type(error).__name__})")
 
 
 def _why_not_open(file: str) -> str | None:
@@ -222,10 +258,19 @@ def _why_not_open(file: str) -> str | None:
     return None
 
 
-def _ledger(sentence: str, place: LedgerAddress) -> str:
+def _ledger(sentence: str, place: LedgerAddress, how: str = "reached") -> str:
     names: dict[str, Any] = {"server": place.server, "database": place.database, "user": place.user}
-    return f"the ledger cannot be reached: {sentence.format(**names)}"
+    return f"the ledger cannot be {how}: {sentence.format(**names)}"
 
 
-def _unnamed(error: BaseException) -> LedgerUnavailableError:
-    return LedgerUnavailableError(f"the ledger database did not answer ({type(error).__name__})")
+def _unnamed(error: BaseException, place: LedgerAddress, state: str = "") -> LedgerProblem:
+    of = f"the ledger's database {place.database} on {place.server}"
+    if not state:
+        return LedgerUnavailableError(
+            f"{of} did not answer ({type(error).__name__}). If the server answers in another language than English, "
+            "set its lc_messages to C: the cause is then named here"
+        )
+    kind = UnusableLedgerError if state.startswith("42") else LedgerUnavailableError
+    return kind(
+        f"{of} reported SQLSTATE {state} ({type(error).__name__}). The log of the server has the details"
+    )
