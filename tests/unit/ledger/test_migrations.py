@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,8 @@ from sendoff.audience.identifiers import integers
 from sendoff.errors import UnusableLedgerError
 from sendoff.ledger import Ledger
 from sendoff.ledger.storage.schema import metadata
+
+from ...databases import new_database
 
 if TYPE_CHECKING:
     from tests.conftest import Command
@@ -81,6 +83,45 @@ def test_a_ledger_of_a_newer_version_says_so(tmp_path: Path, caplog: pytest.LogC
             db.execute(sa.text("ALTER TABLE uploaded_lists RENAME TO other_lists"))
         with pytest.raises(UnusableLedgerError, match=newer):
             ledger.uploaded_lists.all()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'new.db'}"
+        return
+    with new_database(request.getfixturevalue("postgres_server")) as url:
+        yield url
+
+
+@pytest.mark.parametrize(
+    "revisions", [["0001"], ["e42d9fcd10d9"], ["1", "2"]], ids=["as ours", "other", "branches"]
+)
+def test_the_database_of_another_application_is_not_migrated(new_url: str, revisions: list[str]) -> None:
+    """Alembic has one table for its revision, whichever application uses it."""
+    engine = sa.create_engine(new_url)
+    with engine.begin() as db:
+        db.execute(sa.text("CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY)"))
+        for revision in revisions:
+            db.execute(sa.text(f"INSERT INTO alembic_version VALUES ('{revision}')"))
+    with closing(Ledger(new_url)) as ledger:
+        with pytest.raises(UnusableLedgerError) as caught:
+            ledger.migrate()
+        assert str(caught.value) == (
+            f"{ledger.name}: this database belongs to another application; give the ledger a database of its own"
+        )
+    assert sa.inspect(engine).get_table_names() == ["alembic_version"]
+    engine.dispose()
+
+
+def test_a_ledger_that_lacks_a_table_is_not_up_to_date(new_url: str) -> None:
+    with closing(Ledger(new_url)) as ledger:
+        ledger.migrate()
+        with ledger._database.write() as db:
+            db.execute(sa.text("DROP TABLE suppressed"))
+        with pytest.raises(UnusableLedgerError) as caught:
+            ledger.migrate()
+        assert str(caught.value) == f"{ledger.name}: the ledger lacks the tables suppressed. Restore a backup"
 
 
 @pytest.mark.parametrize("ask", [Ledger.ping, lambda ledger: ledger.launches.search("0")])

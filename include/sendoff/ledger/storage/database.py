@@ -26,7 +26,7 @@ from sendoff.ledger.storage import bulk
 from sendoff.ledger.storage.bulk import Row
 from sendoff.ledger.storage.private_files import make_private
 from sendoff.ledger.storage.problems import NO_TABLES, LedgerAddress, problem_of
-from sendoff.ledger.storage.schema import UtcDateTime, receivers
+from sendoff.ledger.storage.schema import UtcDateTime, launches, metadata, receivers
 from sendoff.warehouse import LIBPQ_TIMEOUTS
 
 _log = logging.getLogger(__name__)
@@ -186,7 +186,8 @@ class Database:
     def migrate(self) -> None:
         """Migrate the tables to the newest revision. Safe to repeat, and safe to call from several processes at once.
 
-        Raise UnusableLedgerError if the tables are newer than this version of Sendoff.
+        Raise UnusableLedgerError if the tables are newer than this version of Sendoff, if some are missing, or if the
+        database belongs to another application.
         """
         # Imported here, because most commands and tasks migrate nothing, and start sooner without it.
         from alembic import command
@@ -205,12 +206,23 @@ class Database:
                     db.exec_driver_sql(f"SET LOCAL {limit} = 0")
                 db.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
             config.attributes["connection"] = db
+            revisions = MigrationContext.configure(db).get_current_heads()
+            # Every application that uses Alembic has its table of revisions.
+            if revisions and not sa.inspect(db).has_table(launches.name):
+                raise UnusableLedgerError(
+                    f"{self.name}: this database belongs to another application; give the ledger a database of its own"
+                )
             try:
                 command.upgrade(config, "head")
             except CommandError:
-                if (revision := MigrationContext.configure(db).get_current_revision()) in _known():
+                if _known().issuperset(revisions):
                     raise
-                raise UnusableLedgerError(_newer(revision)) from None
+                raise UnusableLedgerError(_newer(", ".join(revisions))) from None
+            tables = sa.inspect(db)
+            if missing := [name for name in metadata.tables if not tables.has_table(name)]:
+                raise UnusableLedgerError(
+                    f"{self.name}: the ledger lacks the tables {', '.join(missing)}. Restore a backup"
+                )
 
     def rewrite_files(self, tables: Iterable[sa.Table]) -> list[str]:
         """Rewrite the files of some tables without the bytes of old rows, and return the statements that did it.
@@ -310,10 +322,11 @@ def _known() -> frozenset[str]:
     return frozenset(path.name.partition("_")[0] for path in (_MIGRATIONS / "versions").glob("[0-9]*_*.py"))
 
 
-def _newer(revision: str | None) -> str:
+def _newer(revision: str) -> str:
     return (
         f"this ledger was made by a newer Sendoff (its tables have revision {revision}; this version knows up to "
-        f"{max(_known())}). Use that version, or restore the backup from before the upgrade"
+        f"{max(_known())}). Use that version, or restore the backup from before the upgrade. "
+        "If another application uses this database, give the ledger a database of its own"
     )
 
 
