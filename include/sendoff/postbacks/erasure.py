@@ -19,6 +19,10 @@ from sendoff.settings import load_settings
 
 _log = logging.getLogger(__name__)
 
+_NO_LOG = (
+    "there is no erasure log, so a backup that is restored brings erased people back. Set SENDOFF_ERASURE_LOG, or "
+    "erasure_log in the connection sendoff_ledger. Then erase the same people again, so that the log has them"
+)
 _BEGIN = '{"identified_by": '  # of a line of an erasure log; the rest of it may be cut off
 
 
@@ -85,7 +89,10 @@ def request_erasure(
 
 def continue_erasures(ledger: Ledger, *, now: datetime | None = None) -> Erased:
     """Finish the erasures that were interrupted, oldest first."""
-    return _carry_out(ledger, ledger.erasures.pending(), now or datetime.now(UTC))
+    requests = ledger.erasures.pending()
+    if requests:
+        _log_of(ledger)
+    return _carry_out(ledger, requests, now or datetime.now(UTC))
 
 
 def replay_erasures(ledger: Ledger, file: Path, *, who: str, now: datetime | None = None) -> Erased:
@@ -149,7 +156,10 @@ def read_log(file: Path) -> Iterator[Remembered]:
 
 
 def _log_of(ledger: Ledger) -> Path | None:
+    """Return the erasure log, or warn that there is none."""
     file = ledger.erasure_log or load_settings(["erasure_log"]).erasure_log
+    if not file:
+        _log.warning(_NO_LOG)
     return Path(file) if file else None
 
 

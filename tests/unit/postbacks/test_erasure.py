@@ -53,7 +53,14 @@ from sendoff.ledger.storage.schema import (
 from sendoff.ledger.suppression.active_suppressions import ActiveSuppressions
 from sendoff.ledger.suppression.suppressions import SuppressionChange, SuppressionList
 from sendoff.ledger.suppression.uploaded_lists import UploadedLists
-from sendoff.postbacks import aggregate, continue_erasures, forget, reconcile_launch, replay_erasures
+from sendoff.postbacks import (
+    aggregate,
+    continue_erasures,
+    forget,
+    reconcile_launch,
+    replay_erasures,
+    request_erasure,
+)
 from sendoff.postbacks.erasure import append_to_log, read_log
 from sendoff.report import as_text, describe_launch
 from sendoff.service.postbacks import PostBack
@@ -977,6 +984,27 @@ def test_each_erasure_is_in_the_log_before_anything_else_happens(
     log.parent.mkdir()
     forget(ledger, [5], identified_by="device_id", **ROWS)
     assert len(log.read_text().splitlines()) == 1
+
+
+def test_an_erasure_without_a_log_warns_and_can_be_repeated_with_one(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert continue_erasures(ledger).people == 0
+    assert caplog.messages == []
+    forget(ledger, [5], identified_by="device_id", **ROWS)
+    (warning,) = caplog.messages
+    assert "there is no erasure log" in warning
+    assert "Set SENDOFF_ERASURE_LOG" in warning
+    request_erasure(ledger, [6], identified_by="device_id", **ROWS)  # as the page does
+    caplog.clear()
+    assert continue_erasures(ledger).people == 1  # as the DAG sendoff_maintenance does
+    assert caplog.messages == [warning]
+    caplog.clear()
+    log = tmp_path / "erasures.jsonl"
+    monkeypatch.setenv("SENDOFF_ERASURE_LOG", str(log))
+    forget(ledger, [5, 6], identified_by="device_id", **ROWS)
+    assert caplog.messages == []
+    assert len(log.read_text().splitlines()) == 2
 
 
 def test_the_audit_log_names_the_act_and_not_the_person(ledger: Ledger) -> None:
