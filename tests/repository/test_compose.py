@@ -145,6 +145,39 @@ def test_make_secrets_makes_each_file_once(tmp_path: Path) -> None:
         assert path.name == "databases.sql" or not path.read_bytes().endswith(b"\n"), path.name
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     again = subprocess.run([ROOT / "docker/make-secrets", folder], check=False, capture_output=True)
-    assert again.returncode != 0
+    assert again.returncode == 1
+    assert f"{folder} exists, so nothing was changed" in again.stderr.decode()
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert len(set(before.values())) == len(before)
+
+
+@pytest.mark.parametrize(
+    ("openssl", "said"),
+    [
+        (None, "openssl is missing. Install it"),
+        ("echo 0123456789 && exit 1", ""),
+        (f'[ $2 = -hex ] && {shutil.which("openssl")} "$@"', ""),
+    ],
+    ids=["missing", "fails", "fails at the Fernet key"],
+)
+def test_make_secrets_leaves_nothing_behind_if_it_fails(
+    tmp_path: Path, openssl: str | None, said: str
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("mkdir", "mktemp", "mv", "rm", "tr"):
+        (programs / name).symlink_to(shutil.which(name) or "")
+    if openssl is not None:
+        (programs / "openssl").write_text(f"#!/bin/sh\n{openssl}\n")
+        (programs / "openssl").chmod(0o755)
+    (tmp_path / "docker").mkdir()
+    done = subprocess.run(
+        ["/bin/sh", ROOT / "docker/make-secrets", tmp_path / "docker/secrets"],
+        env={"PATH": str(programs)},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert list((tmp_path / "docker").iterdir()) == []
