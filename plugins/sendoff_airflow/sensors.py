@@ -11,8 +11,8 @@ from airflow.sdk import BaseSensorOperator, Context, conf
 from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff_airflow import LEDGER
+from sendoff_airflow.arguments import ChecksArguments
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.operators.arguments import ChecksArguments
 from sendoff_airflow.triggers import PostBacksQuietTrigger
 
 

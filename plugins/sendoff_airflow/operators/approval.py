@@ -14,8 +14,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.states import DecisionKind, LaunchState
 from sendoff_airflow import LEDGER
+from sendoff_airflow.arguments import ChecksArguments
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.operators.arguments import ChecksArguments
 
 if TYPE_CHECKING:
     from sendoff.ledger import LaunchRecord, Ledger

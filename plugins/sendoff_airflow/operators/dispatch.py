@@ -11,9 +11,9 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from sendoff.errors import CampaignError, GateError, NotYetError, RetryableError
 from sendoff_airflow import RECEIVER, SERVICE
+from sendoff_airflow.arguments import as_text
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.lineage import openlineage
-from sendoff_airflow.operators.arguments import as_text
 from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
 from sendoff_airflow.operators.own_request import RequestBody, default_key, fate_of, period_of_request
 from sendoff_airflow.operators.preparation import PreparingOperator, name_of

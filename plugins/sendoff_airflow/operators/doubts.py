@@ -15,8 +15,8 @@ from sendoff.errors import GateError, RefusedError
 from sendoff.figures import counted
 from sendoff.states import LaunchState, Resolution
 from sendoff_airflow import LEDGER, RECEIVER
+from sendoff_airflow.arguments import ChecksArguments
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.operators.arguments import ChecksArguments
 from sendoff_airflow.operators.ledger_operator import LedgerOperator
 
 if TYPE_CHECKING:

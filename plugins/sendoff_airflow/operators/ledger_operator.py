@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from sendoff_airflow import LEDGER
-from sendoff_airflow.operators.arguments import ChecksArguments
+from sendoff_airflow.arguments import ChecksArguments
 
 if TYPE_CHECKING:
     from sendoff.ledger import Ledger

@@ -14,9 +14,10 @@ from airflow.sdk.definitions._internal.mixins import ResolveMixin
 from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.errors import CampaignError, PermanentError
+from sendoff.states import DispatchState
+from sendoff_airflow.arguments import as_boolean, as_integer, as_text
 from sendoff_airflow.errors import as_airflow_error
 from sendoff_airflow.lineage import openlineage
-from sendoff_airflow.operators.arguments import as_boolean, as_integer, as_text
 from sendoff_airflow.operators.assets import LaunchEventOperator, report_asset
 from sendoff_airflow.period import period_of, scheduled_at
 from sendoff_airflow.run_notes import KEY as NOTE
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from sendoff.ledger import LaunchRecord, Ledger
 
 _LONGEST_NAME = 100
+_UNSENT = (DispatchState.PLANNED, DispatchState.IN_FLIGHT)
 _AIRFLOW_NAMES = {
     "data_interval_end",
     "data_interval_start",
@@ -197,6 +199,12 @@ class PreparingOperator(LaunchEventOperator):
         origin = self._origin(context)
         if launch := ledger.launches.find(key):
             _check_origin(launch, origin)
+            if ledger.dispatch_queries.states(key).keys().isdisjoint(_UNSENT):
+                self.log.warning(
+                    "Nothing new is sent: all requests of launch %s, for period %s, were made before.",
+                    key,
+                    launch.period.key,
+                )
             return launch
         self._source = self._with_audience(folder)
         try:
