@@ -47,7 +47,7 @@ def tallies(house: Any, run: DagRun) -> list[dict[str, int]]:
 @pytest.mark.proof
 @pytest.mark.promise("twice/launch")
 def test_neither_the_same_run_anew_nor_another_of_the_period_sends_again(
-    house: Any, run_dag: Callable[..., DagRun]
+    house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:
     dag = house.campaign("one_period", more=DAILY)
     start = house.day.replace(hour=0)
@@ -55,9 +55,11 @@ def test_neither_the_same_run_anew_nor_another_of_the_period_sends_again(
     made = dispatches(house, "one_period")
     assert [(state, attempt) for _, state, attempt in made] == [("accepted", 1)] * house.segments
 
+    assert "Nothing new is sent" not in capfd.readouterr().out
     anew = run_dag(dag, logical_date=start)  # replaces the first
     by_hand = run_dag(dag, logical_date=start + HOUR)
     assert len({first.run_id, anew.run_id, by_hand.run_id}) == 3
+    assert capfd.readouterr().out.count("Nothing new is sent: all requests of launch") >= 2
     for run in (anew, by_hand):
         assert run.state == "success"
         assert tallies(house, run) == [NOTHING, NOTHING]
