@@ -151,6 +151,10 @@ def test_a_launch_is_due_when_the_clock_of_its_dag_says(
     campaign = Campaign.model_validate(fields)
     context = _context(schedule, **run)
     assert of_run(context, campaign, LaunchOptions()).due_at == due_at
+    follow_up = Campaign.model_validate(
+        {**fields, "audience": {"source": {"kind": "verdicts", "of": "spring", "are": ["missing"]}}}
+    )
+    assert of_run(context, follow_up, LaunchOptions()).due_at is None
     # the recipients of a launch that was made in time
     context["task"] = SimpleNamespace(audience=VerdictsOfLaunch("a" * 32))
     assert of_run(context, campaign, LaunchOptions()).due_at is None

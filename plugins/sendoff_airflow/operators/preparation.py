@@ -308,7 +308,9 @@ def of_run(context: Context, campaign: Campaign, options: LaunchOptions) -> Laun
 
     run, period = context["dag_run"], period_of_launch(context, campaign)
     # A launch to recipients of another one follows that one, perhaps days after the period's end.
+    source = campaign.audience.source
     follows = isinstance(getattr(context.get("task"), "audience", None), VerdictsOfLaunch)
+    follows = follows or (source is not None and source.kind == "verdicts")
     by_clock = None if follows else scheduled_at(context, campaign, period)
     return replace(
         options,
