@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from sendoff.campaign import Campaign
 
 _DAY = timedelta(days=1)
+_BY_CLOCK = ("scheduled", "backfill")
+"""The types of runs that Airflow makes for the moments of a schedule."""
 
 
 def period_of(context: Context, campaign: Campaign | None = None) -> Period:
@@ -58,7 +60,7 @@ def period_of(context: Context, campaign: Campaign | None = None) -> Period:
         if not (start and end):
             raise SettingsError("this run has no data interval; trigger the DAG with a logical date")
         # each manual run would be another launch
-        if isinstance(clock, DeltaTriggerTimetable) and run.run_type != "manual":
+        if isinstance(clock, DeltaTriggerTimetable) and run.run_type in _BY_CLOCK:
             return Period(end - clock.delta, end)
         raise SettingsError(
             f"a {run.run_type.value} run of this DAG has no period, because its schedule has no intervals. Use a "
@@ -77,15 +79,15 @@ def scheduled_at(context: Context, campaign: Campaign, period: Period) -> dateti
     if campaign.fixed_period or _clock(context) is None:
         return None
     run = context["dag_run"]
-    is_by_clock = run.run_type in ("scheduled", "backfill")
-    return max(period.end, _plain(run.run_after)) if is_by_clock else period.end
+    return max(period.end, _plain(run.run_after)) if run.run_type in _BY_CLOCK else period.end
 
 
 def _clock(context: Context) -> BaseTimetable | None:
     """Return the timetable that a run's period comes from, or None if the run is not for a time of a clock."""
     timetable: Any = context["dag"].timetable
-    if timetable.asset_condition is not None:  # a run that an asset started has no data interval
-        timetable = getattr(timetable, "timetable", None) if context["dag_run"].data_interval_end else None
+    if timetable.asset_condition is not None:
+        is_by_asset = context["dag_run"].run_type == "asset_triggered"
+        timetable = None if is_by_asset else getattr(timetable, "timetable", None)
     return timetable if timetable and timetable.can_be_scheduled else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,12 @@ import pytest
 from airflow.models.dagrun import DagRun
 from airflow.sdk import DAG, task
 
-from sendoff.campaign import load_campaign
+from sendoff.campaign import Period, campaign_from, load_campaign
 from sendoff.errors import CampaignError
+from sendoff.launch import LaunchOptions, prepare_launch
 from sendoff_airflow import campaign_group
 from sendoff_airflow.dags import campaign_dag
+from sendoff_airflow.hooks.warehouse import warehouse_source
 from sendoff_airflow.operators import (
     BuildAudienceOperator,
     CreateCampaignOperator,
@@ -30,7 +32,9 @@ RunDag = Callable[..., DagRun]
 
 
 def query(*numbers: int) -> str:
-    return f"SELECT device_id FROM devices WHERE device_id IN ({', '.join(str(FIRST + n) for n in numbers)})"
+    return (
+        f"SELECT device_id FROM devices WHERE device_id - 7340 * 1000000 IN ({', '.join(map(str, numbers))})"
+    )
 
 
 def sent(house: Any, name: str) -> list[int]:
@@ -141,23 +145,64 @@ def test_two_tasks_of_a_run_do_not_share_a_launch_with_other_recipients_or_texts
     with DAG("twice", schedule=None, start_date=house.day) as dag:
         first = BuildAudienceOperator(task_id="first", campaign=fields, audience=query(1, 2), name="twice")
         same = CreateCampaignOperator(task_id="same", campaign=fields, audience=query(1, 2), name="twice")
-        other = {"people": (fields, query(3)), "text": (make_campaign("twice", segment_size=7), query(1, 2))}
+        usual = {"campaign": fields, "audience": query(1, 2), "name": "twice"}
+        other = {
+            "people": {"audience": query(3)},
+            "text": {"campaign": make_campaign("twice", segment_size=7)},
+            "country": {"warehouse": "shop_of_another_country"},
+        }
         first >> same
-        for name, (campaign, audience) in other.items():
-            same >> CreateCampaignOperator(task_id=name, campaign=campaign, audience=audience, name="twice")
+        for name, changes in other.items():
+            same >> CreateCampaignOperator(task_id=name, **{**usual, **changes})
         for country, number in (("ie", 1), ("gb", 3)):
             with campaign_group(path, query(number), group_id=country, default_args={"retries": 0}):
                 pass
         dag.get_task("ie.audience") >> dag.get_task("gb.audience")
     house.quieten(dag)
     tasks = house.tasks(run_dag(dag, logical_date=house.day))
-    failed = {"people", "text", "gb.audience"}
+    failed = {*other, "gb.audience"}
     assert {
         name for name in (*other, "first", "same", "ie.audience", "gb.audience") if tasks[name] != ["success"]
     } == failed
     said = capfd.readouterr().out
     assert said.count("Nothing was sent to the audience of this task") >= len(failed)
     assert (sent(house, "twice"), sent(house, "groups")) == ([1, 2], [1])
+
+
+def test_a_launch_that_another_task_made_at_the_same_time_is_not_sent(
+    house: Any, run_dag: RunDag, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fields = make_campaign("raced")
+    with DAG("raced", schedule=None, start_date=house.day) as dag:
+
+        @task.audience(campaign=fields, name="raced")
+        def recipients(dag_run: Any, logical_date: datetime) -> str:
+            faster = LaunchOptions(origin=f"raced {dag_run.run_id}\nfaster\n{'0' * 16}")
+            end = logical_date.replace(hour=0)
+            with house.ledger() as ledger:
+                prepare_launch(
+                    ledger,
+                    campaign_from(fields, "raced", query(1)),
+                    period=Period(end - timedelta(days=1), end),
+                    warehouses=warehouse_source,
+                    options=faster,
+                )
+            return query(2)
+
+        CreateCampaignOperator(task_id="send", launch_key=recipients())
+    tasks = house.tasks(run_dag(dag, logical_date=house.day))
+    assert tasks["recipients"] == ["failed"]
+    assert "task faster of this run made launch" in capfd.readouterr().out
+
+
+def test_an_empty_request_key_is_not_the_default_one(house: Any, run_dag: RunDag) -> None:
+    body = {"title": "The campaign keyless", "push_text": "Hi", "android_push": 1, "device_ids": [FIRST + 1]}
+    with DAG("keyless_request", schedule=None, start_date=house.day) as dag:
+        CreateCampaignOperator(
+            task_id="send", body=body, sendoff_conn_id="service", request_key="{{ '' }}", name="keyless"
+        )
+    assert house.tasks(run_dag(dag, logical_date=house.day)) == {"send": ["failed"]}
+    assert sent(house, "keyless") == []
 
 
 def test_a_frozen_launch_keeps_its_connection(

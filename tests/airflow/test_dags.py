@@ -376,7 +376,7 @@ report: {quiet_for: {length: 20, unit: minutes}, at_latest: {length: 2, unit: da
     assert {task.queue for task in dag.tasks} == {"slow"}
     assert all(task.retries == 4 for task in dag.tasks)
     dispatch: Any = dag.get_task("dispatch")
-    assert dispatch.partial_kwargs["sendoff_conn_id"] == "eu"
+    assert dispatch.partial_kwargs["sendoff_conn_id"] is None  # that of the launch
     assert dispatch.partial_kwargs["pool"] == "slow_and_steady"
     assert dispatch.expand_input.value == {"worker": [1, 2, 3]}
     quiet: Any = dag.get_task("wait_for_post_backs")

@@ -113,6 +113,7 @@ PARTITIONED = PartitionedAssetTimetable(assets=ASSET)
         (OR_ASSET[1], {"interval": (NOON, NOON), "run_type": SCHEDULED}, (SIX, NOON)),
         (OR_ASSET[1], {"interval": (NOON, NOON), "run_type": DagRunType.BACKFILL}, (SIX, NOON)),
         (OR_ASSET[1], {"interval": (NOON + HOUR, NOON + HOUR)}, (SIX, NOON)),
+        (OR_ASSET[1], {"run_after": NOON + HOUR}, (SIX, NOON)),  # started by hand, without a logical date
     ],
 )
 def test_a_run_is_for_its_interval_or_its_day(

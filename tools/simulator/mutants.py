@@ -31,8 +31,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "intent missing": Mutant("sendoff.ledger.requests.claims", "db.execute(_INTENT, {", "dict({"),
     "lease by the worker's clock": Mutant(
         "sendoff.ledger.requests.doubts",
-        "db.execute(_EXPIRE_OF_LAUNCH,",
-        "db.execute(_expire(now, *_OF_LAUNCH),",
+        "_expire(LedgerTime(), is_own)",
+        "_expire(now, is_own)",
     ),
     "dead worker's request sent again": Mutant(
         "sendoff.ledger.requests.doubts",

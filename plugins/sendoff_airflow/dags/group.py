@@ -213,6 +213,7 @@ def _dispatch(folder: CampaignFolder, launch_key: str) -> MappedOperator:
             task_display_name="Send",
             map_index_template="Worker {{ task.worker }}",
             launch_key=launch_key,
+            sendoff_conn_id=None,  # that of the launch, whatever the defaults of the DAG are
             inlets=[audience_asset(folder.name)],
             **({"pool": campaign.pool} if campaign.pool else {}),
         )

@@ -91,7 +91,7 @@ class BuildAudienceOperator(PreparingOperator):
         folder = self._campaign_folder(context)
         with self.open_ledger() as ledger:
             if is_dry:
-                self._preview_only(context, ledger, folder, of_run(context, folder.campaign, options))
+                self._preview_only(context, ledger, folder, options)
             elif self.continued:
                 self._source, launch = folder, self._launch_to_continue(ledger, folder, self.continued)
             else:
@@ -135,12 +135,13 @@ class BuildAudienceOperator(PreparingOperator):
         from sendoff.launch import preview_campaign
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
+        source = self._with_audience(folder)  # it may follow another launch, which decides when it is due
         preview = preview_campaign(
-            self._with_audience(folder),
+            source,
             period=period_of_launch(context, folder.campaign),
             warehouses=warehouse_source,
             ledger=ledger,
-            options=options,
+            options=of_run(context, folder.campaign, options),
         )
         counts = _counts(preview)
         context["ti"].xcom_push("preview", counts)

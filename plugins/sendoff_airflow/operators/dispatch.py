@@ -159,7 +159,7 @@ class DispatchOperator(PreparingOperator):
             body=self.body.value,
             mode=self.send_mode,
             name=as_text(self.name) or name_of(self.dag_id, self.task_id),
-            request_key=as_text(self.request_key) or default_key(context),
+            request_key=default_key(context) if self.request_key is None else str(self.request_key),
             connection=connection,
         )
         names = SendoffHook(connection).fields.field_names

@@ -208,7 +208,8 @@ class PreparingOperator(LaunchEventOperator):
             return launch
         self._source = self._with_audience(folder)
         try:
-            return prepare_launch(
+            # It may be the launch of another task, which was faster.
+            launch = prepare_launch(
                 ledger,
                 self._source,
                 period=period,
@@ -219,13 +220,15 @@ class PreparingOperator(LaunchEventOperator):
             if error.not_launched:
                 context["ti"].xcom_push(NOTE, f"Not launched: {error.not_launched}.")
             raise
+        _check_origin(launch, origin)
+        return launch
 
     def _origin(self, context: Context) -> _Origin:
         ti = context["ti"]
         mapped = "" if ti.map_index is None or ti.map_index < 0 else f"[{ti.map_index}]"
         assert self.campaign is not None
         campaign = self.campaign if isinstance(self.campaign, Path) else self.campaign.model_dump_json()
-        text = f"{campaign}\n{self._recipients()}"
+        text = f"{campaign}\n{self.warehouse}\n{self._recipients()}"
         digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         return _Origin(f"{ti.dag_id} {ti.run_id}", f"{ti.task_id}{mapped}", digest)
 
@@ -253,7 +256,9 @@ class PreparingOperator(LaunchEventOperator):
         if (context["ti"].map_index or 0) >= 0 and not self._is_in_folder:
             raise AirflowFailException(
                 f"Task {self.task_id}: a mapped task needs a name, because all launches of one name and period are one "
-                "launch. Map it too, such as expand_kwargs([{'name': 'spring_ie', 'audience': ...}, ...])."
+                "launch. If each instance has an audience of its own, map the name too, such as "
+                "expand_kwargs([{'name': 'spring_ie', 'audience': ...}, ...]). If the instances share the work on one "
+                "audience, give all the same name, such as partial(name='spring')."
             )
         return None if isinstance(self.campaign, Path) else name_of(self.dag_id, self.task_id)
 

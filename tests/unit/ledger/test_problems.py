@@ -220,8 +220,9 @@ def test_the_cause_of_an_error_follows_from_its_sqlstate_in_every_language(
 def test_a_server_of_another_language_is_named_with_the_setting_that_it_needs(told: Telling) -> None:
     url = told("3D000", "Datenbank »ledger« existiert nicht")
     assert str(ping(url)) == (
-        f"the ledger's database ledger on 127.0.0.1:{url.port} did not answer (OperationalError). If the server "
-        "answers in another language than English, set its lc_messages to C: the cause is then named here"
+        f"the ledger's database ledger on 127.0.0.1:{url.port} did not answer (OperationalError). Its log may "
+        "have the cause. If it answers in another language than English, set its lc_messages to C: the cause is then "
+        "named here"
     )
 
 

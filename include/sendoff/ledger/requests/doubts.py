@@ -223,7 +223,7 @@ class Doubts:
         """
         with self._database.write() as db:
             is_own = IN_FLIGHT if launch_key is None else _is_in_flight(launch_key)
-            expired = db.execute(_EXPIRE.where(is_own)).all()
+            expired = db.execute(_expire(LedgerTime(), is_own)).all()
             if expired:
                 dead = InDoubt(_WORKER_DEAD)
                 rows = [outcome_row(row.dispatch_key, row.attempt, dead, now) for row in expired]
@@ -242,12 +242,13 @@ class Doubts:
         return None if expiry is None else max(timedelta(0), expiry - now)
 
 
-_EXPIRE = (
-    sa.update(dispatches)
-    .where(dispatches.c.lease_until < LedgerTime())
-    .values(state=DispatchState.IN_DOUBT, lease_until=None)
-    .returning(dispatches.c.dispatch_key, dispatches.c.attempt, dispatches.c.launch_key)
-)
+def _expire(clock: Any, is_own: Any) -> Any:
+    return (
+        sa.update(dispatches)
+        .where(is_own, dispatches.c.lease_until < clock)
+        .values(state=DispatchState.IN_DOUBT, lease_until=None)
+        .returning(dispatches.c.dispatch_key, dispatches.c.attempt, dispatches.c.launch_key)
+    )
 
 
 def _is_in_flight(launch_key: str) -> sa.ColumnElement[bool]:

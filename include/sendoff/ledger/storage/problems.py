@@ -100,7 +100,10 @@ _AWAY: tuple[tuple[str, str], ...] = (
             "between this machine and the server"
         ),
     ),
-    (r"server closed the connection|connection is lost|EOF detected", _ENDED),
+    (
+        r"server closed the connection|connection (is|has been) (lost|closed)|reset by peer|Broken pipe|EOF detected",
+        _ENDED,
+    ),
 )
 _OLD_TABLES = ("42P01", "42703", "3F000", "42883")  # no such table, column, schema or function
 _POOLED = (
@@ -267,8 +270,8 @@ def _unnamed(error: BaseException, place: LedgerAddress, state: str = "") -> Led
     of = f"the ledger's database {place.database} on {place.server}"
     if not state:
         return LedgerUnavailableError(
-            f"{of} did not answer ({type(error).__name__}). If the server answers in another language than English, "
-            "set its lc_messages to C: the cause is then named here"
+            f"{of} did not answer ({type(error).__name__}). Its log may have the cause. If it answers in another "
+            "language than English, set its lc_messages to C: the cause is then named here"
         )
     kind = UnusableLedgerError if state.startswith("42") else LedgerUnavailableError
     return kind(
