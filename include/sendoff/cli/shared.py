@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from sendoff import __version__
-from sendoff.errors import NotFoundError, SettingsError
+from sendoff.errors import NotFoundError, NotYetError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.settings import load_settings
 from sendoff.telemetry import exporters
@@ -160,16 +160,26 @@ def only_launch(ledger: Ledger, prefix: str) -> str:
 def asked_period(campaign: Campaign, given: str | None) -> Period | None:
     """Return the period that was given, or else the campaign's own or its schedule's last one; None without any.
 
-    Raise NotYetError if the schedule's first period has not ended.
+    Print a warning if it is not an interval of the schedule. Raise NotYetError if the schedule's first period has not
+    ended.
     """
     from sendoff.campaign import Period, last_period
 
     if given is None:
         return campaign.fixed_period or last_period(campaign, datetime.now(UTC))
     try:
-        return Period.of(given)
+        period = Period.of(given)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--period") from None
+    with suppress(NotYetError):
+        own = last_period(campaign, period.end)
+        if own and own.key != period.key and not period.partition:
+            typer.echo(
+                f"Warning: the period {period.key} is not an interval of the schedule, such as {own.key}. It is "
+                "another launch than the DAG's, so the same recipients may get the message twice.",
+                err=True,
+            )
+    return period
 
 
 def warehouse_urls(given: list[str]) -> Callable[[str], str]:

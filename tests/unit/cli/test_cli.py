@@ -288,10 +288,14 @@ def test_a_preview_has_the_period_that_send_would_choose(campaign: tuple[str, st
     periods = [last_period(load_campaign(Path(folder)).campaign, at) for at in (before, datetime.now(UTC))]
     assert chosen["period"] in [period and period.key for period in periods]
     asked = ("--period", "2026-02-23/2026-03-02", "--json")
-    given = json.loads(sendoff("preview", folder, "--warehouse", url, *asked).stdout)
+    done = sendoff("preview", folder, "--warehouse", url, *asked)
+    given = json.loads(done.stdout)
     assert {each["name"] for each in given["gates"] if not each["is_open"]} == {"most", "lateness"}
     assert given["period"] == "2026-02-23T00:00:00Z/2026-03-02T00:00:00Z"
     assert chosen["warnings"] == given["warnings"]
+    own = "2026-03-01T23:00:00Z/2026-03-02T00:00:00Z"
+    assert f"is not an interval of the schedule, such as {own}. It is another launch" in done.stderr
+    assert sendoff("preview", folder, "--warehouse", url, "--period", own, "--json").stderr == ""
 
 
 @pytest.mark.parametrize(
