@@ -64,7 +64,7 @@ def test_the_example_dags_have_the_tasks_that_the_page_names(own_dags: dict[str,
         "spring": ["lapsed", "send"],
         "after_the_load": ["load", *(f"thanks.{name}" for name in of_group)],
         "platforms": ["notice", "recipients", "send"],
-        "my_campaign": ["audience", "send", "wait_for_post_backs", "report"],
+        "my_campaign": ["audience", "send", "wait_for_post_backs", "report", "check"],
     }
 
 
@@ -93,6 +93,19 @@ def test_the_example_dags_send(
         launch = ledger.launches.get(xcoms[task, "launch_key", -1])
     assert (launch.campaign, launch.audience) == (campaign, people)
     assert set(house.states(launch.launch_key)) == {"accepted"}
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize(("is_late", "state"), [(True, "skipped"), (False, "success")])
+def test_the_example_of_single_operators_reports_on_each_launch(
+    house: Any, own_dags: dict[str, DAG], run_dag: Callable[..., DagRun], is_late: bool, state: str
+) -> None:
+    dag: Any = own_dags["my_campaign"]
+    house.campaign(f"single_{state}")
+    dag.get_task("audience").campaign = house.folder / f"single_{state}"
+    dag.get_task("audience").send_late = not is_late
+    tasks = house.tasks(run_dag(dag, logical_date=house.day.replace(hour=9 if is_late else 10)))
+    assert tasks == {task: [state] for task in dag.task_ids}
 
 
 @pytest.mark.proof
