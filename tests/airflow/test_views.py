@@ -2478,8 +2478,8 @@ def test_a_file_with_a_later_end_prolongs_what_is_on_the_list(olga: Person, ledg
     for until, button, done in (
         ("2090-01-01", "Add 2", "2 devices added, for every campaign."),
         ("2090-01-01", None, None),
-        ("2091-01-01", "Prolong 2", "2 devices prolonged, for every campaign."),
-        ("", "Prolong 2", "2 devices prolonged, for every campaign."),
+        ("2091-01-01", "Suppress 2 for longer", "2 devices suppressed for longer, for every campaign."),
+        ("", "Suppress 2 for longer", "2 devices suppressed for longer, for every campaign."),
         ("2092-01-01", None, None),
     ):
         body = {**FILE, "csv": "device_id\n7\n8\n", "until": until}

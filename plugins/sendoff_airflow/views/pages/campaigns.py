@@ -52,9 +52,8 @@ class _Row:
         """Its title."""
         if self.newest is not None:
             return self.newest.launch.title
-        return (
-            self.schedule.title if self.schedule else self.last_check.title if self.last_check else self.name
-        )
+        known = self.schedule or self.last_check
+        return known.title if known else self.name
 
     @property
     def channels(self) -> list[str]:
