@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -130,11 +131,16 @@ def test_a_folder_that_is_mapped_over_audiences_needs_names(
         send.expand(audience=list(countries.values()))
         named = [{"name": f"spring_{country}", "audience": sql} for country, sql in countries.items()]
         CreateCampaignOperator.partial(task_id="named", campaign=path).expand_kwargs(named)
-        CreateCampaignOperator.partial(task_id="workers", campaign=path, name="workers").expand(worker=[1, 2])
+        workers = CreateCampaignOperator.partial(task_id="workers", campaign=path, name="workers")
+        relative = os.path.relpath(path, dag.folder)
+        workers.expand(worker=[1, 2]) >> CreateCampaignOperator(
+            task_id="same", campaign=relative, name="workers"
+        )
     tasks = house.tasks(run_dag(dag, logical_date=house.day))
     assert tasks["nameless"] == ["failed", "failed"]
     assert "a mapped task needs a name" in capfd.readouterr().out
     assert tasks["named"] == tasks["workers"] == ["success", "success"]
+    assert tasks["same"] == ["success"]
     assert sent(house, "countries") == [1, 1, 2, 2, 3, 3, 4, 4, 5]  # of three launches with this title
 
 

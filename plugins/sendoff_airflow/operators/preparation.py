@@ -227,7 +227,10 @@ class PreparingOperator(LaunchEventOperator):
         ti = context["ti"]
         mapped = "" if ti.map_index is None or ti.map_index < 0 else f"[{ti.map_index}]"
         assert self.campaign is not None
-        campaign = self.campaign if isinstance(self.campaign, Path) else self.campaign.model_dump_json()
+        if isinstance(self.campaign, Path):
+            campaign = str(absolute(self.campaign, self.dag.folder).resolve())
+        else:
+            campaign = self.campaign.model_dump_json()
         text = f"{campaign}\n{self.warehouse}\n{self._recipients()}"
         digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
         return _Origin(f"{ti.dag_id} {ti.run_id}", f"{ti.task_id}{mapped}", digest)
