@@ -40,7 +40,12 @@ GOALS = (
         "audience of texts, share of the speed of COPY to psql",
     ),
     Goal("audience", "memory_of_texts_over_bytes", 2, "memory of texts over their bytes", is_most=True),
-    Goal("audience", "times_speed_in_two_parts", 1, "reading in at most two parts, times the speed of one"),
+    Goal(
+        "audience",
+        "times_speed_in_two_parts",
+        0.98,  # two runs of the same reading differ by 2 %
+        "reading in at most two parts, times the speed of one",
+    ),
     Goal("dispatch", "postgresql_10000_to_bare_4", 0.9, "10,000 to a request, PostgreSQL, to a bare session"),
     Goal("dispatch", "postgresql_1000_to_bare_4", 0.85, "1,000 to a request, PostgreSQL, to a bare session"),
     Goal("dispatch", "sqlite_1000_to_bare_4", 0.85, "1,000 to a request, SQLite, to a bare session"),
