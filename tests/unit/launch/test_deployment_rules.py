@@ -13,7 +13,7 @@ from sendoff import connect
 from sendoff.audience.identifiers import integers
 from sendoff.campaign import Campaign, CampaignFolder, DeploymentRules
 from sendoff.errors import GateError
-from sendoff.launch import preview_campaign
+from sendoff.launch import preview_campaign, send_times_of
 from sendoff.launch.gates import GateResult
 from sendoff.launch.plan import Plan, plan_launch, prepare_launch
 from sendoff.ledger import DailyLimit, Ledger
@@ -23,6 +23,7 @@ from ...factories import LEASE, NOW, PERIOD, make_campaign, make_launch
 
 SQL = "SELECT device_id, time_zone FROM devices"
 WARM_UP = {"connection": "sendoff_default", "start": "2026-03-02", "first_day": 30, "growth": 2, "most": 100}
+WINDOW = {"earliest": "08:00", "latest": "21:00", "time_zone": "UTC"}
 NIGHT = {"quiet_hours": {"earliest": "10:00", "latest": "20:00"}, "default_time_zone": "UTC"}  # NOW is at 9
 
 
@@ -51,6 +52,26 @@ def plan(warehouse: str, given: CampaignFolder, ledger: Ledger | None = None) ->
 def gate(made: Plan, name: str) -> GateResult:
     (found,) = (each for each in made.gates if each.name == name)
     return found
+
+
+@pytest.mark.parametrize(
+    ("gates", "rules", "said"),
+    [
+        ({}, {}, ""),
+        ({"window": WINDOW}, {}, ", which waits for the send window"),
+        ({}, NIGHT, ", which waits for the hours and days that the rules allow"),
+        (
+            {"window": WINDOW},
+            NIGHT,
+            ", which waits for the send window and for the hours and days that the rules allow",
+        ),
+    ],
+)
+def test_people_read_what_a_launch_that_sends_at_once_waits_for(
+    gates: dict[str, Any], rules: dict[str, Any], said: str
+) -> None:
+    times = send_times_of(folder(rules, gates=gates).campaign, [], PERIOD.end)
+    assert times.words == f"at once, as soon as the service accepts a request{said}"
 
 
 def test_exclusions_and_caps_of_the_rules_apply_besides_those_of_the_campaign(

@@ -543,6 +543,23 @@ def test_an_opt_out_is_not_answered_2xx_before_it_is_stored(database: Database) 
     assert counts["opt_outs_refused"] >= 1
 
 
+def test_only_so_many_opt_outs_wait_for_the_ledger_at_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sendoff.postbacks.opt_out._MOST_WAITING", 2)
+
+    async def test() -> None:
+        async with running(database) as app:
+            with database.locked():
+                waiting = [asyncio.create_task(send(app, OPT_OUT, ONE_CLICK)) for _ in range(2)]
+                await asyncio.sleep(0.1)
+                assert status_of(await send(app, OPT_OUT, ONE_CLICK)) == 503
+            assert [status_of(await task) for task in waiting] == [200, 200]
+            assert [status_of(await send(app, OPT_OUT, ONE_CLICK)) for _ in range(3)] == [200] * 3
+
+    run(test())
+
+
 @pytest.mark.parametrize("identifier", ["ada\0@example.com", " ", "a" * 1_001])
 def test_an_opt_out_of_an_identifier_that_no_one_can_have_is_an_unknown_address(
     database: Database, monkeypatch: pytest.MonkeyPatch, identifier: str
