@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tools.mutation import mutants
 from tools.mutation.__main__ import drawn, known_survivors
 from tools.mutation.judge import NOTICED, SURVIVED, _run_items
 from tools.mutation.mutants import ROOT, SOURCES, Mutant, Place, all_mutants, mutants_of
@@ -72,8 +73,8 @@ def test_the_process_of_a_mutant_ends_although_its_tests_left_something() -> Non
 
 
 def test_a_seed_draws_the_same_mutants_again() -> None:
-    mutants = all_mutants()
-    assert drawn(mutants, 5, seed=1) == drawn(mutants, 5, seed=1) != drawn(mutants, 5, seed=2)
+    every = all_mutants()
+    assert drawn(every, 5, seed=1) == drawn(every, 5, seed=1) != drawn(every, 5, seed=2)
 
 
 @pytest.mark.parametrize(
@@ -92,6 +93,25 @@ def test_a_line_belongs_to_a_statement_and_the_outermost_function(
     (tmp_path / "a.py").write_text(source)
     monkeypatch.setattr("tools.mutation.mutants.SOURCES", tmp_path)
     assert Mutant("a.py", line, 0, 0, "", "", "").place == Place(statement, function)
+
+
+def test_what_is_made_on_import_is_used_where_its_name_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack/a.py").write_text(
+        "def _make(x):\n    return x + 1\n\n\n_FIRST = _make(1)\nSECOND = _FIRST\n"
+    )
+    (tmp_path / "pack/__init__.py").write_text("from pack.a import SECOND as OTHER\n")
+    user = "from pack import OTHER\n\n\ndef f(x=OTHER):\n    return x\n\n\ndef g():\n    return f(OTHER)\n"
+    (tmp_path / "user.py").write_text(user)
+    monkeypatch.setattr("tools.mutation.mutants.SOURCES", tmp_path)
+    mutants._importers.cache_clear()
+    mutants._tree.cache_clear()
+    found = mutants.lines_that_use("pack/a.py", 2)
+    assert {"pack/a.py": set(found.pop("pack/a.py")), **found} == {"pack/a.py": {1, 2}, "user.py": {9}}
+    mutants._importers.cache_clear()
+    mutants._tree.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +87,70 @@ def _place(source: bytes, line: int) -> Place:
                 first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
                 function = function or range(first, end + 1)
     return Place(statement, function)
+
+
+def lines_that_use(path: str, line: int) -> dict[str, set[int]]:
+    """Return, by file, the lines in functions that use by name what a line on import defines, also indirectly."""
+    found: defaultdict[str, set[int]] = defaultdict(set)
+    definition = _statement_at(_tree(path), line)
+    names = [(path, name) for name in _defined(definition)]
+    if isinstance(definition, ast.FunctionDef | ast.ClassDef):
+        found[path] |= set(range(definition.lineno, (definition.end_lineno or line) + 1))
+    for file, name in names:  # grows
+        for statement in _tree(file).body:
+            bodies = list(_bodies(statement))
+            for node in ast.walk(statement):
+                if not (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)):
+                    continue
+                if any(node.lineno in body for body in bodies):
+                    found[file].add(node.lineno)
+                else:
+                    names += [(file, each) for each in _defined(statement) if (file, each) not in names]
+        names += [each for each in _importers().get((_module(file), name), ()) if each not in names]
+    return found
+
+
+@cache
+def _importers() -> dict[tuple[str, str], list[tuple[str, str]]]:
+    """Return the files that import a name of a module from it, each with the name it gives to it."""
+    found: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    for file in sorted(SOURCES.rglob("*.py")):
+        path = file.relative_to(SOURCES).as_posix()
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    found[node.module or "", alias.name].append((path, alias.asname or alias.name))
+    return found
+
+
+@cache
+def _tree(path: str) -> ast.Module:
+    return ast.parse((SOURCES / path).read_bytes())
+
+
+def _module(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _statement_at(tree: ast.Module, line: int) -> ast.stmt:
+    return next(each for each in reversed(tree.body) if each.lineno <= line or each is tree.body[0])
+
+
+def _defined(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [statement.name]
+    return [
+        node.id
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    ]
+
+
+def _bodies(statement: ast.stmt) -> Iterator[range]:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            first = node.body if isinstance(node, ast.Lambda) else node.body[0]
+            yield range(first.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def all_mutants() -> list[Mutant]:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from coverage import Coverage, CoverageData
 
-from tools.mutation.mutants import ROOT, SOURCES, Mutant
+from tools.mutation.mutants import ROOT, SOURCES, Mutant, lines_that_use
 
 OPTIONS = ["-q", "--tb=no", "-p", "no:cacheprovider", "-m", "not proof"]
 FOLDERS = ("tests/unit", "tests/contract")
@@ -47,18 +47,25 @@ class Record:
 
         First come those that also execute the following line, then those of its own package, then the fastest. Tests on
         PostgreSQL come last, because the first of them creates the tables.
-        A line that runs on import is executed before the tests. Its tests are those that execute any line of the file.
-        So are those of a function that runs only in other processes. A test that was not recorded may execute anything.
+        A line that runs on import is executed before the tests. Its tests are those that use by name what it defines,
+        and then those that execute any line of the file. The latter are also those of a function that runs only in
+        other processes. A test that was not recorded may execute anything.
         """
         path, place = mutant.path, mutant.place
         is_seen = place.function and self._tests(path, place.function) and not self.runs_on_import(mutant)
         found = self._tests(path, place.statement if is_seen else self._contexts(path))
+        users: set[str] = set()
+        if self.runs_on_import(mutant):
+            for file, lines in lines_that_use(path, mutant.line).items():
+                users |= self._tests(file, lines)
+            found |= users
         following = self._tests(path, [place.statement.stop])  # the body of a condition
         own = f"/{path.split('/')[1]}/"
         return sorted(
             (test for test in collected if test in found or test not in self.seconds),
             key=lambda test: (
                 test in self.seconds,
+                bool(users) and test not in users,
                 "postgresql" in test,
                 test not in following,
                 own not in test,
