@@ -151,5 +151,16 @@ def test_a_launch_without_own_hours_has_no_arms(ledger: Ledger) -> None:
 
 def test_launches_at_own_hours_share_the_level_of_their_campaign(ledger: Ledger, keys: list[str]) -> None:
     assert ledger.launches.get(KEY).comparison_number == 1
-    later = make_launch(ledger, segments=SEGMENTS, resend=1, created_at=NOW + timedelta(days=1))
+    campaign = make_campaign(send={"kind": "now", "own_hours": {}})
+    later = make_launch(
+        ledger, segments=SEGMENTS, campaign=campaign, resend=1, created_at=NOW + timedelta(days=1)
+    )
     assert later.comparison_number == 2
+    keys = send(ledger, later.launch_key, *[Accepted(200, 17)] * 4)
+    opened(ledger, keys[1], CONTROL[:200])
+    opened(ledger, keys[2], OWN[:400])
+    found = of_own_hours(ledger, reconcile_launch(ledger, later.launch_key, now=LATER))
+    assert found
+    sides = [Counted("own hour", 400, 1_000), Counted("at once", 200, 1_000)]
+    of_second = compared_shares("engaged", sides, control="at once", launch=2)
+    assert found.differences[0].interval == of_second.differences[0].interval
