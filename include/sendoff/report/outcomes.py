@@ -2,7 +2,8 @@
 
 ``outcome.sql`` in the campaign's folder returns the same identifier column as the audience query. Without another
 column, everyone listed counts as converted. With a column ``value``, each person counts with their number, and people
-who are not listed count with 0. The parameters are ``:period_start``, ``:period_end``, ``:partition`` and ``:sent_at``.
+who are not listed count with 0. Being listed with 0 is the same. The parameters are ``:period_start``,
+``:period_end``, ``:partition`` and ``:sent_at``.
 
 ``before.sql`` beside it is optional, and adjusts the means of ``value``. It returns what the people did before the
 launch: the identifier column and a column ``value``. People who are not listed count with 0 there too.
@@ -154,7 +155,7 @@ def sides_of(ledger: Ledger, launch: LaunchRecord) -> dict[str, Identifiers]:
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows of a query read so far: the people they list, and their values by side.
+    """The rows of a query read so far: the people they list, and their values by side, without those that are 0.
 
     ``kept``: the value of each person of a side, in the order of their identifiers; None unless another query needs
     them. ``outcome``: for what people did before, the rows of what they did afterwards. ``products``: by side, the
@@ -215,7 +216,7 @@ class _Rows:
             if len(inside):
                 places = pc.index_in(_column(inside), value_set=people)
                 found = numbers.take(places).to_numpy()
-                self.values[name] = self.values[name].and_(_values(found))
+                self.values[name] = self.values[name].and_(_values(found[found != 0]))
                 if self.kept is not None:
                     self.kept.setdefault(name, np.zeros(len(side)))[_places(inside, side)] = found
                 if self.outcome:
@@ -341,5 +342,7 @@ def _places(people: Identifiers, side: Identifiers) -> np.ndarray[tuple[int], np
 
 
 def _values(numbers: _Numbers) -> Values:
+    if not len(numbers):
+        return Values()
     mean = float(numbers.mean())
     return Values(len(numbers), mean, float(np.square(numbers - mean).sum()))

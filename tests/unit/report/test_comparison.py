@@ -562,6 +562,19 @@ def test_variants_and_holdout_are_compared_by_their_values(ledger: Ledger, shop:
     assert (found.low + found.high) / 2 == pytest.approx(blue.mean() - held_out.mean())
 
 
+def test_people_listed_with_zero_are_like_people_who_are_not_listed(ledger: Ledger, shop: str) -> None:
+    launch(ledger)
+    everybody = (
+        "WITH RECURSIVE who(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM who WHERE id < 300) "
+        "SELECT id AS device_id, coalesce(sum(amount), 0.0) AS value FROM who LEFT JOIN orders ON device_id = id "
+    )
+    with_zeros = measure_outcome(ledger, KEY, shop, everybody + "GROUP BY id")
+    assert with_zeros.sides == measure_outcome(ledger, KEY, shop, VALUED).sides
+    assert with_zeros.differences == measure_outcome(ledger, KEY, shop, VALUED).differences
+    nothing = measure_outcome(ledger, KEY, shop, everybody + "AND amount < 0 GROUP BY id")
+    assert [(side.count, side.estimate) for side in nothing.sides] == [(0, 0.0)] * 3
+
+
 def test_people_named_by_texts_are_compared_too(ledger: Ledger, shop: str) -> None:
     launch(ledger, named="external_id")
     sql = VALUED.replace("device_id,", "CAST(device_id AS TEXT) AS external_id,")
