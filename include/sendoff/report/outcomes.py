@@ -105,7 +105,8 @@ def measure_outcome(
     people = {name: len(side) for name, side in sides.items()}
     campaign = Campaign.frozen(launch.definition)
     mismatch = mismatch_of_assigned(campaign, people, launch.dropped, launch.noun[1])
-    found = replace(found, remarks=(*found.remarks, *_remarks(ledger, launch_key, sides)))
+    remarks = (*found.remarks, *_remarks(ledger, launch_key, sides))
+    found = replace(found, remarks=remarks, is_final=False)  # no one knows when outcomes end
     return without_mismatch(found, mismatch)
 
 

@@ -562,6 +562,14 @@ def test_variants_and_holdout_are_compared_by_their_values(ledger: Ledger, shop:
     assert (found.low + found.high) / 2 == pytest.approx(blue.mean() - held_out.mean())
 
 
+@pytest.mark.parametrize("sql", [LISTED, VALUED])
+def test_outcomes_are_never_final(ledger: Ledger, shop: str, sql: str) -> None:
+    launch(ledger)
+    compared = measure_outcome(ledger, KEY, shop, sql)
+    assert not compared.is_final
+    assert conclusion(compared).startswith("So far, ")
+
+
 def test_people_listed_with_zero_are_like_people_who_are_not_listed(ledger: Ledger, shop: str) -> None:
     launch(ledger)
     everybody = (
@@ -674,7 +682,7 @@ def test_a_query_that_lists_nobody_makes_shares_of_zero_that_are_known(ledger: L
     compared = measure_outcome(ledger, KEY, shop, f"{LISTED} WHERE device_id < 0")
     assert [(side.count, side.estimate) for side in compared.sides] == [(0, 0), (0, 0), (0, 0)]
     assert all(side.interval is not None for side in compared.sides)
-    assert conclusion(compared) == "There are too few devices to tell which side is ahead."
+    assert conclusion(compared) == "So far, there are too few devices to tell which side is ahead."
 
 
 def test_a_holdout_of_another_size_than_planned_is_not_compared(ledger: Ledger, shop: str) -> None:
