@@ -32,7 +32,7 @@ from sendoff.figures import LaunchStats, counted, duration
 from sendoff.launch import ANSWERED_AFTER
 from sendoff.ledger import LaunchRecord, Ledger, Progress
 from sendoff.service import MATCHED_BY
-from sendoff.states import Arm, DispatchState, PostBackKind, Verdict
+from sendoff.states import Arm, DispatchState, LaunchState, PostBackKind, Verdict
 
 _SENT = (Verdict.ENGAGED, Verdict.DELIVERED, Verdict.MISSING, Verdict.UNKNOWABLE)
 """The verdicts of people who were certainly sent to."""
@@ -45,7 +45,7 @@ class _Measured:
     """What post-backs show about the variants of a launch.
 
     ``unknown``: why they show nothing, or an empty text. ``took``: how much earlier one variant may have gone out than
-    another. ``early``: the opens of so long a time before the report.
+    another. ``early``: the opens of so long a time before the report. ``still_to_come``: as :func:`_still_to_come`.
     """
 
     launch: LaunchRecord
@@ -55,6 +55,7 @@ class _Measured:
     mismatch: str
     took: timedelta
     early: int
+    still_to_come: str
 
 
 def _measured(ledger: Ledger, figures: LaunchStats) -> _Measured:
@@ -72,7 +73,9 @@ def _measured(ledger: Ledger, figures: LaunchStats) -> _Measured:
     ]
     is_waiting = any(part.state in (DispatchState.PLANNED, DispatchState.IN_FLIGHT) for part in progress)
     mismatch = mismatch_of_sent(figures, campaign, sides, is_waiting=is_waiting)
-    return _Measured(launch, campaign, _why_no_open_is_known(launch, campaign), sides, mismatch, took, early)
+    unknown = _why_no_open_is_known(launch, campaign)
+    still_to_come = _still_to_come(ledger, figures, launch, campaign, is_waiting=is_waiting)
+    return _Measured(launch, campaign, unknown, sides, mismatch, took, early, still_to_come)
 
 
 def _counted(name: str, verdicts: Mapping[str, int], hidden: int, suspects: int) -> Counted:
@@ -96,7 +99,7 @@ def of_engagement(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEAB
     if not figures.by_variant:
         return None
     measured = _measured(ledger, figures)
-    launch, campaign, unknown = measured.launch, measured.campaign, measured.unknown
+    launch, unknown = measured.launch, measured.unknown
     many = launch.noun[1]
     holdout = figures.not_sent_because.get("held out", 0)
     nobody = (
@@ -115,7 +118,7 @@ def of_engagement(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEAB
             f"{many.capitalize()}: those of each variant that were certainly sent to. The shares are shares of them.",
         )
     )
-    remarks = (*whom, *found.remarks, *_engagement_remarks(figures, launch, campaign))
+    remarks = (*whom, *found.remarks, *_engagement_remarks(figures, measured))
     if measured.early and not unknown:
         text = (
             f"The requests took {duration(round(measured.took.total_seconds()))}, so one variant may have gone out "
@@ -123,8 +126,8 @@ def of_engagement(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEAB
             "this report."
         )
         remarks = (*remarks, text)
-    is_final = not _what_is_missing(figures, launch)
-    return replace(found, sides=found.sides + nobody, remarks=remarks, is_final=is_final)
+    sides = found.sides + nobody
+    return replace(found, sides=sides, remarks=remarks, is_final=not measured.still_to_come)
 
 
 def _unmeasured(sides: Iterable[Counted], unknown: str, noun: tuple[str, str]) -> Comparison:
@@ -168,12 +171,9 @@ def of_own_hours(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABL
         "engaged", (own, at_once), control=at_once.name, noun=launch.noun, launch=number, detect=detect
     )
     found = without_mismatch(compared, mismatch)
-    sent_at = launch.sends_at or launch.created_at
-    is_final = launch.settled_at is not None or (
-        figures.as_of - sent_at >= ANSWERED_AFTER + campaign.own_hours_take
-    )
     remarks = (*_gain(found), *found.remarks, *_own_hour_remarks(figures, launch.noun, early))
-    return replace(found, remarks=remarks, is_final=is_final)
+    still_to_come = _still_to_come(ledger, figures, launch, campaign, is_waiting=is_waiting)
+    return replace(found, remarks=remarks, is_final=not still_to_come)
 
 
 def _gain(found: Comparison) -> Iterator[str]:
@@ -295,7 +295,8 @@ def _why_no_open_is_known(launch: LaunchRecord, campaign: Campaign) -> str:
     return ""
 
 
-def _engagement_remarks(figures: LaunchStats, launch: LaunchRecord, campaign: Campaign) -> Iterator[str]:
+def _engagement_remarks(figures: LaunchStats, measured: _Measured) -> Iterator[str]:
+    campaign = measured.campaign
     for name, counts in figures.by_variant.items():
         if not_sent := counts.get(Verdict.NOT_SENT, 0):
             yield (
@@ -313,22 +314,32 @@ def _engagement_remarks(figures: LaunchStats, launch: LaunchRecord, campaign: Ca
         )
     if suspects := sum(figures.suspects_by_variant.values()):
         yield (
-            f"A machine probably made all opens of {suspects:,} {launch.noun[1]}. The intervals allow for each to be "
-            "an open of a person, or none."
+            f"A machine probably made all opens of {suspects:,} {measured.launch.noun[1]}. The intervals allow for "
+            "each to be an open of a person, or none."
         )
     if len({campaign.as_variant(name).channels_used() for name in campaign.variants}) > 1:
         yield "The variants use different channels. An open does not mean the same on each."
-    if missing := _what_is_missing(figures, launch):
-        yield f"{missing} Early opens differ from later ones."
+    if measured.still_to_come:
+        yield f"{measured.still_to_come} Early opens differ from later ones."
 
 
-def _what_is_missing(figures: LaunchStats, launch: LaunchRecord) -> str:
-    """Return a sentence on the opens that may come after the report, or an empty text if hardly any do."""
+def _still_to_come(
+    ledger: Ledger, figures: LaunchStats, launch: LaunchRecord, campaign: Campaign, *, is_waiting: bool
+) -> str:
+    """Return a sentence on the opens that may come after the report, or an empty text if hardly any do.
+
+    The launch went out with its newest request, or when the service sent it if that was later. ``is_waiting``: requests
+    to the people who are compared are not made yet.
+    """
     if launch.settled_at is not None:
         return ""
     if launch.sends_at is None:
         return "The service still sends this launch, so opens still arrive."
-    after = figures.as_of - launch.sends_at
+    if is_waiting and not LaunchState(figures.state).is_final:
+        return "Requests are still to be made, so opens still arrive."
+    up_to_wave = 1 if campaign.decide else None
+    newest = ledger.dispatch_queries.newest_outcome(launch.launch_key, up_to_wave=up_to_wave)
+    after = figures.as_of - max(launch.sends_at, newest or launch.sends_at)
     if after >= ANSWERED_AFTER:
         return ""
     when = f"{duration(round(after.total_seconds()))} after" if after >= timedelta(seconds=1) else "before"

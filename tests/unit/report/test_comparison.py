@@ -520,6 +520,28 @@ def test_a_report_made_soon_after_the_launch_says_that_later_opens_are_not_in_it
     assert not any("Later opens" in each for each in settled.remarks)
 
 
+def test_a_launch_that_was_approved_late_or_takes_days_is_not_final_a_day_after_it_was_made(
+    ledger: Ledger,
+) -> None:
+    launch(ledger, outcomes=())
+    approved = NOW + timedelta(days=2)
+    for number, said in enumerate(
+        (
+            "Requests are still to be made, so opens still arrive.",
+            "This report was made 5 min after the launch went out. Later opens are not in it.",
+        )
+    ):
+        sent = approved + timedelta(days=number)
+        send(ledger, KEY, Accepted(200, 17), at=sent)
+        compared = of_engagement(ledger, reconcile_launch(ledger, KEY, now=sent + timedelta(minutes=5)))
+        assert compared
+        assert not compared.is_final
+        assert any(each.startswith(said) for each in compared.remarks)
+    compared = of_engagement(ledger, reconcile_launch(ledger, KEY, now=sent + timedelta(days=1)))
+    assert compared
+    assert compared.is_final
+
+
 @pytest.fixture
 def shop(tmp_path: Path) -> str:
     """A warehouse where 30 of blue, 25 of red and 20 of the holdout ordered, 5 of them twice, and also a stranger."""
