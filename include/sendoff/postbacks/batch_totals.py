@@ -248,7 +248,7 @@ class BatchTotals:
             at,
             deliveries,
             opens,
-            self._index.widths.view(np.int64),
+            self._index.sizes,
             self._seconds,
         )
         by_person = opens[~machine]

@@ -42,8 +42,8 @@ def suspected(  # noqa: PLR0913 (columns)
     """Mark the opens that a machine probably made.
 
     ``codes``: of the requests. ``places``: numbers of the recipients. ``at``: times in microseconds. ``deliveries``,
-    ``opens``: the rows of each kind. ``sizes``: the recipients of each request, by its code, or more. ``seconds``: the
-    most between a delivery and its open; 0 marks nothing, not even bursts.
+    ``opens``: the rows of each kind. ``sizes``: the recipients of each request, by its code. ``seconds``: the most
+    between a delivery and its open; 0 marks nothing, not even bursts.
     """
     if not seconds or not len(opens):
         return np.zeros(len(opens), np.bool_)

@@ -13,7 +13,7 @@ together for all kinds of identifiers. So the recipients of all dispatches who r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
@@ -141,6 +141,7 @@ class RecipientIndex:
         self.encodings = np.zeros(0, np.uint8)
         self.begins = np.zeros(0, np.uint64)  # the first place of each dispatch
         self.widths = np.zeros(0, np.uint64)
+        self.sizes = np.zeros(0, np.int64)  # the recipients of each dispatch
         self._lowest = np.zeros(0, np.uint64)
         self._start = np.zeros(0, np.uint64)  # of sparse numbers, within their group
         self._group = np.zeros(0, np.intp)
@@ -165,7 +166,7 @@ class RecipientIndex:
         return codes
 
     def _grow(self) -> None:
-        for name in ("encodings", "begins", "widths", "_lowest", "_start", "_group"):
+        for name in ("encodings", "begins", "widths", "sizes", "_lowest", "_start", "_group"):
             of_all = getattr(self, name)
             if more := len(self.keys) - len(of_all):
                 setattr(self, name, np.append(of_all, np.zeros(more, of_all.dtype)))
@@ -179,7 +180,7 @@ class RecipientIndex:
             if people is None:
                 self.encodings[code] = Encoding.OPEN
             elif isinstance(people, StringIdentifiers):
-                self._take(code, Encoding.TEXT, len(people))
+                self._take(code, Encoding.TEXT, people, len(people))
                 self._keep(code, people)
             else:
                 numbers = people.values()
@@ -190,21 +191,22 @@ class RecipientIndex:
         for group in _groups(sparse):
             self._take_sparse(group)
 
-    def _take(self, code: int, encoding: int, width: int) -> None:
+    def _take(self, code: int, encoding: int, people: Sized, width: int) -> None:
         self.encodings[code], self.begins[code], self.widths[code] = encoding, self._end, width
+        self.sizes[code] = len(people)
         self._end += width
 
     def _take_dense(self, code: int, numbers: Numbers) -> None:
         lowest = int(numbers[0]) if len(numbers) else 0
         self._end += (lowest - self._end) % 8  # so a byte of places is a byte of numbers
         self._lowest[code] = lowest
-        self._take(code, Encoding.DENSE, int(numbers[-1]) - lowest + 1 if len(numbers) else 0)
+        self._take(code, Encoding.DENSE, numbers, int(numbers[-1]) - lowest + 1 if len(numbers) else 0)
         self._members.add_near(numbers - self._lowest[code] + self.begins[code])
 
     def _take_sparse(self, segments: list[tuple[int, Numbers]]) -> None:
         first, start, lines = self._end, 0, []
         for code, numbers in segments:
-            self._take(code, Encoding.SPARSE, len(numbers))
+            self._take(code, Encoding.SPARSE, numbers, len(numbers))
             self._lowest[code], self._start[code], self._group[code] = numbers[0], start, len(self._groups)
             lines.append(numbers - numbers[0] + np.uint64(start))
             start = int(lines[-1][-1]) + 1

@@ -81,6 +81,17 @@ def test_many_opens_in_one_second_are_suspected(ledger: Ledger, opens: int, susp
     assert reconcile_launch(ledger, KEY, now=NOW).suspects == suspected
 
 
+@pytest.mark.parametrize("apart", [1, 10, 1_000])
+@pytest.mark.parametrize(("opens", "suspected"), [(99, 0), (100, 100)])
+def test_a_share_of_the_recipients_is_one_of_their_number_not_of_the_range_of_their_identifiers(
+    ledger: Ledger, apart: int, opens: int, suspected: int
+) -> None:
+    people = range(1, 10_000 * apart + 1, apart)
+    key = make_accepted(ledger, people)
+    store(ledger, *(post_back(key, "open", who) for who in people[:opens]))
+    assert reconcile_launch(ledger, KEY, now=NOW).suspects == suspected
+
+
 @pytest.mark.parametrize("year", [1, 1969, 2107, 9998])
 def test_a_time_of_another_century_is_counted_like_any_other(ledger: Ledger, year: int) -> None:
     key = make_accepted(ledger, range(1, 2 * BURST + 1))
