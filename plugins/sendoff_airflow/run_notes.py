@@ -39,6 +39,8 @@ def note_of(figures: LaunchStats, launch: LaunchRecord, stage: Stage) -> str:
         for verdict in Verdict
         if figures.verdicts.get(verdict)
     ]
+    if figures.erased:
+        parts.append(f"{figures.erased:,} erased")
     recipients = counted(figures.audience, *launch.noun)
     if figures.is_chosen_by_service:
         recipients += " in the post-backs"

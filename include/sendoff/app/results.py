@@ -111,12 +111,12 @@ class Report(_Rendered):
         return as_json(self.figures, self.comparisons, self.stage)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return a row for each verdict: ``verdict``, the number of ``people``, and their ``share`` of all.
+        """Return a row for each verdict: ``verdict``, the number of ``people``, and their ``share`` of the audience.
 
         Raise SettingsError if pandas is not installed.
         """
         counts = {verdict: self.figures.verdicts.get(verdict, 0) for verdict in self.figures.known_verdicts}
-        whole = sum(counts.values())
+        whole = self.figures.audience
         return pandas().DataFrame(
             {
                 "verdict": [str(verdict) for verdict in counts],

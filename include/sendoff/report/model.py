@@ -183,8 +183,8 @@ class Groups:
     def of(cls, figures: LaunchStats, what: str, rows: Mapping[str, Mapping[str, int]]) -> Groups:
         """Return the verdicts of groups of a launch, such as its platforms."""
         is_chosen = figures.is_chosen_by_service
-        everybody = ("everyone" if is_chosen else "audience", figures.verdicts)
-        return cls(what, rows, everybody, shows_shares=not is_chosen)
+        name = "not erased" if figures.erased else "everyone" if is_chosen else "audience"
+        return cls(what, rows, (name, figures.verdicts), shows_shares=not is_chosen)
 
     @property
     def verdicts(self) -> list[Verdict]:

@@ -252,7 +252,8 @@ def _remark(figures: LaunchStats) -> str:
         words += "Sent again and again: silence proves nothing."
     else:
         words += "Unknowable: accepted, then silent where silence proves nothing."
-    return f"{words}\nIn doubt: it is not known whether the service processed it."
+    erased = f" Erased since: {figures.erased:,}." if figures.erased else ""
+    return f"{words}\nIn doubt: it is not known whether the service processed it.{erased}"
 
 
 def _shortened(text: str, limit: int) -> str:

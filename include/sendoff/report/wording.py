@@ -70,9 +70,8 @@ def rounding(figures: LaunchStats) -> list[str]:
     """Return a sentence if the rounded shares of the verdicts do not sum to 100 %."""
     if figures.is_chosen_by_service or not figures.audience or figures.unaccounted_identifiers:
         return []
-    tenths = sum(
-        round(10 * float(f"{100 * count / figures.audience:.1f}")) for count in figures.verdicts.values()
-    )
+    counts = (*figures.verdicts.values(), figures.erased)
+    tenths = sum(round(10 * float(f"{100 * count / figures.audience:.1f}")) for count in counts)
     if tenths == 1_000:
         return []
     return [
@@ -224,7 +223,10 @@ def _difference(
     total = sum(sum(row.values()) for row in groups.values())
     if not groups or total == figures.audience:
         return []
-    return [f"The {what} sum to {total:,}, not to {figures.audience:,}: {why}."]
+    reasons = [why] if total + figures.erased != figures.audience else []
+    if figures.erased:
+        reasons.append("those who were erased are in none")
+    return [f"The {what} sum to {total:,}, not to {figures.audience:,}: {'; '.join(reasons)}."]
 
 
 def few_points(step: int, points: Sequence[TimelinePoint]) -> str:

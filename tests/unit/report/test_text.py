@@ -13,6 +13,7 @@ from PIL import Image
 from rich.console import Console
 
 from sendoff import report
+from sendoff.app import Report
 from sendoff.errors import SettingsError
 from sendoff.figures import LaunchStats, share
 from sendoff.report import as_json, as_picture, as_terminal, describe_launch
@@ -64,6 +65,32 @@ def test_the_points_of_a_timeline_are_whole_hours_and_days_of_its_time_zone() ->
     pages = report.as_html(describe_launch(figures(), zone=kolkata))
     assert "in Asia/Kolkata." in pages
     assert "UTC" not in pages.partition('id="timeline-heading"')[2].partition("</section>")[0]
+
+
+@pytest.mark.parametrize(
+    ("control_group", "why"),
+    [
+        (0, "those who were erased are in none"),
+        (20, "people in the control group get no variant; those who were erased are in none"),
+    ],
+)
+def test_a_report_after_an_erasure_gives_no_other_reason_for_what_is_missing(
+    control_group: int, why: str
+) -> None:
+    verdicts = {"engaged": 300, "missing": 650 - control_group, "not_sent": control_group}
+    whole = figures(
+        verdicts=verdicts,
+        erased=50,
+        by_variant={"a": {"engaged": 300}, "b": {"missing": 650 - control_group}},
+        not_sent_because={"held out": control_group},
+        by_platform={},
+    )
+    text = " ".join(as_text(whole, 200).split())
+    assert "50 5.0 % erased" in text
+    assert "The shares are rounded" not in text
+    assert f"The variants sum to {950 - control_group:,}, not to 1,000: {why}." in text
+    assert report.as_html(describe_launch(whole)).count(">not erased<") == 1
+    assert Report(whole).to_pandas()["share"].sum() == pytest.approx(0.95)
 
 
 @pytest.mark.parametrize("is_chosen", [False, True])
