@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple, Self
 
-from sendoff.states import LaunchState, Verdict
+from sendoff.states import LaunchState, PostBackKind, Verdict
 
 
 class TimelinePoint(NamedTuple):
@@ -43,6 +43,8 @@ _REASONS: Mapping[str, str] = {
     OPENED_SINCE: "opened an earlier message since",
     DELIVERED_SINCE: "got an earlier message since",
 }
+
+_SHOWN_BY = {Verdict.ENGAGED: PostBackKind.OPEN, Verdict.DELIVERED: PostBackKind.DELIVERY}
 
 ANOMALIES = ("unexpected", "forged", "late", "duplicate", "unreadable")
 """Kinds of post-backs that decide no verdict. They are counted, never dropped."""
@@ -121,6 +123,10 @@ class LaunchStats:
     def known_verdicts(self) -> list[Verdict]:
         """Return the verdicts that are counted: all, or only observed ones if the service chose the recipients."""
         return [verdict for verdict in Verdict if verdict.is_observed or not self.is_chosen_by_service]
+
+    def is_measured(self, verdict: Verdict) -> bool:
+        """Check whether post-backs can show a verdict. If they cannot, its number is not a count."""
+        return _SHOWN_BY.get(verdict) not in self.unmeasured
 
     @property
     def unaccounted_rows(self) -> int:

@@ -53,6 +53,7 @@ _NOTES: Mapping[str, str] = {
 }
 """The meaning of each verdict in a few words, for its tile."""
 
+_UNMEASURED = "not measured, so this is not a count"
 MACHINE = "probably a machine"
 _ERASED = "asked to be forgotten"
 _OTHER_MEANINGS: Mapping[str, str] = {
@@ -204,7 +205,13 @@ def _heard_of(figures: LaunchStats) -> Sum:
 def verdict_lines(figures: LaunchStats) -> list[Line]:
     """Return a line of the sum for each verdict, and one for the engaged whose opens a machine probably made."""
     lines = [
-        Line("+" if number else "", figures.verdicts.get(verdict, 0), verdict.label, verdict, _NOTES[verdict])
+        Line(
+            "+" if number else "",
+            figures.verdicts.get(verdict, 0),
+            verdict.label,
+            verdict,
+            _NOTES[verdict] if figures.is_measured(verdict) else _UNMEASURED,
+        )
         for number, verdict in enumerate(figures.known_verdicts)
     ]
     if figures.suspects:

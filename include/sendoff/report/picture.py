@@ -126,6 +126,8 @@ def _tiles(figure: Figure, figures: LaunchStats) -> None:
         big, small = share(count, figures.audience), f"{count:,}"
         if figures.is_chosen_by_service:
             big, small = small, ""
+        if not figures.is_measured(verdict):
+            big, small = "?", "not measured"
         _write(figure, x, 1.55, big, size=17, weight="bold", color=_INK if count else _PALE)
         _write(figure, x, 1.89, small, color=_PALE)
 

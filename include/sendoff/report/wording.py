@@ -54,10 +54,12 @@ def reached(figures: LaunchStats) -> list[str]:
     said = [f"Reached of the audience: at least {low:,} ({shares[0]}), at most {high:,} ({shares[1]})."]
     others = figures.audience - figures.control_group
     if 0 < others < figures.audience:
-        engaged = figures.verdicts.get(Verdict.ENGAGED, 0)
-        least, most, opened = (share(count, others) for count in (low, high, engaged))
+        least, most = (share(count, others) for count in (low, high))
+        opened = ""
+        if figures.is_measured(Verdict.ENGAGED):
+            opened = f"; {share(figures.verdicts.get(Verdict.ENGAGED, 0), others)} opened or clicked"
         people = f"Of the {others:,} {figures.noun[1]} outside the control group"
-        said.append(f"{people}: at least {least}, at most {most}; {opened} opened or clicked.")
+        said.append(f"{people}: at least {least}, at most {most}{opened}.")
     return said
 
 
@@ -140,15 +142,11 @@ def what_cannot_be_known(figures: LaunchStats) -> list[str]:
 
 
 def _unmeasured(figures: LaunchStats) -> list[str]:
-    kinds = {
-        PostBackKind.DELIVERY: (Verdict.DELIVERED, "deliveries"),
-        PostBackKind.OPEN: (Verdict.ENGAGED, "opens"),
-    }
     return [
         f"Not measured: {verdict}. The launch did not request post-backs of {events}, or they do not carry these "
         f"identifiers. The {figures.verdicts.get(verdict, 0):,} is not a count."
-        for kind, (verdict, events) in kinds.items()
-        if kind in figures.unmeasured
+        for verdict, events in ((Verdict.DELIVERED, "deliveries"), (Verdict.ENGAGED, "opens"))
+        if not figures.is_measured(verdict)
     ]
 
 

@@ -233,6 +233,26 @@ def test_a_verdict_that_nothing_could_tell_is_not_left_a_plain_zero() -> None:
     assert "Not measured" not in as_text(figures())
 
 
+def test_a_share_of_opens_that_nothing_could_tell_is_not_said_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sendoff.report import picture
+
+    written: list[str] = []
+    monkeypatch.setattr(picture, "_write", lambda *given, **_: written.append(given[3]))
+    verdicts = {"delivered": 600, "unknowable": 300, "not_sent": 100}
+    whole = figures(verdicts=verdicts, not_sent_because={"held out": 100})
+    for unmeasured, is_shown in (((), True), (("open",), False)):
+        found = replace(whole, unmeasured=unmeasured)
+        written.clear()
+        as_picture(found, tmp_path / "report.png")
+        text, page = " ".join(as_text(found).split()), report.as_html(describe_launch(found))
+        assert ("outside the control group: at least 66.7 %, at most 100.0 %." in text) is not is_shown
+        assert ("0.0 % opened or clicked." in text) is is_shown
+        assert ("not measured, so this is not a count" in page) is not is_shown
+        assert written.count("?") == written.count("not measured") == int(not is_shown)
+
+
 def test_the_text_is_silent_about_doubts_where_there_are_none() -> None:
     sure = figures(verdicts={"delivered": 1_000})
     assert "cannot be known" not in as_text(sure)
