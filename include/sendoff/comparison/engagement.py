@@ -233,7 +233,11 @@ def leader_of(ledger: Ledger, figures: LaunchStats) -> Leader:
     others = [each for each in sides.values() if each is not best]
     number = measured.launch.comparison_number or 1
     compared = compared_shares("engaged", [best, *others], noun=measured.launch.noun, launch=number)
-    is_ahead = all(each.interval is not None and each.interval.high < 0 for each in compared.differences)
+    is_ahead = all(
+        each.interval is not None and each.interval.high < 0
+        for each in compared.differences
+        if each.against == best.name
+    )
     shares = ", ".join(
         f"{side.name} {percent(side.estimate or 0, 2)} of {side.people:,}" for side in compared.sides
     )

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from math import floor, log10
 from typing import Any, Literal, NamedTuple, Self
 
@@ -185,8 +186,8 @@ def compared_shares(
 ) -> Comparison:
     """Compare shares. ``counts`` holds a :class:`Counted` for each side, or its name, answers and people.
 
-    Each side is compared with ``control`` and with the first of the other sides. ``launch``: its number among the
-    compared launches of its campaign. ``detect``: the relative difference that the outlook is about.
+    Each side is compared with ``control`` and with each other side. ``launch``: its number among the compared launches
+    of its campaign. ``detect``: the relative difference that the outlook is about.
     """
     of = {each[0]: Counted(*each) for each in counts}
     sides = {name: _share(each, noun) for name, each in of.items()}
@@ -265,8 +266,7 @@ def compared_means(
 ) -> Comparison:
     """Compare means. ``values`` holds a :class:`SideValues` for each side, or its name, values and people.
 
-    Each side is compared with ``control`` and with the first of the other sides. ``launch`` and ``detect``: as for
-    shares.
+    Each side is compared with ``control`` and with each other side. ``launch`` and ``detect``: as for shares.
     """
     of = [SideValues(*each) for each in values]
     everybody = {each.name: each.of_everyone for each in of}
@@ -396,10 +396,10 @@ def _mean(name: str, count: int, whole: Values, noun: tuple[str, str]) -> Side:
 
 
 def _pairs(names: Sequence[str], control: str) -> list[tuple[str, str]]:
-    """Return the pairs to compare: each side with the control, and each further side with the first."""
+    """Return the pairs to compare: each side with the control, and the other sides with each other."""
     others = [name for name in names if name != control]
     against_control = [(name, control) for name in others] if control in names else []
-    return against_control + [(name, others[0]) for name in others[1:]]
+    return against_control + [(name, other) for other, name in combinations(others, 2)]
 
 
 def _level(differences: int, launch: int) -> float:

@@ -125,7 +125,7 @@ def test_means_are_shown_with_as_many_digits_as_each_other(mean: float, shown: s
         ([("a", 9, 10)], ""),
         (
             [("a", 260, 2_000), ("b", 180, 2_000), ("c", 259, 2_000)],
-            "a is ahead of b (13.00 % against 9.00 % opened). Chance alone seldom makes such a difference, however",
+            "a is ahead of b (13.00 % against 9.00 % opened), and c is ahead of b (12.95 % against 9.00 % opened).",
         ),
     ],
 )
@@ -139,6 +139,18 @@ def test_a_conclusion_names_the_side_ahead_only_if_chance_seldom_explains_it(
     if said:
         assert conclusion(replace(compared, is_final=False)) == f"So far, {found[0].lower()}{found[1:]}"
         assert found in as_text(describe_comparison(compared), 400)
+
+
+def test_each_variant_is_compared_with_each_other_whatever_their_names_are() -> None:
+    counts = [("a", 1_000, 10_000), ("b", 850, 10_000), ("c", 1_150, 10_000)]
+    compared = compared_shares("opened", counts)
+    assert [(each.side, each.against) for each in compared.differences] == [
+        ("b", "a"),
+        ("c", "a"),
+        ("c", "b"),
+    ]
+    assert compared.level == pytest.approx(1 - 0.05 * 6 / math.pi**2 / 3)
+    assert "c is ahead of b (11.50 % against 8.50 % opened)" in conclusion(compared)
 
 
 def test_several_differences_say_how_they_are_corrected() -> None:
