@@ -59,7 +59,7 @@ Rule = Exclusion | Priority | Cap
 
 _log = logging.getLogger(__name__)
 
-_SOONER = timedelta(hours=1)
+_SOONER = timedelta(hours=2)
 _MAX_DAYS = 36_500  # longer than the history of any ledger
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
@@ -327,7 +327,10 @@ class _OtherLaunches:
 
 
 def _days(count: int) -> timedelta:
-    """Return a number of days less an hour, because a weekly launch may be a little sooner than after seven days."""
+    """Return a number of days less two hours, because a weekly launch may be sooner than after seven days.
+
+    Clocks go forward by an hour once a year, and Airflow does not start each run at the same second.
+    """
     return timedelta(days=min(count, _MAX_DAYS)) - _SOONER
 
 

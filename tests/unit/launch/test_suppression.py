@@ -304,9 +304,9 @@ def test_tokens_that_are_texts_are_not_compared_with_tokens_that_are_numbers(
 def test_whom_another_campaign_was_sent_to_in_so_many_days_is_left_out(
     plan: Callable[..., Plan], ledger: Ledger
 ) -> None:
-    hour = timedelta(hours=1)
-    other(ledger, "winter", integers([1]), NOW - 7 * DAY + hour)  # a moment too long ago
-    other(ledger, "winter", integers([2]), NOW - 7 * DAY + hour + timedelta(seconds=1), number=1)
+    since = NOW - 7 * DAY + timedelta(hours=2)
+    other(ledger, "winter", integers([1]), since)  # a moment too long ago
+    other(ledger, "winter", integers([2]), since + timedelta(seconds=1), number=1)
     other(ledger, "winter", integers([3]), NOW + 2 * DAY, number=2)  # planned for later
     other(ledger, "autumn", integers([4]))
     other(ledger, "winter", integers([5]), connection="other")
@@ -318,10 +318,13 @@ def test_whom_another_campaign_was_sent_to_in_so_many_days_is_left_out(
 @pytest.mark.parametrize(
     "rules", [{"cap": {"messages": 1, "days": 7}}, exclude(kind="campaign", name="winter", days=7)]
 )
+@pytest.mark.parametrize(
+    "sooner", [timedelta(minutes=5), timedelta(hours=1, minutes=5)]
+)  # clocks went forward
 def test_a_weekly_campaign_reaches_everyone_each_week_even_if_it_starts_a_little_sooner(
-    plan: Callable[..., Plan], ledger: Ledger, rules: dict[str, Any]
+    plan: Callable[..., Plan], ledger: Ledger, rules: dict[str, Any], sooner: timedelta
 ) -> None:
-    other(ledger, "winter", integers([1]), NOW - 7 * DAY + timedelta(minutes=5))
+    other(ledger, "winter", integers([1]), NOW - 7 * DAY + sooner)
     assert [people for people in left_out(plan(rules, ledger=ledger)).values() if people] == []
 
 
@@ -436,7 +439,7 @@ def test_the_moment_that_counts_is_that_at_which_the_service_sends(
     once = {"kind": "once", "time": "09:30", "time_zone": "UTC"}
     rules = {"cap": {"messages": 1, "days": 1}}
     assert left_out(plan(rules, ledger=ledger, send={**once, "date": "2026-03-02"})) == {"cap": []}
-    other(ledger, "b", integers([2]), NOW - DAY + timedelta(hours=2))
+    other(ledger, "b", integers([2]), NOW - DAY + timedelta(hours=3))
     assert left_out(plan(rules, ledger=ledger, send={**once, "date": "2026-03-02"})) == {"cap": [2]}
     assert left_out(plan(rules, ledger=ledger, send={**once, "date": "2026-03-04"})) == {"cap": []}
 
