@@ -122,7 +122,7 @@ class Once(FrozenModel):
         there = self.replace(time_zone=zone, default_time_zone=None)
         if self.date is None:
             day = day_of(period_end, zone)
-            if moment(day, self.time, zone) < period_end:
+            if moment(day, self.time, zone) <= period_end:
                 day += timedelta(days=1)
             there = there.replace(date=day)
         return there.resolved(period_end)
