@@ -26,7 +26,7 @@ from sendoff.launch.preview import (
 from sendoff.launch.reachability import unreachable
 from sendoff.launch.rendering import Rendering, renderings
 from sendoff.launch.sample import sample_request
-from sendoff.launch.send_times import SendTimes, send_times_of
+from sendoff.launch.send_times import SendTimes, ends_before, send_times_of
 from sendoff.launch.suppression import Warehouses
 from sendoff.ledger import HourSize, LaunchRecord, LaunchSource, Ledger, SegmentSize
 from sendoff.service import redacted_own_request, redacted_request
@@ -344,6 +344,8 @@ def _warnings(subject: _Subject, not_compared: Iterable[str]) -> Iterator[str]:
             f"{subject.campaign.default_zone} is used for {counted(count, 'person', 'people')} whose time_zone does "
             f"not exist, such as {example[:40]!r}."
         )
+    for end in ends_before(subject.campaign, _send_times(subject).last_at):
+        yield f"{end} in the last time zone. Recipients to whom it is sent after the end may not get it."
     yield from not_compared
     platforms = audience.groups.get("platform", {}) if audience else {}
     yield from unreachable(subject.campaign, platforms)

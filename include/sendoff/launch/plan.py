@@ -55,6 +55,7 @@ from sendoff.launch.gates import (
 )
 from sendoff.launch.own_hours import HoursOfLaunch, hours_of_launch
 from sendoff.launch.sample import sample_request
+from sendoff.launch.send_times import ends_before, send_times_of
 from sendoff.launch.suppression import EligibleAudience, Rule, Warehouses, apply_rules, read_excluded
 from sendoff.launch.verdict_audience import joined_sources, read_verdict_exclusions, read_verdicts
 from sendoff.ledger import Decision, LaunchRecord, LaunchSource, Ledger, NewLaunch, NotLaunched
@@ -341,6 +342,9 @@ def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:
         for variation in campaign.possible(segment.variation):
             sent = replace(segment, variation=variation)
             sample_request(campaign, sent, identified_by=identified_by, period_end=period.end)
+    times = send_times_of(campaign, first_of_edition, period.end)
+    if early := "; ".join(ends_before(campaign, times.first_at)):
+        raise CampaignError(f"campaign {folder.name}: {early}. Use a later end")
     return Plan(
         campaign=campaign,
         audience=audience,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta, timezone
+from datetime import UTC, datetime, time, timedelta, timezone
 
 from sendoff.campaign import (
     OWN_ZONE,
@@ -51,6 +51,15 @@ def send_times_of(campaign: Campaign, variations: Iterable[Variation], period_en
     known = [once for once in sends if isinstance(once, Once) and once.time_zone != QUERY_ZONE]
     first, last = (min(map(_first, known)), max(map(Once.sends_at, known))) if known else (None, None)
     return SendTimes(send.kind, describe_schedule(send), first, last)
+
+
+def ends_before(campaign: Campaign, sends_at: datetime | None) -> Iterator[str]:
+    """Yield in words each end of a resolved campaign's messages that comes before they are sent."""
+    for path, expiry in campaign.expiries():
+        end = expiry.ends_at()
+        if end and sends_at and end < sends_at:
+            sent = f"{sends_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+            yield f"{'.'.join(path)}.until: the end at {end:%Y-%m-%d %H:%M} UTC is before messages are sent, at {sent}"
 
 
 def closed_until(

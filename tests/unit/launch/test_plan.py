@@ -273,6 +273,23 @@ def test_what_is_over_is_refused_before_the_warehouse_is_asked_or_anything_froze
     assert ledger.launches.search() == []
 
 
+@pytest.mark.parametrize("day", ["2026-03-06", None])
+def test_a_message_that_ends_before_it_is_sent_is_refused(warehouse: str, day: str | None) -> None:
+    until = {"time": "12:00", "time_zone": "UTC", "date": day}
+    late = {"kind": "once", "time": "12:01", "time_zone": "UTC", "date": "2026-03-06"}
+    made = folder(changed(send=late, push_expiry={"until": until}))
+    with pytest.raises(CampaignError) as error:
+        plan_launch(None, made, period=PERIOD, warehouses=lambda _: warehouse, now=PERIOD.end)
+    assert str(error.value) == (
+        f"campaign spring: push_expiry.until: the end at {day or '2026-03-02'} 12:00 UTC is before messages are sent, "
+        "at 2026-03-06 12:01 UTC. Use a later end"
+    )
+    in_time = folder(
+        changed(send={**late, "time": "12:00"}, push_expiry={"until": {**until, "date": "2026-03-06"}})
+    )
+    assert plan_launch(None, in_time, period=PERIOD, warehouses=lambda _: warehouse, now=PERIOD.end).segments
+
+
 def test_what_is_repeated_is_one_launch_for_its_life(ledger: Ledger, tmp_path: Path) -> None:
     send = {"kind": "recurring", "time": "08:00", "time_zone": "UTC", "start": "2026-03-01", "end": "never"}
     made = Campaign.model_validate(

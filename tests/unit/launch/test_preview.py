@@ -365,6 +365,22 @@ def test_each_time_zone_has_its_moment_on_its_own_clocks(ledger: Ledger) -> None
     ].sends_at == (seen.send_times.last_at)
 
 
+def test_an_end_before_the_last_time_zone_is_told(ledger: Ledger) -> None:
+    seen = freeze(
+        ledger,
+        [
+            Segment(ids(0), Variation(time_zone="Asia/Tokyo")),
+            Segment(ids(1), Variation(time_zone="America/Lima")),
+        ],
+        send={"kind": "once", "time": "18:30", "time_zone": "query", "default_time_zone": "UTC"},
+        push_expiry={"until": {"time": "22:00", "time_zone": "UTC", "date": "2026-03-02"}},
+    )
+    assert (
+        "push_expiry.until: the end at 2026-03-02 22:00 UTC is before messages are sent, at 2026-03-02 23:30 UTC in "
+        "the last time zone. Recipients to whom it is sent after the end may not get it."
+    ) in seen.warnings
+
+
 def test_each_persons_own_time_zone_spans_all_of_the_earth(warehouse: str) -> None:
     seen = look(folder(send={"kind": "once", "time": "12:00", "time_zone": "user"}), warehouse)
     assert seen.send_times.first_at == datetime(2026, 3, 1, 22, tzinfo=UTC)
