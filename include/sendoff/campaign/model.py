@@ -351,7 +351,7 @@ class Campaign(FrozenModel):
             for name, variant in self.variants.items()
         }
         return self.replace(
-            send=_at("send", self.send, period_end),
+            send=_at("send", self.send, period_end, self.schedule_time_zone),
             push_expiry=_at("push_expiry.until", self.push_expiry, period_end),
             channels=_channels_at("", self.channels, period_end),
             variants=variants,
@@ -435,8 +435,8 @@ def _channels_at(path: str, channels: Channels, period_end: datetime) -> Channel
     return channels.replace(inbox=inbox.replace(keep=keep))
 
 
-def _at(path: str, timed: Any, period_end: datetime) -> Any:
+def _at(path: str, timed: Any, *period_end: datetime | str) -> Any:
     try:
-        return timed and timed.resolved(period_end)
+        return timed and timed.resolved(*period_end)
     except ValueError as error:
         raise CampaignError(f"{path}: {error}") from None

@@ -62,7 +62,7 @@ class Now(FrozenModel):
         "Wait for the hour of the day at which each recipient opened earlier messages, with a control group"
     )
 
-    def resolved(self, _period_end: datetime) -> Self:
+    def resolved(self, _period_end: datetime, _clock: str = "UTC") -> Self:
         """Return the schedule itself: sending at once needs no date."""
         return self
 
@@ -105,8 +105,8 @@ class Once(FrozenModel):
         "required with time_zone: query, not allowed otherwise"
     )
     date: Day | None = optional(
-        "Date to send on; by default the day when the period ends. With time_zone: query, the default is the "
-        "next such time in each zone after the period ends"
+        "Date to send on; by default the day when the period ends, for time_zone: user by the schedule_time_zone. With "
+        "time_zone: query, the default is the next such time in each zone after the period ends"
     )
 
     @model_validator(mode="after")
@@ -127,15 +127,16 @@ class Once(FrozenModel):
             there = there.replace(date=day)
         return there.resolved(period_end)
 
-    def resolved(self, period_end: datetime) -> Self:
+    def resolved(self, period_end: datetime, clock: str = "UTC") -> Self:
         """Return a copy with its date; a time that the clocks skip moves later by the size of the clock change.
 
-        With ``time_zone: query`` there is no date yet: :meth:`in_zone` sets it for each zone. Raise ValueError if the
-        moment lies before the end of the period.
+        ``clock``: the time zone of the date if each recipient's own zone decides. With ``time_zone: query`` there is no
+        date yet: :meth:`in_zone` sets it for each zone. Raise ValueError if the moment lies before the end of the
+        period.
         """
         if self.time_zone == QUERY_ZONE:
             return self
-        day = self.date or day_of(period_end, self.time_zone)
+        day = self.date or day_of(period_end, clock if self.time_zone == OWN_ZONE else self.time_zone)
         if self.time_zone == OWN_ZONE:
             return self.replace(date=day)
         at = moment(day, self.time, self.time_zone)
@@ -212,7 +213,7 @@ class _Running(FrozenModel):
         zone = _LAST_ZONE if self.time_zone == OWN_ZONE else ZoneInfo(self.time_zone)
         return datetime.combine(self.end + timedelta(days=1), time(), zone)
 
-    def resolved(self, _period_end: datetime) -> Self:
+    def resolved(self, _period_end: datetime, _clock: str = "UTC") -> Self:
         """Return the schedule itself: the file names its days."""
         return self
 
@@ -369,7 +370,7 @@ class TimeToLive(FrozenModel):
 
 
 def day_of(period_end: datetime, zone: str) -> date:
-    """Return the day when a period ends in a time zone; for each recipient's own zone, in UTC."""
+    """Return the day when a period ends in a time zone."""
     if period_end.tzinfo is None:
         raise ValueError("a period needs an aware datetime")
-    return period_end.astimezone(UTC if zone == OWN_ZONE else ZoneInfo(zone)).date()
+    return period_end.astimezone(ZoneInfo(zone)).date()

@@ -222,12 +222,30 @@ def once(**fields: Any) -> Campaign:
         ("Pacific/Auckland", "2026-11-20T02:00+00:00", date(2026, 11, 20)),
         ("America/Los_Angeles", "2026-11-20T02:00+00:00", date(2026, 11, 19)),
         ("Europe/Dublin", "2026-06-20T00:30+05:00", date(2026, 6, 19)),
-        # each recipient's own zone: the day in UTC
+        # each recipient's own zone: the day in the schedule's zone, which is UTC here
         ("user", "2026-11-20T23:30-05:00", date(2026, 11, 21)),
     ],
 )
 def test_a_once_off_is_on_the_day_that_the_period_ends(zone: str, period_end: str, day: date) -> None:
     resolved = once(time_zone=zone, time="23:00").resolved(datetime.fromisoformat(period_end))
+    assert isinstance(resolved.send, Once)
+    assert resolved.send.date == day
+
+
+@pytest.mark.parametrize(
+    ("clock", "period_end", "day"),
+    [
+        ("Asia/Tokyo", "2026-11-19T15:00Z", date(2026, 11, 20)),  # midnight in Tokyo
+        ("Asia/Tokyo", "2026-11-19T14:59Z", date(2026, 11, 19)),
+        ("America/Los_Angeles", "2026-11-20T04:00Z", date(2026, 11, 19)),
+    ],
+)
+def test_for_each_recipients_own_zone_the_day_is_that_of_the_schedule(
+    clock: str, period_end: str, day: date
+) -> None:
+    send = {"kind": "once", "time": "23:00", "time_zone": "user"}
+    made = campaign(channels={"email": EMAIL}, send=send, schedule="@daily", schedule_time_zone=clock)
+    resolved = made.resolved(datetime.fromisoformat(period_end))
     assert isinstance(resolved.send, Once)
     assert resolved.send.date == day
 
