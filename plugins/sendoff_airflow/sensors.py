@@ -19,7 +19,8 @@ from sendoff_airflow.triggers import PostBacksQuietTrigger
 class PostBacksQuietSensor(ChecksArguments, BaseSensorOperator):
     """Wait until a launch is complete, or until no post-back has come for a while.
 
-    ``timeout`` limits the wait, whether the task is deferrable or not.
+    ``timeout`` limits the wait, whether the task is deferrable or not. In the triggerer, it counts from when the
+    service has sent the launch, if that is later than the start of the task.
 
     :param launch_key: the launch (templated)
     :param quiet_for: the time without post-backs after which the wait ends
@@ -62,8 +63,17 @@ class PostBacksQuietSensor(ChecksArguments, BaseSensorOperator):
                     self.launch_key, self.quiet_for.total_seconds(), self.poke_interval, self.ledger_conn_id
                 ),
                 method_name="execute_complete",
-                timeout=timedelta(seconds=self.timeout),
+                timeout=self._until_sent() + timedelta(seconds=self.timeout),
             )
+
+    @translate_errors
+    def _until_sent(self) -> timedelta:
+        """Return how long it takes until the service has sent the launch."""
+        from sendoff.postbacks import until_sent
+        from sendoff_airflow.hooks.ledger import open_ledger
+
+        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+            return until_sent(ledger, self.launch_key)
 
     def execute_complete(self, context: Context, event: Any = None) -> None:  # noqa: ARG002
         """Continue after the trigger fired. Check its event, because it is untrusted input."""

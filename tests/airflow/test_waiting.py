@@ -78,6 +78,18 @@ def test_waiting_takes_no_worker_and_has_the_same_time_out(ledger: Ledger) -> No
     }
 
 
+def test_the_time_out_begins_when_the_service_has_sent_the_launch(ledger: Ledger) -> None:
+    in_two_days = datetime.now(UTC) + timedelta(days=2)
+    period = Period(START, START + timedelta(days=1))
+    later = make_launch(ledger, [1, 2], name="later", campaign=PUSH, period=period, sends_at=in_two_days)
+    with DAG("later", schedule=None), pytest.raises(TaskDeferred) as deferred:
+        PostBacksQuietSensor(task_id="wait", launch_key=later.launch_key, deferrable=True, timeout=7).execute(
+            {}
+        )
+    assert deferred.value.timeout is not None
+    assert timedelta(days=1, hours=23) < deferred.value.timeout < timedelta(days=2, seconds=7)
+
+
 def test_a_launch_that_is_never_quiet_ends_in_the_same_error_both_ways(ledger: Ledger) -> None:
     with pytest.raises(AirflowSensorTimeout):
         sensor(deferrable=False, timeout=0.2, poke_interval=0.1).execute({})

@@ -123,14 +123,15 @@ class Launch:
     def wait_for_post_backs(self) -> bool:
         """Wait until all recipients engaged, or until no post-back came for ``report.quiet_for`` of the campaign.
 
-        Return False if that did not happen within ``report.at_latest``, and True otherwise.
+        Return False if that did not happen within ``report.at_latest`` after the service sent it, and True otherwise.
         """
         from sendoff.campaign import Campaign
-        from sendoff.postbacks import is_settled
+        from sendoff.postbacks import is_settled, until_sent
 
         timing = Campaign.frozen(self._record.definition).report
         quiet_for = timing.quiet_for.timedelta()
-        deadline = time.monotonic() + timing.at_latest.timedelta().total_seconds()
+        longest = until_sent(self._connections.ledger, self.key) + timing.at_latest.timedelta()
+        deadline = time.monotonic() + longest.total_seconds()
         while not is_settled(self._connections.ledger, self.key, quiet_for=quiet_for):
             if time.monotonic() > deadline:
                 return False

@@ -214,6 +214,12 @@ def is_settled(ledger: Ledger, launch_key: str, *, quiet_for: timedelta, now: da
     return True
 
 
+def until_sent(ledger: Ledger, launch_key: str) -> timedelta:
+    """Return how long it takes until the service has sent a launch; nothing if it has, or sends it repeatedly."""
+    sends_at = ledger.launches.get(launch_key).sends_at
+    return max(sends_at - datetime.now(UTC), timedelta()) if sends_at else timedelta()
+
+
 def _is_complete(ledger: Ledger, launch: LaunchRecord, opens: int) -> bool:
     recipients = launch.audience - launch.erased
     if launch.is_chosen_by_service or opens < recipients:

@@ -120,7 +120,10 @@ def _facts(folder: CampaignFolder) -> Iterator[tuple[str, str]]:
     yield "The service sends", describe_schedule(campaign.send)
     yield "Approval", _approval(campaign)
     quiet, at_latest = campaign.report.quiet_for.words, campaign.report.at_latest.words
-    yield "Report", f"when no post-back has come for {quiet}, after {at_latest} at the latest"
+    yield (
+        "Report",
+        f"when no post-back has come for {quiet}, at the latest {at_latest} after the last message was sent",
+    )
     if campaign.report.tables:
         writer = campaign.report.tables_warehouse or campaign.warehouse
         yield "Results", f"in tables of the schema {campaign.report.tables}, connection {writer}"
