@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from airflow.sdk import (
     Context,
+    CronDataIntervalTimetable,
     CronTriggerTimetable,
     DeltaTriggerTimetable,
     EventsTimetable,
@@ -53,6 +54,8 @@ def period_of(context: Context, campaign: Campaign | None = None) -> Period:
         return Period(*moments, partition)
     if start and end and start < end:
         return Period(start, end, partition)
+    if end and isinstance(clock, CronDataIntervalTimetable):  # a manual run after clocks skipped its time
+        return Period(*_interval_before(clock, _plain(end)), partition)
     if partition and run.partition_date:
         day = _midnight(run.partition_date)
         return Period(day, day + _DAY, partition)
@@ -111,11 +114,18 @@ def _last_moments(clock: BaseTimetable | None, at: datetime) -> tuple[datetime, 
         return None
     moments: set[datetime] = set()
     for cron in crons:
-        zone = ZoneInfo(cron.timezone) if isinstance(cron.timezone, str) else cast("tzinfo", cron.timezone)
-        moments.update(interval_before(cron.expression, zone, at))
+        moments.update(_interval_before(cron, at))
     *_, start, end = sorted(moments)
     interval = crons[0].interval  # the same for all
     return (end - interval if interval else start), end
+
+
+def _interval_before(
+    cron: CronTriggerTimetable | CronDataIntervalTimetable, at: datetime
+) -> tuple[datetime, datetime]:
+    """Return the last two moments of a cron expression up to a time."""
+    zone = ZoneInfo(cron.timezone) if isinstance(cron.timezone, str) else cast("tzinfo", cron.timezone)
+    return interval_before(cron.expression, zone, at)
 
 
 def displaced_run(context: Context) -> str | None:

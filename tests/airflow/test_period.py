@@ -213,6 +213,26 @@ def test_a_run_is_refused_if_its_period_would_have_no_length(schedule: Any, run_
         period_of(_context(schedule, interval=(NINE, NINE), logical_date=NINE, run_type=run_type))
 
 
+@pytest.mark.parametrize(
+    ("schedule", "zone", "at", "period"),
+    [
+        ("@daily", "Africa/Cairo", "2026-04-24T09:05Z", ("2026-04-22T22:00Z", "2026-04-23T22:00Z")),
+        ("30 2 * * *", "America/New_York", "2026-03-08T15:00Z", ("2026-03-07T07:30Z", "2026-03-08T07:30Z")),
+    ],
+)
+def test_a_manual_run_has_the_period_of_its_schedule_also_when_clocks_skip_its_time(
+    schedule: str, zone: str, at: str, period: tuple[str, str]
+) -> None:
+    """Airflow gives such a run an interval without length."""
+    clock = CoreTimetable(schedule, zone)
+    manual = clock.infer_manual_data_interval(run_after=coerce_datetime(datetime.fromisoformat(at)))
+    assert manual.start == manual.end
+    found = period_of(
+        _context(CronDataIntervalTimetable(schedule, timezone=zone), interval=(manual.start, manual.end))
+    )
+    assert found == Period.of(period)
+
+
 def test_a_run_before_the_first_event_is_refused() -> None:
     with pytest.raises(SettingsError, match="before the first event of its DAG"):
         period_of(_context(EVENTS, interval=(NINE - HOUR, NINE - HOUR)))
