@@ -39,7 +39,7 @@ from .folders import (
     is_campaign_folder,
     load_campaign,
 )
-from .gates import DailyHours, Duration, Failures, Gates, HoldAbove, Rollout, SendWindow
+from .gates import Duration, Failures, Gates, HoldAbove, Rollout, SendWindow
 from .journey import (
     Journey,
     JourneyFolder,
@@ -97,7 +97,6 @@ __all__ = [
     "CheckedFolder",
     "Condition",
     "Conditions",
-    "DailyHours",
     "Dbt",
     "DbtModelSource",
     "Decide",

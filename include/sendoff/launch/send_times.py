@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, timezone
+from zoneinfo import ZoneInfo
 
 from sendoff.campaign import (
     OWN_ZONE,
     QUERY_ZONE,
     ApiTrigger,
     Campaign,
-    DailyHours,
     EventTrigger,
     LocationTrigger,
     Now,
@@ -20,9 +20,11 @@ from sendoff.campaign import (
     Slot,
     Triggered,
     Variation,
+    moment,
     next_open,
 )
 
+_HOUR = timedelta(hours=1)
 _LONGEST_WAIT = timedelta(days=14)  # for an hour of the day
 _FIRST_ZONE = timezone(timedelta(hours=14))  # the first time zone on Earth to reach a time of day
 
@@ -95,14 +97,21 @@ def _opens_at(campaign: Campaign, slot: Slot, now: datetime) -> datetime | None:
     first = at = next_open(rules, window, slot.time_zone, now)
     if slot.hour is None:
         return first
-    hours = DailyHours(earliest=f"{slot.hour:02}:00", latest=f"{slot.hour:02}:59")
     clock = campaign.clock_zone(slot.time_zone)
     while at is not None and at <= now + _LONGEST_WAIT:
-        later = hours.opens_at(clock, at)
-        if later is None:
+        later = _within_hour(slot.hour, clock, at)
+        if later == at:
             return at
         at = next_open(rules, window, slot.time_zone, later)
     return first
+
+
+def _within_hour(hour: int, time_zone: str, at: datetime) -> datetime:
+    """Return the first moment from ``at`` on in an hour of the day; one that the clocks skip begins when they do."""
+    today = at.astimezone(ZoneInfo(time_zone)).date()
+    days = (today + timedelta(days=count) for count in range(-1, 3))
+    starts = (moment(day, f"{hour:02}:00", time_zone).astimezone(UTC) for day in days)
+    return next(max(start, at) for start in starts if at < start + _HOUR)
 
 
 def _first(send: Once) -> datetime:

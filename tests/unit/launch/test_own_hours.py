@@ -223,6 +223,23 @@ def test_a_request_waits_for_the_hour_of_its_recipients(slot: str | None, opens:
     assert found == ({} if opens is None else {slot: opens})
 
 
+@pytest.mark.parametrize(
+    ("slot", "opens"),
+    [
+        ("America/New_York@01", "2026-03-08T06:00Z"),
+        ("America/New_York@02", "2026-03-08T07:00Z"),  # clocks show 3:00
+        ("America/New_York@03", "2026-03-08T07:00Z"),
+    ],
+)
+def test_an_hour_that_the_clocks_skip_comes_when_they_do(slot: str, opens: str) -> None:
+    """Otherwise, its recipients would wait for almost two days, and a launch might be too late for them."""
+    now, opens_at = datetime.fromisoformat("2026-03-07T14:00Z"), datetime.fromisoformat(opens)
+    assert closed_until(at_own_hours(), [slot], PERIOD.end, now) == {slot: opens_at}
+    for passed in (timedelta(), timedelta(minutes=59)):
+        assert closed_until(at_own_hours(), [slot], PERIOD.end, opens_at + passed) == {}
+    assert closed_until(at_own_hours(), [slot], PERIOD.end, opens_at + timedelta(hours=1)) != {}
+
+
 def test_an_hour_and_the_window_must_both_be_open() -> None:
     window = {"earliest": "09:30", "latest": "20:00", "time_zone": "UTC"}
     campaign = at_own_hours(gates={"window": window})
