@@ -105,8 +105,8 @@ class Once(FrozenModel):
         "required with time_zone: query, not allowed otherwise"
     )
     date: Day | None = optional(
-        "Date to send on; by default the day when the period ends, for time_zone: user by the schedule_time_zone. With "
-        "time_zone: query, the default is the next such time in each zone after the period ends"
+        "Date to send on; by default the day when the period ends. The default is the next such time after the period "
+        "ends, in each zone with time_zone: query, and in the schedule_time_zone with time_zone: user"
     )
 
     @model_validator(mode="after")
@@ -130,15 +130,16 @@ class Once(FrozenModel):
     def resolved(self, period_end: datetime, clock: str = "UTC") -> Self:
         """Return a copy with its date; a time that the clocks skip moves later by the size of the clock change.
 
-        ``clock``: the time zone of the date if each recipient's own zone decides. With ``time_zone: query`` there is no
+        ``clock``: the time zone of the date if each recipient's own zone decides. The date is then the first with the
+        time after the period ends. With ``time_zone: query`` there is no
         date yet: :meth:`in_zone` sets it for each zone. Raise ValueError if the moment lies before the end of the
         period.
         """
         if self.time_zone == QUERY_ZONE:
             return self
-        day = self.date or day_of(period_end, clock if self.time_zone == OWN_ZONE else self.time_zone)
         if self.time_zone == OWN_ZONE:
-            return self.replace(date=day)
+            return self.replace(date=self.date or self.in_zone(clock, period_end).date)
+        day = self.date or day_of(period_end, self.time_zone)
         at = moment(day, self.time, self.time_zone)
         if at < period_end:
             ends = period_end.astimezone(ZoneInfo(self.time_zone))

@@ -233,17 +233,19 @@ def test_a_once_off_is_on_the_day_that_the_period_ends(zone: str, period_end: st
 
 
 @pytest.mark.parametrize(
-    ("clock", "period_end", "day"),
+    ("time", "clock", "period_end", "day"),
     [
-        ("Asia/Tokyo", "2026-11-19T15:00Z", date(2026, 11, 20)),  # midnight in Tokyo
-        ("Asia/Tokyo", "2026-11-19T14:59Z", date(2026, 11, 19)),
-        ("America/Los_Angeles", "2026-11-20T04:00Z", date(2026, 11, 19)),
+        ("23:00", "Asia/Tokyo", "2026-11-19T15:00Z", date(2026, 11, 20)),  # midnight in Tokyo
+        ("23:00", "Asia/Tokyo", "2026-11-19T13:59Z", date(2026, 11, 19)),
+        ("23:00", "America/Los_Angeles", "2026-11-20T04:00Z", date(2026, 11, 19)),  # eight in the evening
+        ("09:00", "America/Los_Angeles", "2026-11-20T04:00Z", date(2026, 11, 20)),
+        ("09:00", "Europe/Dublin", "2026-11-20T09:00Z", date(2026, 11, 21)),
     ],
 )
-def test_for_each_recipients_own_zone_the_day_is_that_of_the_schedule(
-    clock: str, period_end: str, day: date
+def test_for_each_recipients_own_zone_the_day_is_that_of_the_next_such_time_of_the_schedule(
+    time: str, clock: str, period_end: str, day: date
 ) -> None:
-    send = {"kind": "once", "time": "23:00", "time_zone": "user"}
+    send = {"kind": "once", "time": time, "time_zone": "user"}
     made = campaign(channels={"email": EMAIL}, send=send, schedule="@daily", schedule_time_zone=clock)
     resolved = made.resolved(datetime.fromisoformat(period_end))
     assert isinstance(resolved.send, Once)
