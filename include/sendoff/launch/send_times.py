@@ -125,7 +125,7 @@ def describe_schedule(send: Now | Once | Recurring | Triggered) -> str:
     if isinstance(send, Now):
         return "at once, as soon as the service accepts a request"
     if isinstance(send, Once):
-        undated = "" if send.time_zone == QUERY_ZONE else " on the day of the run"
+        undated = "" if send.time_zone in (OWN_ZONE, QUERY_ZONE) else " on the day of the run"
         day = f" on {send.date}" if send.date else undated
         return f"at {send.time}{day}, {_zone(send.time_zone)}"
     days = ", ".join(send.days) if send.days else "every day"

@@ -20,7 +20,7 @@ from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, CampaignFolder, Period, Variation
-from sendoff.campaign.schedule import Triggered
+from sendoff.campaign.schedule import Once, Triggered
 from sendoff.errors import AudienceError, NotFoundError
 from sendoff.figures import counted as count_of
 from sendoff.figures import noun_of
@@ -766,6 +766,22 @@ def test_words_are_cut_after_2000_characters_or_20_lines(text: str, is_cut: bool
     campaign = Campaign.model_validate({"title": "x", "channels": {"sms": {"sender": "Shop", "text": text}}})
     shown = renderings(campaign, {Variation(): 1}, period_end=PERIOD.end)[0].channels["sms"]["text"]
     assert shown == (f"{text[:2_000].removesuffix(chr(10) + 'x')} …" if is_cut else text)
+
+
+@pytest.mark.parametrize(
+    ("send", "said"),
+    [
+        ({"time_zone": "UTC"}, "at 09:00 on the day of the run, in UTC"),
+        ({"time_zone": "UTC", "date": "2026-11-20"}, "at 09:00 on 2026-11-20, in UTC"),
+        ({"time_zone": "user"}, "at 09:00, in each person's own time zone, as the service knows it"),
+        (
+            {"time_zone": "query", "default_time_zone": "UTC"},
+            "at 09:00, in each person's time zone, as the query returns it",
+        ),
+    ],
+)
+def test_a_campaign_that_sends_once_says_on_which_day(send: dict[str, Any], said: str) -> None:
+    assert describe_schedule(Once.model_validate({"time": "09:00", **send})).startswith(said)
 
 
 @pytest.mark.parametrize(

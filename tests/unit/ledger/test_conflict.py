@@ -119,6 +119,7 @@ def test_a_launch_whose_people_all_went_to_the_other_is_none(
     with pytest.raises(AudienceError, match=r"none of the 5 rows is left \(5 cap\)"):
         prepare(ledger, "second", 1, 5)
     assert [each.campaign for each in ledger.launches.search()] == ["first"]
+    assert len(ledger.launches.search(campaign="first")) == 1
 
 
 @pytest.mark.code_decides

@@ -177,4 +177,6 @@ def test_what_the_service_lists_is_accepted_though_somebody_had_it_sent_again_me
         ledger.dispatches.record(held, NotProcessed("no connection"), NOW)
     assert states(ledger) == [("accepted", 2)]
     assert ledger.dispatch_queries.of_launch(KEY)[0].campaign_id == 17
+    assert not ledger.doubts.accept(held.dispatch_key, 18, "the service lists it", NOW)
+    assert ledger.dispatch_queries.of_launch(KEY)[0].campaign_id == 17
     assert claim(ledger) is None
