@@ -26,7 +26,16 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.schema import CreateTable
 
 from sendoff.errors import ConflictError, QueryError, SendoffError, SettingsError
-from sendoff.warehouse import Query, Source, adbc_driver, address_of, attempt, is_sqlite_file, open_connection
+from sendoff.warehouse import (
+    Query,
+    Source,
+    adbc_driver,
+    address_of,
+    attempt,
+    is_sqlite_file,
+    open_connection,
+    writing_engine,
+)
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _ROWS_AT_ONCE = 5_000
@@ -243,7 +252,7 @@ def _by_duckdb(work: _Work, _: Source, stack: ExitStack) -> None:
 
 
 def _by_engine(work: _Work, source: Source, stack: ExitStack) -> None:
-    engine = source if isinstance(source, sa.Engine) else _engine(work.query, stack)
+    engine = source if isinstance(source, sa.Engine) else writing_engine(work.query, stack)
 
     def write() -> None:
         with engine.begin() as connection:
@@ -257,15 +266,6 @@ def _by_engine(work: _Work, source: Source, stack: ExitStack) -> None:
                         connection.execute(sa.insert(part.table), some)
 
     work.attempt(write)
-
-
-def _engine(query: Query, stack: ExitStack) -> sa.Engine:
-    url = query.url
-    if url.drivername == "postgresql":
-        url = url.set(drivername="postgresql+psycopg")
-    engine = attempt(lambda: sa.create_engine(url, hide_parameters=True), query)
-    stack.callback(engine.dispose)
-    return engine
 
 
 def _file(url: sa.URL, kind: str) -> str:

@@ -6,6 +6,7 @@ from .frames import Rows, audience_source, csv_header, quoting_problem, wrong_cs
 from .query import Parameter, Query, named_parameters, refusal
 from .reader import Source, address_of, is_reading, read
 from .sql_lexer import Spot, code_of, jinja_at, usual_dialect
+from .sqlalchemy import writing_engine
 from .urls import LIBPQ_TIMEOUTS, Fields, is_sqlite_file
 
 __all__ = [
@@ -40,5 +41,6 @@ __all__ = [
     "sql_type_name",
     "usual_dialect",
     "value_type",
+    "writing_engine",
     "wrong_csv_row",
 ]

@@ -92,8 +92,9 @@ def test_identifiers_that_differ_in_case_or_accents_are_several_rows_on_mysql(
     reconcile_launch(ledger, KEY, now=NOW)
     engine = sa.create_engine(mariadb_url.replace("mariadb:", "mysql+pymysql:"))
     try:
-        for _ in range(2):
-            rows = write_results(ledger, KEY, engine, None)
+        # As an engine, and as the URLs that queries are read from.
+        for source in (engine, mariadb_url, mariadb_url.replace("mariadb:", "mysql:")):
+            rows = write_results(ledger, KEY, source, None)
             assert rows["sendoff_verdicts"] == 4
         with engine.begin() as connection:
             found = connection.scalars(sa.text("SELECT identifier FROM sendoff_verdicts")).all()
