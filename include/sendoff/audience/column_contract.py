@@ -50,8 +50,8 @@ def checked_columns(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches unchanged, and check them against ``columns``. Rows that are dropped later count too.
 
-    Raise AudienceError before the first batch if a column is missing, and after the last batch if rows differ. It
-    names the columns, what was expected, and how many rows differ, but no value.
+    Raise AudienceError before the first batch if a column is missing or there twice, and after the last batch if rows
+    differ. It names the columns, what was expected, and how many rows differ, but no value.
     """
     counts = {name: _Count() for name in columns}
     places: dict[str, int] = {}
@@ -79,6 +79,8 @@ def _places(names: list[str], columns: Iterable[str], wording: Wording) -> dict[
             f"{wording.subject} has no column {name}, which audience.columns expects{did_you_mean(name, names)}"
             for name in missing
         )
+    if twice := [name for name in columns if found.count(name.lower()) > 1]:
+        raise _error(f"{wording.subject} has the column {name} more than once" for name in twice)
     return {name: found.index(name.lower()) for name in columns}
 
 

@@ -95,6 +95,12 @@ def test_rows_that_break_the_contract_are_counted(warehouse: str, columns: dict[
     assert problem(warehouse, columns) == text
 
 
+def test_a_promise_about_a_column_that_is_there_twice_is_refused(warehouse: str) -> None:
+    joined = "SELECT a.device_id, a.country, b.country FROM people AS a JOIN people AS b ON b.device_id < a.device_id"
+    text = problem(warehouse, {"Country": {"values": ["IE"]}}, joined)
+    assert text == "the query has the column Country more than once"
+
+
 def test_nothing_is_frozen_and_the_reason_is_kept(
     warehouse: str, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
