@@ -18,7 +18,7 @@ from types import MappingProxyType
 import pyarrow as pa
 import sqlalchemy as sa
 
-from sendoff.errors import QueryError
+from sendoff.errors import QueryError, SettingsError
 from sendoff.warehouse.dbapi import Cursors, read_cursors
 from sendoff.warehouse.drivers import Driver, driver_of
 from sendoff.warehouse.parallel import together
@@ -34,10 +34,20 @@ _open: set[ExitStack] = set()  # what this process is reading
 
 
 def address_of(source: Source) -> sa.URL:
-    """Return the URL of a warehouse. Raise QueryError if ``source`` is a text but not a URL."""
+    """Return the URL of a warehouse.
+
+    Raise QueryError if ``source`` is a text but not a URL, and SettingsError if it is anything else, such as a
+    connection.
+    """
     if isinstance(source, str):
         return parse_url(source)
-    return source.url if isinstance(source, sa.Engine) else source.address
+    if isinstance(source, sa.Engine):
+        return source.url
+    if isinstance(source, Cursors):
+        return source.address
+    raise SettingsError(
+        f"found {type(source).__name__} as a warehouse. Use the text of a SQLAlchemy URL, or an engine of SQLAlchemy"
+    )
 
 
 def is_reading() -> bool:

@@ -163,6 +163,16 @@ def test_a_private_key_stands_for_a_secret() -> None:
     assert "assertion" in credentials.grant(sendoff.Period.of("2026-03-01").start)
 
 
+@pytest.mark.parametrize("wrong", [sa.make_url("sqlite://"), Path("shop.db"), object()])
+def test_a_warehouse_is_a_text_or_an_engine(tmp_path: Path, wrong: Any) -> None:
+    with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", warehouse=wrong) as app:
+        app.migrate()
+        with pytest.raises(
+            SettingsError, match=rf"found {type(wrong).__name__} as a warehouse\. Use the text"
+        ):
+            app.preview(FIELDS, name="spring", audience="SELECT 7 AS device_id", period="2026-03-01")
+
+
 def test_a_warehouse_is_one_for_all_or_has_a_name() -> None:
     engine = sa.create_engine("sqlite://")
     assert Connections(load_settings(), engine, "ann").source("any") is engine
