@@ -161,11 +161,15 @@ def _problems_of_stream(wording: Wording) -> Iterator[None]:
     """Translate the errors of an Arrow stream. Their messages may quote its values, so they are not shown."""
     try:
         yield
-    except (pa.ArrowException, TypeError, ValueError) as error:
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         if (found := _BAD_COLUMN.search(str(error))) is not None:
             problem = f"column {found[1]} holds values of several types; {wording.conversion(found[1])}"
         elif "Duplicate column names" in str(error):
             problem = "it has a column more than once"
+        elif isinstance(error, OverflowError):
+            problem = (
+                "it has a whole number that is too large for a column of objects. Convert this column to text"
+            )
         else:
             problem = "it cannot be read as a table. Use a DataFrame or an Arrow table"
     else:

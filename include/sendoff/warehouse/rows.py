@@ -60,7 +60,7 @@ class _Column:
         self._rows += len(values)
         try:
             return pa.array(values)
-        except (pa.ArrowException, OverflowError):
+        except (pa.ArrowException, OverflowError, TypeError):  # TypeError: Decimal("Infinity")
             problem = f"column {self.name} contains values that cannot be used as numbers or texts"
         raise AudienceError(
             f"{problem}; write CAST({self.name} AS TEXT), or remove the column from the query"

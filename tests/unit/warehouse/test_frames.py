@@ -283,6 +283,7 @@ def test_a_frame_can_be_read_again() -> None:
         (pd.DataFrame({"user_id": [734, "a"]}), 'frame["user_id"].astype("string")'),
         (pd.DataFrame({"user_id": [734, None]}), 'frame["user_id"].astype("Int64")'),
         (pd.DataFrame([[734, 1]], columns=["device_id", "device_id"]), "it has a column more than once"),
+        (pd.DataFrame({"user_id": [2**64 - 1, None]}, dtype=object), "a whole number that is too large"),
         (pd.DataFrame(), "it has no identifier column: found none"),
         (pd.Series([734]), "it cannot be read as a table"),
         (pa.table({"device_id": [734.5]}), "cast device_id to pa.int64()"),

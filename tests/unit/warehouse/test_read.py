@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from sendoff.audience.build import build_audience
 from sendoff.errors import AudienceError, QueryError, WarehouseUnavailableError
 from sendoff.warehouse import Cursors, Source, read
 from sendoff.warehouse.query import Query, database_message
+from sendoff.warehouse.rows import batches_of_rows
 
 END = datetime(2026, 3, 1, 12, 30, tzinfo=timezone(timedelta(hours=2)))
 
@@ -547,6 +549,13 @@ def test_texts_that_look_like_numbers_stay_texts(database: Path) -> None:
     source = fill(database, ["007", "7", "7.0"])
     with read(source, "SELECT device_id AS external_id FROM answer") as batches:
         assert list(build_audience(batches).identifiers) == ["007", "7", "7.0"]
+
+
+@pytest.mark.parametrize("value", [Decimal("Infinity"), 2**64, object()])
+def test_a_value_that_arrow_cannot_hold_is_an_error_with_its_column(value: object) -> None:
+    given = iter([[(value,)], []])
+    with pytest.raises(AudienceError, match=r"column spent contains values .* CAST\(spent AS TEXT\)"):
+        list(batches_of_rows(["spent"], lambda: next(given)))
 
 
 def test_an_engine_in_memory_is_read_and_stays_writable() -> None:
