@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -74,6 +74,10 @@ class PostBacks(FrozenModel):
 
 class Campaign(FrozenModel):
     """A messaging campaign, and the settings of the DAG that sends it."""
+
+    if TYPE_CHECKING:  # type checkers would refuse dictionaries for the nested fields
+
+        def __init__(self, *, title: str, **fields: Any) -> None: ...
 
     title: Annotated[
         Text,
