@@ -268,3 +268,14 @@ def _imports(module: str, file: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_the_page_of_the_library_describes_the_arguments_of_each_call(
+    made: tuple[ModuleType, dict[str, str]],
+) -> None:
+    _, written = made
+    calls = dict(part.split("\n\n", 1) for part in written["docs/reference/python.md"].split("\n### App."))
+    assert calls["launch"].startswith("`launch(name, period, *, resend)`")
+    own = "| `name` | `str \\| None` | `None` | the name of the campaign; by default that of its folder |"
+    assert own in calls["prepare"]
+    assert own in calls["preview"]

@@ -67,15 +67,14 @@ def _names() -> Iterator[list[str]]:
 
 
 def _members(owner: griffe.Class) -> Iterator[str]:
-    shared = {
-        name: text for function in owner.functions.values() for name, text in meanings(function).items()
-    }
+    known: dict[str, str] = {}
     for each in sorted(owner.members.values(), key=lambda member: member.lineno or 0):
         if each.name.startswith("_") or not each.docstring:
             continue
         yield f"### {owner.name}.{each.name}"
         if isinstance(each, griffe.Function):
-            yield from _function(each, signature(each), shared | meanings(each))
+            known |= meanings(each)  # a method that says nothing has the arguments of those before it
+            yield from _function(each, signature(each), known)
         else:
             assert isinstance(each, griffe.Object)
             yield text_of(each)

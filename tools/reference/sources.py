@@ -104,5 +104,10 @@ def _constant(name: griffe.ExprName) -> griffe.Attribute | None:
 
 
 def signature(function: griffe.Function) -> str:
-    """Return a function's signature without types."""
-    return f"{function.name}({', '.join(each.name for each in parameters(function))})"
+    """Return a function's signature without types, with a star before the parameters that must be named."""
+    names: list[str] = []
+    for each in parameters(function):
+        if each.kind is griffe.ParameterKind.keyword_only and "*" not in names:
+            names.append("*")
+        names.append(each.name)
+    return f"{function.name}({', '.join(names)})"
