@@ -335,8 +335,9 @@ def _warnings(subject: _Subject, not_compared: Iterable[str]) -> Iterator[str]:
         yield f"These columns of the audience are not used: {', '.join(audience.ignored_columns)}."
     if audience and audience.ambiguous:
         yield (
-            f"The audience has several rows with different template values for {audience.ambiguous:,} people; the "
-            "smallest values are used."
+            "The audience has several rows with different template values for "
+            f"{counted(audience.ambiguous, 'person', 'people')}; the row that comes first in the order of texts is "
+            "used, in which 10 comes before 9."
         )
     if audience and (unknown := in_unknown_zones(subject.campaign, audience)):
         count, example = unknown

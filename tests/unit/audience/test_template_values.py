@@ -24,6 +24,7 @@ from sendoff.audience.template_values import (
 )
 from sendoff.campaign import Campaign, CampaignFolder, Period
 from sendoff.errors import AudienceError
+from sendoff.launch.build_preview import preview_campaign
 from sendoff.launch.plan import plan_launch, prepare_launch
 from sendoff.launch.sample import sample_request
 from sendoff.ledger import Ledger
@@ -262,9 +263,17 @@ def test_a_launch_keeps_each_persons_values_until_they_are_sent(ledger: Ledger, 
 
 
 def test_a_plan_says_how_many_came_with_two_sets_of_values(shop: str) -> None:
-    plan = plan_launch(None, folder("first_name"), period=PERIOD, warehouses=lambda _: shop, now=NOW)
+    plan = plan_launch(None, folder("points"), period=PERIOD, warehouses=lambda _: shop, now=NOW)
     assert plan.audience is not None
     assert (plan.audience.ambiguous, plan.audience.dropped["duplicate"]) == (1, 1)
+    assert plan.audience.template_values is not None
+    first = plan.audience.template_values.of(strings(["cust-1"]))
+    sent = orjson.loads(orjson.dumps(read_template_values(first)))
+    assert sent == [{"points": 10}]  # as text, 10 comes before 5
+    shown = preview_campaign(folder("points"), period=PERIOD, warehouses=lambda _: shop, now=NOW)
+    assert [
+        each for each in shown.warnings if "1 person; the row that comes first in the order of texts" in each
+    ]
 
 
 def test_a_column_that_the_query_lacks_stops_a_launch_before_it_is_frozen(ledger: Ledger, shop: str) -> None:
