@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.schema import CreateTable
@@ -41,6 +42,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _ROWS_AT_ONCE = 5_000
 _POSTGRESQL: sa.Dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
 _SQLITE: sa.Dialect = sqlite.dialect()
+_TIME = pa.timestamp("us", "UTC")
 _NO_RIGHTS = ("42501", "3F000", "25006")  # SQLSTATE: no privilege, no such schema, a read-only transaction
 _OTHER_WRITER = (
     "23505",
@@ -221,10 +223,26 @@ def _by_adbc(work: _Work, _: Source, stack: ExitStack) -> None:
                 cursor.execute(create)
             cursor.execute(delete)
             schema = {"db_schema_name" if is_postgresql else "catalog_name": table.schema}
-            cursor.adbc_ingest(table.name, work.reader(part), mode="append", **schema)
+            rows = work.reader(part) if is_postgresql else _with_texts(work.reader(part))
+            cursor.adbc_ingest(table.name, rows, mode="append", **schema)
         connection.commit()
 
     work.attempt(write)
+
+
+def _with_texts(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return rows with their times as texts in UTC, as SQLite compares them with ``:period_start``."""
+    schema = pa.schema([each.with_type(pa.string()) if each.type == _TIME else each for each in rows.schema])
+
+    def text(times: pa.Array) -> pa.Array:
+        return pc.replace_substring(times.cast(pa.timestamp("us")).cast(pa.string()), ".000000", "")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            columns = [text(column) if column.type == _TIME else column for column in batch.columns]
+            yield pa.record_batch(columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _is_missing(cursor: Any, table: sa.Table) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import RESULT_TABLES, dbt_sources, store_outcome, write_dbt_sources, write_results
 from sendoff.report.export import VerdictRows
 from sendoff.states import Accepted, Arm, Verdict
+from sendoff.warehouse import read
 
 from ...factories import KEY, NOW, make_audience, make_campaign, make_launch, post_back, send, store
 from ...two_variants import launch as launch_of_two
@@ -136,6 +138,17 @@ def test_each_table_has_the_rows_of_the_launch(ledger: Ledger, warehouse: Any, t
     assert converted["estimate"] == pytest.approx(-0.3)
     assert converted["interval_low"] < -0.3 < converted["interval_high"]
     assert converted["conclusion"]
+
+
+@pytest.mark.parametrize("warehouse", ["sqlite", "postgresql"], indirect=True)
+def test_times_compare_with_the_period_of_a_query(ledger: Ledger, warehouse: Any, two: LaunchStats) -> None:
+    write_results(ledger, KEY, warehouse, schema_of(warehouse))
+    launches = f"{schema_of(warehouse)}.sendoff_launches"
+    sql = f"SELECT campaign FROM {launches} WHERE as_of >= :period_start AND as_of < :period_end"
+    for start, end, count in ((0, 1, 1), (-1, 0, 0)):
+        period = {"period_start": NOW + timedelta(minutes=start), "period_end": NOW + timedelta(minutes=end)}
+        with read(warehouse, sql, parameters=period) as batches:
+            assert sum(map(len, batches)) == count
 
 
 def test_writing_twice_leaves_what_writing_once_left(
