@@ -19,17 +19,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from uuid import uuid4
 
 import sqlalchemy as sa
+from shared import SERVER, postgres_database
 
 ROWS = int(6_000_000 * float(os.environ.get("BENCH_SCALE", "1")))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
-SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres")
 
 IDENTIFIERS = "SELECT device_id FROM devices WHERE device_id % 10 <> 0"
 IN_PARTS = f"{IDENTIFIERS} AND device_id / 10 % :parts = :part"
@@ -149,29 +147,20 @@ def report(medians: dict[str, tuple[float, float]]) -> dict[str, float]:
     return figures
 
 
-@contextmanager
-def database() -> Iterator[str]:
-    """Yield the URL of a new database with the tables, and drop it at the end."""
-    name = f"sendoff_bench_{uuid4().hex[:8]}"
-    server = sa.create_engine(SERVER, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 3})
-    with server.connect() as db:
-        db.execute(sa.text(f"CREATE DATABASE {name}"))
-        try:
-            url = sa.make_url(SERVER).set(drivername="postgresql+psycopg", database=name)
-            engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
-            with engine.connect() as fresh:
-                for statement in TABLES.split(";")[:-1]:
-                    fresh.execute(sa.text(statement))
-            engine.dispose()
-            yield url.render_as_string(hide_password=False)
-        finally:
-            db.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
+def fill(url: str) -> None:
+    """Create the tables."""
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as db:
+        for statement in TABLES.split(";")[:-1]:
+            db.execute(sa.text(statement))
+    engine.dispose()
 
 
 def main() -> None:
     print(f"Audience: {ROWS:,} rows in PostgreSQL")
     try:
-        with database() as url:
+        with postgres_database() as url:
+            fill(url)
             figures = report(measure(url))
     except sa.exc.OperationalError:
         where = sa.make_url(SERVER).render_as_string(hide_password=True)

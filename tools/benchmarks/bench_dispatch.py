@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import resource
 import socket
 import subprocess
 import sys
@@ -40,6 +39,7 @@ import numpy as np
 import requests
 import sqlalchemy as sa
 from requests.adapters import HTTPAdapter
+from shared import migrated, peak_memory, postgres_ledger
 
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
@@ -60,7 +60,6 @@ from sendoff.states import Accepted
 DEVICES = int(1_000_000 * float(os.environ.get("BENCH_SCALE", "1")))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 SIZES = (10_000, 1_000)
-SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres")
 ADDRESSES = PostBackSigner("http://127.0.0.1:9", ["s" * 32])
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 THREADS = (1, DEFAULT_REQUESTS_AT_ONCE)  # of the bare session
@@ -123,21 +122,6 @@ def serving(folder: Path, devices: int = DEVICES) -> Iterator[Service]:
             server.terminate()
 
 
-@contextmanager
-def postgres_ledger() -> Iterator[str]:
-    name = f"sendoff_bench_{uuid4().hex[:12]}"
-    engine = sa.create_engine(
-        SERVER, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool, connect_args={"connect_timeout": 3}
-    )
-    with engine.connect() as db:
-        db.execute(sa.text(f"CREATE DATABASE {name}"))
-    try:
-        yield sa.make_url(SERVER).set(database=name).render_as_string(hide_password=False)
-    finally:
-        with engine.connect() as db:
-            db.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
-
-
 def campaign(size: int, connection: str = "service") -> Campaign:
     return Campaign.model_validate(
         {
@@ -158,7 +142,6 @@ def freeze(url: str, size: int, devices: int = DEVICES, connection: str = "servi
     identifiers = integers(np.arange(1, devices + 1))
     audience = Audience("device_id", identifiers, devices, {}, {})
     with closing(Ledger(url)) as ledger:
-        ledger.migrate()
         ledger.launches.freeze(
             NewLaunch(
                 key,
@@ -257,16 +240,7 @@ def child(what: str, *words: str) -> None:
         took = send_with_sendoff(service, os.environ["BENCH_URL"], *words)
     else:
         took = send_barely(service, words[0], int(words[1]))
-    print(json.dumps([*took, peak()]))
-
-
-def peak() -> float:
-    """Return this process's peak memory in MiB. On Linux, ru_maxrss would begin with the parent's."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        [line] = [each for each in status.read_text().splitlines() if each.startswith("VmHWM")]
-        return int(line.split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps([*took, peak_memory()]))
 
 
 @dataclass(frozen=True)
@@ -441,7 +415,7 @@ def main() -> None:
     figures: dict[str, float] = {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-dispatch-")))
-        ledgers = {"SQLite": f"sqlite:///{folder / 'ledger.db'}"}
+        ledgers = {"SQLite": migrated(f"sqlite:///{folder / 'ledger.db'}")}
         try:
             ledgers["PostgreSQL"] = stack.enter_context(postgres_ledger())
         except sa.exc.OperationalError:

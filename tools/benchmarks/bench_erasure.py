@@ -32,20 +32,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import sqlalchemy as sa
 import uvloop
-from bench_receiver import (
-    BODY,
-    PORT,
-    PUBLIC_URL,
-    SECRET,
-    peak_memory,
-    postgres_ledger,
-    serving,
-    sqlite_ledger,
-)
+from bench_receiver import BODY, PORT, PUBLIC_URL, SECRET, serving
+from shared import peak_memory, postgres_ledger, sqlite_ledger
 
 from sendoff.audience import read_template_values
 from sendoff.audience.build import Audience
@@ -185,7 +176,7 @@ async def load(
     while process.poll() is None if process else time.perf_counter() < until:
         await asyncio.sleep(0.1)
         with suppress(IndexError):  # it has just ended
-            peak = max(peak, peak_memory(psutil.Process(process.pid)) if process else 0.0)
+            peak = max(peak, peak_memory(process.pid) if process else 0.0)
     is_over.set()
     await asyncio.gather(*senders)
     return took, peak

@@ -35,7 +35,7 @@ from shutil import copytree
 
 import numpy as np
 import sqlalchemy as sa
-from bench_receiver import postgres_ledger
+from shared import peak_memory, postgres_ledger
 
 from sendoff.audience.build import Audience, build_audience
 from sendoff.audience.identifiers import Identifiers, integers
@@ -346,14 +346,9 @@ def measured(step: str, url: str, size: int) -> Cost:
     with closing(Ledger(url, erasure_secret="e" * 32)) as ledger:
         run = next(each for each in STEPS if each.__name__ == step)(Place(ledger, url, size))
         Path("/proc/self/clear_refs").write_text("5")  # forget the peak of the preparation
-        before, start = peak(), time.perf_counter()
+        before, start = peak_memory(), time.perf_counter()
         run()
-        return Cost(time.perf_counter() - start, (peak() - before) / 1024)
-
-
-def peak() -> int:
-    """Return the process's largest memory in KiB."""
-    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
+        return Cost(time.perf_counter() - start, peak_memory() - before)
 
 
 def measure(say: Callable[[str], object] = print) -> dict[str, Growth]:

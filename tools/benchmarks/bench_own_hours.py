@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import sqlalchemy as sa
-from bench_growth import peak
-from bench_receiver import migrated, postgres_ledger
+from shared import migrated, peak_memory, postgres_ledger
 
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
@@ -124,12 +123,12 @@ def plan(url: str, kind: str, how: str) -> dict[str, float]:
     folder = campaign_from(campaign(SENDING[how]), how.replace(" ", "_"), table)
     with closing(Ledger(url)) as ledger:
         ledger.launches.search(limit=1)
-        before, start = peak(), time.perf_counter()
+        before, start = peak_memory(), time.perf_counter()
         period = Period(NOW - DAY, NOW)
         launch = prepare_launch(ledger, folder, period=period, warehouses=_no_warehouse, now=NOW)
         seconds = time.perf_counter() - start
         known = sum(people for arm, _, people in ledger.dispatch_queries.hours(launch.launch_key) if arm)
-    return {"seconds": round(seconds, 2), "mib": round((peak() - before) / 1024), "with_arm": known}
+    return {"seconds": round(seconds, 2), "mib": round(peak_memory() - before), "with_arm": known}
 
 
 def _no_warehouse(name: str) -> str:

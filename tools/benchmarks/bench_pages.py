@@ -1,7 +1,7 @@
 """The pages in Airflow with 1,000 launches, one of them to 10 million recipients, with both databases on PostgreSQL.
 
 Each page is requested from Airflow's API server in this process, with its login, its rights and its templates. Every
-launch has a run in Airflow. ``BENCH_POSTGRES_URL`` names the server. This creates two databases there and drops them at
+launch has a run in Airflow. Two databases are created on the server of ``SENDOFF_TEST_POSTGRES_URL``, and dropped at
 the end. ``BENCH_LAUNCHES`` is the number of launches, and ``BENCH_ROUNDS`` the number of requests per page. Tables
 have no statistics in the first half of the rounds, as right after an import, and have them in the second half.
 """
@@ -13,8 +13,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
@@ -22,10 +21,9 @@ from typing import Any
 from uuid import uuid4
 
 import sqlalchemy as sa
-from sqlalchemy.engine import make_url
+from shared import postgres_database
 
 ROOT = Path(__file__).parents[2]
-SERVER = os.environ.get("BENCH_POSTGRES_URL", "postgresql+psycopg://postgres:sendoff@127.0.0.1:5432/postgres")
 LAUNCHES = int(os.environ.get("BENCH_LAUNCHES", "1000"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "20"))
 LARGE, SEGMENT = 10_000_000, 10_000
@@ -42,25 +40,6 @@ for number in range({count}):
         EmptyOperator(task_id="audience") >> EmptyOperator(task_id="dispatch")
     globals()[dag.dag_id] = dag
 """
-
-
-@contextmanager
-def databases() -> Iterator[tuple[str, str]]:
-    """Create two databases, yield their URLs, and drop them."""
-    engine = sa.create_engine(SERVER, isolation_level="AUTOCOMMIT")
-    names = [f"sendoff_pages_{each}_{uuid4().hex[:8]}" for each in ("airflow", "ledger")]
-    with engine.connect() as db:
-        for name in names:
-            db.execute(sa.text(f"CREATE DATABASE {name} TEMPLATE template0"))
-        try:
-            airflow, ledger = (
-                make_url(SERVER).set(database=name).render_as_string(hide_password=False) for name in names
-            )
-            yield airflow, ledger
-        finally:
-            for name in names:
-                db.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
-    engine.dispose()
 
 
 def fill(ledger_url: str) -> tuple[str, list[tuple[str, str, datetime]]]:
@@ -162,7 +141,11 @@ def measure(client: Any, paths: dict[str, str], rounds: int) -> dict[str, float]
 def main() -> None:
     """Fill the databases, and measure each page without and with statistics."""
     sys.path[:0] = [str(ROOT), str(ROOT / "plugins")]
-    with databases() as (airflow, ledger), tempfile.TemporaryDirectory() as home:
+    with (
+        postgres_database() as airflow,
+        postgres_database() as ledger,
+        tempfile.TemporaryDirectory() as home,
+    ):
         os.environ |= {
             "AIRFLOW_HOME": home,
             "AIRFLOW__API_AUTH__JWT_SECRET": "0123456789abcdef" * 4,

@@ -17,14 +17,12 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from statistics import median
 from typing import Any, cast
 from urllib.request import urlopen
@@ -34,6 +32,7 @@ import psutil
 import sqlalchemy as sa
 import uvloop
 from pydantic import SecretStr
+from shared import peak_memory, postgres_ledger, sqlite_ledger
 
 from sendoff.ledger import Ledger
 from sendoff.ledger.post_backs.blocks import blocks_of
@@ -46,7 +45,6 @@ from sendoff.settings import Settings
 
 SECONDS = 3 * float(os.environ.get("BENCH_SCALE", "1"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
-SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres")
 CONNECTIONS = 128  # fewer would show how long an answer takes, not how many there are
 THREADS = 15  # of the variant with a commit each; more do not make it faster
 PORT = int(os.environ.get("BENCH_PORT", "19731"))
@@ -217,46 +215,12 @@ def measure(app: str, url: str, workers: int) -> Measured:
         before = seconds_of_cpu(server)
         measured = uvloop.run(ask(SECONDS))
         spent = seconds_of_cpu(server) - before
-        peak = max(peak_memory(process) for process in server.children(recursive=True))
+        peak = max(peak_memory(process.pid) for process in server.children(recursive=True))
     return replace(measured, cpu=spent * 1e6 / (measured.rate * SECONDS), peak=peak)
 
 
 def seconds_of_cpu(server: psutil.Process) -> float:
     return sum(sum(process.cpu_times()[:2]) for process in (server, *server.children(recursive=True)))
-
-
-def peak_memory(process: psutil.Process) -> float:
-    """Return the peak memory of a process in MiB, as Linux reports it."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1_024
-
-
-@contextmanager
-def sqlite_ledger() -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield migrated(f"sqlite:///{Path(folder) / 'ledger.db'}")
-
-
-@contextmanager
-def postgres_ledger() -> Iterator[str]:
-    name = f"sendoff_bench_{uuid4().hex[:12]}"
-    engine = sa.create_engine(
-        SERVER, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool, connect_args={"connect_timeout": 3}
-    )
-    with engine.connect() as db:
-        db.execute(sa.text(f"CREATE DATABASE {name}"))
-    try:
-        yield migrated(sa.make_url(SERVER).set(database=name).render_as_string(hide_password=False))
-    finally:
-        with engine.connect() as db:
-            db.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
-
-
-def migrated(url: str) -> str:
-    ledger = Ledger(url)
-    ledger.migrate()
-    ledger.close()
-    return url
 
 
 def contestants(ledgers: dict[str, str]) -> Iterator[tuple[str, tuple[str, str, int]]]:

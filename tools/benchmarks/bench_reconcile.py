@@ -25,23 +25,21 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
-from uuid import uuid4
 
 import sqlalchemy as sa
+from shared import SERVER, postgres_database
 
 PEOPLE = int(1_000_000 * float(os.environ.get("BENCH_SCALE", "1")))
 SEGMENT = int(os.environ.get("BENCH_SEGMENT", "10000"))
 COMMIT = int(os.environ.get("BENCH_COMMIT", "500"))
 RECEIVERS = int(os.environ.get("BENCH_RECEIVERS", "1"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
-SERVER = os.environ.get("SENDOFF_TEST_POSTGRES_URL", "postgresql+psycopg://postgres@127.0.0.1:5432/postgres")
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 CAMPAIGN = 17
@@ -228,11 +226,11 @@ def run(name: str, url: str) -> dict[str, Any]:
     return result
 
 
-def measure(server: sa.Engine, template: str) -> dict[str, dict[str, float]]:
+def measure(template: str) -> dict[str, dict[str, float]]:
     """Reconcile in turn for several rounds, and return the median of every figure."""
     seen: dict[str, list[dict[str, float]]] = {name: [] for name in WAYS}
     for number in range(1, ROUNDS + 1):
-        with copied(server, template) as url:
+        with postgres_database(template) as url:
             counts = []
             for name in WAYS:
                 if name == "news":
@@ -285,26 +283,12 @@ def report(medians: dict[str, dict[str, float]]) -> dict[str, float | None]:
     }
 
 
-@contextmanager
-def copied(server: sa.Engine, template: str | None) -> Iterator[str]:
-    """Yield the URL of a new database, optionally a copy of another, and drop it at the end."""
-    name = f"sendoff_bench_{uuid4().hex[:8]}"
-    with server.connect() as db:
-        db.execute(sa.text(f"CREATE DATABASE {name} TEMPLATE {template or 'template0'}"))
-        try:
-            url = sa.make_url(SERVER).set(drivername="postgresql+psycopg", database=name)
-            yield url.render_as_string(hide_password=False)
-        finally:
-            db.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
-
-
 def main() -> None:
     print(f"Reconciliation: a launch of {PEOPLE:,} people in PostgreSQL")
-    server = sa.create_engine(SERVER, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 3})
     try:
-        with copied(server, None) as url:
+        with postgres_database() as url:
             run("make", url)  # in another process: a child's peak memory is never below its parent's
-            figures = report(measure(server, str(sa.make_url(url).database)))
+            figures = report(measure(str(sa.make_url(url).database)))
     except sa.exc.OperationalError:
         where = sa.make_url(SERVER).render_as_string(hide_password=True)
         print(f"left out: no PostgreSQL answers at {where}; set SENDOFF_TEST_POSTGRES_URL")

@@ -26,7 +26,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from bench_dispatch import Service, postgres_ledger, serving
+from bench_dispatch import Service, serving
+from shared import postgres_ledger
 
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers

@@ -307,10 +307,11 @@ def measured(options: argparse.Namespace) -> tuple[dict[str, Any], float, str]:
         of_receiver = last_line(options.receiver)["receiver_postgresql_per_second"]
         return last_line(options.growth), of_receiver, "given"
     import bench_growth as growth
-    import bench_receiver  # imported here, because given costs need no ledger
+    import bench_receiver
+    from shared import postgres_ledger  # imported here, because given costs need no ledger
 
     found = {name: asdict(each) for name, each in growth.measure().items()}
-    with bench_receiver.postgres_ledger() as url:
+    with postgres_ledger() as url:
         per_second = bench_receiver.measure("receiver", url, 1).rate
     return {"sizes": growth.SIZES, **found}, per_second, "measured"
 

@@ -28,7 +28,8 @@ import numpy as np
 import psutil
 import sqlalchemy as sa
 import uvloop
-from bench_receiver import CONNECTIONS, PORT, PUBLIC_URL, SECRET, peak_memory, postgres_ledger, serving
+from bench_receiver import CONNECTIONS, PORT, PUBLIC_URL, SECRET, serving
+from shared import peak_memory, postgres_ledger
 
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
@@ -249,7 +250,7 @@ def main() -> int:
             start = time.perf_counter()
             load = uvloop.run(soak(path, workers))
             elapsed = time.perf_counter() - start
-            peak = max(peak_memory(worker) for worker in workers)
+            peak = max(peak_memory(worker.pid) for worker in workers)
         figures = judge(url, load)
     p50, p99 = quantiles(load.all_took)
     figures |= {
