@@ -38,18 +38,17 @@ from uuid import uuid4
 import numpy as np
 import requests
 import sqlalchemy as sa
+from freezing import freeze
 from requests.adapters import HTTPAdapter
 from shared import migrated, peak_memory, postgres_ledger
 
-from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
-from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, Period, launch_key
+from sendoff.campaign import Campaign, Period
 from sendoff.demo.airflow import Airflow, AirflowApi
 from sendoff.demo.processes import Supervisor
 from sendoff.dispatch.request import DEFAULT_REQUESTS_AT_ONCE, ServiceConnection
 from sendoff.dispatch.worker import LEASE, send_launch
-from sendoff.ledger import Ledger, NewLaunch
+from sendoff.ledger import Ledger
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.postbacks import PostBackSigner
@@ -122,11 +121,11 @@ def serving(folder: Path, devices: int = DEVICES) -> Iterator[Service]:
             server.terminate()
 
 
-def campaign(size: int, connection: str = "service") -> Campaign:
+def campaign(size: int) -> Campaign:
     return Campaign.model_validate(
         {
             "title": f"Spring {next(_launches)}",
-            "connection": connection,
+            "connection": "service",
             "message": {"title": "Hello", "text": "It is spring"},
             "channels": {"android_push": {}},
             "send": {"kind": "once", "date": "2040-01-01", "time": "10:00", "time_zone": "UTC"},
@@ -135,29 +134,11 @@ def campaign(size: int, connection: str = "service") -> Campaign:
     )
 
 
-def freeze(url: str, size: int, devices: int = DEVICES, connection: str = "service") -> str:
+def freeze_next(url: str, size: int, devices: int = DEVICES) -> str:
     """Freeze another launch and return its key."""
-    number = next(_launches)
-    key = launch_key(connection, "spring", PERIOD, number)
-    identifiers = integers(np.arange(1, devices + 1))
-    audience = Audience("device_id", identifiers, devices, {}, {})
+    people, now = integers(np.arange(1, devices + 1)), datetime.now(UTC)
     with closing(Ledger(url)) as ledger:
-        ledger.launches.freeze(
-            NewLaunch(
-                key,
-                connection=connection,
-                campaign="spring",
-                period=PERIOD,
-                resend=number,
-                definition=campaign(size, connection).model_dump_json(),
-                audience=audience,
-                segments=(Segment(segment) for segment in identifiers.slices(size)),
-                created_at=datetime.now(UTC),
-                state="released",
-                sends_at=datetime.now(UTC),
-            )
-        )
-    return key
+        return freeze(ledger, campaign(size), people, PERIOD, now, resend=next(_launches))
 
 
 def devices_of(size: int) -> int:
@@ -221,7 +202,7 @@ def send_barely(service: Service, file: str, threads: int) -> Took:
 
 def ledger_alone(url: str, size: int) -> float:
     """Return the seconds per request that the ledger takes if the service takes none."""
-    key = freeze(url, size)
+    key = freeze_next(url, size)
     with closing(Ledger(url)) as ledger:
         how: dict[str, Any] = {"worker": "alone", "lease": LEASE}
         claim = ledger.dispatches.claim(key, now=datetime.now(UTC), **how)
@@ -272,7 +253,7 @@ def measure(service: Service, ledgers: dict[str, str], size: int, folder: Path) 
             run = run_child(service, "bare", str(file), str(threads))
             seen.setdefault(f"bare, {threads} at once", []).append(run)
         for name, url in ledgers.items():
-            key = freeze(url, size, devices_of(size))
+            key = freeze_next(url, size, devices_of(size))
             seen.setdefault(name, []).append(run_child(service, "sendoff", key, url=url))
         took = ", ".join(f"{name} {runs[-1].seconds:.2f} s" for name, runs in seen.items())
         print(f"  round {number}: {took}", flush=True)
@@ -315,7 +296,7 @@ def send_large(service: Service, ledgers: dict[str, str]) -> dict[str, float]:
     """Send once to ten times as many devices; the service also accepts those it does not know."""
     figures: dict[str, float] = {}
     for name, url in ledgers.items():
-        key = freeze(url, SIZES[0], 10 * DEVICES)
+        key = freeze_next(url, SIZES[0], 10 * DEVICES)
         run = run_child(service, "sendoff", key, url=url)
         print(f"  {name}: {10 * DEVICES:,} devices in {run.seconds:.1f} s, {run.peak:.0f} MiB")
         figures |= {f"{name.lower()}_large_seconds": round(run.seconds, 2)}
@@ -351,7 +332,7 @@ def in_airflow(service: Service, url: str, folder: Path) -> dict[str, float]:
     dags.mkdir()
     for number, body in enumerate(bodies(SIZES[0], MAPPED)):
         (written / f"{number:06}.json").write_bytes(body)
-    key = freeze(url, SIZES[0])
+    key = freeze_next(url, SIZES[0])
     source = DAGS.format(bodies=str(written), path=CREATE_PATH, key=key, workers=WORKERS)
     (dags / "both.py").write_text(source)
     with socket.create_server(("127.0.0.1", 0)) as server:

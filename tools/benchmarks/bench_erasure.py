@@ -36,15 +36,16 @@ import pyarrow as pa
 import sqlalchemy as sa
 import uvloop
 from bench_receiver import BODY, PORT, PUBLIC_URL, SECRET, serving
+from freezing import freeze
 from shared import peak_memory, postgres_ledger, sqlite_ledger
 
 from sendoff.audience import read_template_values
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, from_bytes, integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, Period, launch_key
+from sendoff.campaign import Campaign, Period
 from sendoff.dispatch.worker import LEASE
-from sendoff.ledger import Ledger, NewLaunch, SuppressionChange
+from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.ledger.erasure.person_columns import SETS, TABLES, People, naming, rows_of
 from sendoff.ledger.post_backs.post_backs import stored_runs
 from sendoff.ledger.storage.bulk import streamed
@@ -83,24 +84,18 @@ def fill(ledger: Ledger, gone: Sequence[int]) -> str:
     ledger.suppressions.add(SuppressionChange("account", "device_id", "bench", "bench"), gone[:10], NOW)
     for number in range(LAUNCHES):
         period = Period(NOW - timedelta(days=number + 1), NOW - timedelta(days=number))
-        key = launch_key("service", "spring", period)
-        ledger.launches.freeze(
-            NewLaunch(
-                key,
-                connection="service",
-                campaign="spring",
-                period=period,
-                resend=0,
-                definition=CAMPAIGN.model_dump_json(),
-                audience=Audience("device_id", people, len(people), {}, groups),
-                segments=(
-                    Segment(part, template_values=named(part) if place % VALUES_EACH == 0 else None)
-                    for place, part in enumerate((people - holdout).slices(SEGMENT))
-                ),
-                created_at=NOW,
-                sends_at=NOW,
-                suppressed={"holdout": holdout, "cap": integers(gone)},
-            )
+        key = freeze(
+            ledger,
+            CAMPAIGN,
+            people,
+            period,
+            NOW,
+            audience=Audience("device_id", people, len(people), {}, groups),
+            segments=(
+                Segment(part, template_values=named(part) if place % VALUES_EACH == 0 else None)
+                for place, part in enumerate((people - holdout).slices(SEGMENT))
+            ),
+            suppressed={"holdout": holdout, "cap": integers(gone)},
         )
         claim = ledger.dispatches.claim(key, worker="w", now=NOW, lease=LEASE)
         while claim is not None:

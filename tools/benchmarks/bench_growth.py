@@ -35,11 +35,12 @@ from shutil import copytree
 
 import numpy as np
 import sqlalchemy as sa
+from freezing import freeze
 from shared import peak_memory, postgres_ledger
 
 from sendoff.audience.build import Audience, build_audience
 from sendoff.audience.identifiers import Identifiers, integers
-from sendoff.audience.segmentation import Segment, segments_of
+from sendoff.audience.segmentation import segments_of
 from sendoff.campaign import (
     EVERYTHING,
     Campaign,
@@ -52,7 +53,7 @@ from sendoff.campaign import (
 from sendoff.dispatch.worker import LEASE
 from sendoff.launch.suppression import Rule, apply_rules
 from sendoff.launch.verdict_audience import read_verdicts
-from sendoff.ledger import Ledger, NewLaunch, SuppressionChange
+from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.ledger.storage.schema import dispatch_totals
 from sendoff.postbacks import forget, reconcile_launch
 from sendoff.postbacks.aggregation import aggregate
@@ -125,26 +126,14 @@ def freezing(at: Place) -> Callable[[], object]:
     excluded: dict[Rule, Identifiers] = {CAMPAIGN.audience.exclude[0]: people(at.size // 100)}
     now = datetime.now(UTC)
 
-    def freeze(campaign: str = "spring") -> str:
+    def freeze_with_rules(name: str = "spring") -> str:
         audience = Audience("device_id", everyone, len(everyone), {}, {})
         kept = apply_rules(folder, audience, excluded=excluded, ledger=at.ledger, sends_at=now, now=now)
-        new = NewLaunch(
-            launch_key("service", campaign, PERIOD),
-            connection="service",
-            campaign=campaign,
-            period=PERIOD,
-            resend=0,
-            definition=CAMPAIGN.model_dump_json(),
-            audience=kept.audience,
-            segments=segments_of(CAMPAIGN, kept.sent_to, name=campaign),
-            created_at=NOW,
-            state="released",
-            sends_at=NOW,
-        )
-        at.ledger.launches.freeze(new)
-        return new.launch_key
+        parts = segments_of(CAMPAIGN, kept.sent_to, name=name)
+        rules = {"audience": kept.audience, "segments": parts}
+        return freeze(at.ledger, CAMPAIGN, everyone, PERIOD, NOW, name=name, **rules)
 
-    return freeze
+    return freeze_with_rules
 
 
 def sending(at: Place, key: str = KEY) -> Callable[[], object]:
@@ -210,23 +199,7 @@ def reconciling(at: Place) -> Callable[[], object]:
 
 def reusing(at: Place) -> Callable[[], object]:
     """Reconcile a launch, and read verdicts of it. A third of its people engaged, and a third got the message."""
-    everyone = people(at.size)
-    key = launch_key("service", f"reused {at.size}", PERIOD)
-    at.ledger.launches.freeze(
-        NewLaunch(
-            key,
-            connection="service",
-            campaign="reused",
-            period=PERIOD,
-            resend=at.size,
-            definition=CAMPAIGN.model_dump_json(),
-            audience=Audience("device_id", everyone, len(everyone), {}, {}),
-            segments=(Segment(part) for part in everyone.slices(CAMPAIGN.segment_size)),
-            created_at=NOW,
-            state="released",
-            sends_at=NOW,
-        )
-    )
+    key = freeze(at.ledger, CAMPAIGN, people(at.size), PERIOD, NOW, name="reused", resend=at.size)
     sending(at, key)()
     random = np.random.default_rng(2)
     with at.ledger._database.write() as db:

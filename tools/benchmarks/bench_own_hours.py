@@ -26,14 +26,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import sqlalchemy as sa
+from freezing import freeze
 from shared import migrated, peak_memory, postgres_ledger
 
-from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
-from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, Period, campaign_from, launch_key
+from sendoff.campaign import Campaign, Period, campaign_from
 from sendoff.launch import prepare_launch
-from sendoff.ledger import Ledger, NewLaunch
+from sendoff.ledger import Ledger
 from sendoff.ledger.storage.schema import open_hours
 
 RECIPIENTS = int(10_000_000 * float(os.environ.get("BENCH_SCALE", "1")))
@@ -79,21 +78,7 @@ def fill(url: str, kind: str) -> int:
     with closing(Ledger(url)) as ledger:
         for number in range(LAUNCHES):
             period = Period(NOW - (number + 2) * DAY, NOW - (number + 1) * DAY)
-            key = launch_key("service", "winter", period)
-            ledger.launches.freeze(
-                NewLaunch(
-                    key,
-                    connection="service",
-                    campaign="winter",
-                    period=period,
-                    resend=0,
-                    definition=campaign(SENDING["at once"]).model_dump_json(),
-                    audience=Audience("device_id", people, len(people), {}, {}),
-                    segments=(Segment(part) for part in people.slices(SEGMENT)),
-                    created_at=period.end,
-                    sends_at=period.end,
-                )
-            )
+            key = freeze(ledger, campaign(SENDING["at once"]), people, period, period.end, name="winter")
             hours = np.where(
                 chance.random(len(numbers)) < SHARE,
                 habits[chance.integers(0, 3, len(numbers)), np.arange(len(numbers))],

@@ -70,35 +70,22 @@ CREATE UNLOGGED TABLE came (
 def make(url: str) -> None:
     """Create the tables: an accepted launch, its recipients in the form that pandas reads, and post-backs."""
     import psycopg
+    from freezing import freeze
 
-    from sendoff.audience.build import Audience
     from sendoff.audience.identifiers import integers
-    from sendoff.audience.segmentation import Segment
-    from sendoff.campaign import Campaign, Period, launch_key
-    from sendoff.ledger import Ledger, NewLaunch
+    from sendoff.campaign import Campaign, Period
+    from sendoff.ledger import Ledger
 
     email = {"from_address": 1, "subject": "Hello", "text": "It is spring"}
-    campaign = Campaign.model_validate({"title": "Spring", "channels": {"email": email}})
+    campaign = Campaign.model_validate(
+        {"title": "Spring", "channels": {"email": email}, "segment_size": SEGMENT}
+    )
     period = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-    key = launch_key("service", "spring", period)
     numbers = range(1, PEOPLE + PEOPLE // 9 + 1)
     people = integers([each for each in numbers if each % 10][:PEOPLE])
     ledger = Ledger(url)
     ledger.migrate()
-    ledger.launches.freeze(
-        NewLaunch(
-            key,
-            connection="service",
-            campaign="spring",
-            period=period,
-            resend=0,
-            definition=campaign.model_dump_json(),
-            audience=Audience("device_id", people, len(people), {}, {}),
-            segments=(Segment(segment) for segment in people.slices(SEGMENT)),
-            created_at=NOW,
-            sends_at=datetime(2026, 3, 2, 9, tzinfo=UTC),
-        )
-    )
+    key = freeze(ledger, campaign, people, period, NOW, sends_at=datetime(2026, 3, 2, 9, tzinfo=UTC))
     segments = list(ledger.dispatch_queries.segments(key))
     for _ in range(RECEIVERS):
         ledger.post_backs.register_receiver("bench", NOW)

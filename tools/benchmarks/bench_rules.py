@@ -80,32 +80,18 @@ def folder(**fields: Any) -> Any:
 
 def store_launches(place: Path) -> None:
     """Freeze the earlier launches in a ledger."""
-    from sendoff.audience.build import Audience
-    from sendoff.audience.segmentation import Segment
-    from sendoff.campaign import Period, launch_key
-    from sendoff.ledger import Ledger, NewLaunch
+    from freezing import freeze
+
+    from sendoff.campaign import Period
+    from sendoff.ledger import Ledger
 
     day = Period(NOW - timedelta(days=2), NOW - timedelta(days=1))
     ledger = Ledger(f"sqlite:///{place / 'ledger.db'}")
     ledger.migrate()
     campaign = folder().campaign
     for name in EARLIER:
-        people = identifiers(name, 0.3)
-        ledger.launches.freeze(
-            NewLaunch(
-                launch_key(campaign.connection, name, day, 0),
-                connection=campaign.connection,
-                campaign=name,
-                period=day,
-                resend=0,
-                definition=campaign.model_dump_json(),
-                audience=Audience("device_id", people, len(people), {}, {}),
-                segments=[Segment(part) for part in people.slices(SEGMENT)],
-                created_at=NOW,
-                state="released",
-                sends_at=NOW - timedelta(days=1),
-            )
-        )
+        how = {"connection": campaign.connection, "name": name, "sends_at": day.end}
+        freeze(ledger, campaign, identifiers(name, 0.3), day, NOW, **how)
     ledger.close()
 
 

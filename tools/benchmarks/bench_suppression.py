@@ -27,14 +27,13 @@ from typing import Any
 
 import numpy as np
 from bench_dispatch import Service, serving
+from freezing import freeze
 from shared import postgres_ledger
 
-from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
-from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, Period, launch_key
+from sendoff.campaign import Campaign, Period
 from sendoff.dispatch.worker import LEASE, send_launch
-from sendoff.ledger import Ledger, NewLaunch, SuppressionChange
+from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.service.postbacks import PostBackSigner
 from sendoff.service.wire import Targeting, request_body
 from sendoff.states import Accepted
@@ -57,30 +56,16 @@ CAMPAIGN = Campaign.model_validate(
         "channels": {"android_push": {}},
         # The service accepts requests for later, and does nothing else.
         "send": {"kind": "once", "date": "2040-01-01", "time": "10:00", "time_zone": "UTC"},
+        "segment_size": SEGMENT,
     }
 )
 
 
-def freeze(ledger: Ledger, first: int, last: int, resend: int = 0) -> str:
+def freeze_range(ledger: Ledger, first: int, last: int, resend: int = 0) -> str:
     """Freeze a launch to every number in a range that is not on the list, and return its key."""
     people = integers(np.arange(first, last + 1))
     people -= ledger.suppressions.active("device_id", people.kind, CAMPAIGN.suppression_scopes(), NOW)
-    key = launch_key("service", "spring", PERIOD, resend)
-    ledger.launches.freeze(
-        NewLaunch(
-            key,
-            connection="service",
-            campaign="spring",
-            period=PERIOD,
-            resend=resend,
-            definition=CAMPAIGN.model_dump_json(),
-            audience=Audience("device_id", people, len(people), {}, {}),
-            segments=(Segment(part) for part in people.slices(SEGMENT)),
-            created_at=NOW,
-            sends_at=NOW,
-        )
-    )
-    return key
+    return freeze(ledger, CAMPAIGN, people, PERIOD, NOW, resend=resend)
 
 
 def take(ledger: Ledger, key: str, requests: int) -> tuple[float, int]:
@@ -127,8 +112,8 @@ def turns(ledgers: dict[str, Ledger], service: Service) -> Iterator[dict[str, di
         ledger.migrate()
         if name == BEFORE:
             ledger.suppressions.add(new, on_list.tolist(), NOW)
-        keys[name] = [freeze(ledger, 1, RECIPIENTS)]
-        keys[name] += [freeze(ledger, *small(number), resend=number) for number in range(1, ROUNDS + 1)]
+        keys[name] = [freeze_range(ledger, 1, RECIPIENTS)]
+        keys[name] += [freeze_range(ledger, *small(number), resend=number) for number in range(1, ROUNDS + 1)]
         if name == SINCE:
             ledger.suppressions.add(new, on_list.tolist(), NOW)
         seconds, people = take(ledger, keys[name][0], 1)

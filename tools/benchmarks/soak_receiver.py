@@ -29,13 +29,13 @@ import psutil
 import sqlalchemy as sa
 import uvloop
 from bench_receiver import CONNECTIONS, PORT, PUBLIC_URL, SECRET, serving
+from freezing import freeze
 from shared import peak_memory, postgres_ledger
 
-from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Period, launch_key
-from sendoff.ledger import Ledger, NewLaunch, values
+from sendoff.ledger import Ledger, values
 from sendoff.ledger.post_backs.post_backs import stored_runs
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.service.postbacks import PostBackSigner
@@ -58,20 +58,8 @@ def launch(ledger: Ledger) -> str:
     """Make a launch whose only dispatch is accepted, and return the dispatch key."""
     people = integers(range(1, PEOPLE + 1))
     now = datetime.now(UTC)
-    ledger.launches.freeze(
-        NewLaunch(
-            KEY,
-            connection="service",
-            campaign="soak",
-            period=PERIOD,
-            resend=0,
-            definition=Campaign.model_validate(CAMPAIGN).model_dump_json(),
-            audience=Audience("device_id", people, PEOPLE, {}, {}),
-            segments=[Segment(people)],
-            created_at=now,
-            sends_at=now,
-        )
-    )
+    campaign = Campaign.model_validate(CAMPAIGN)
+    freeze(ledger, campaign, people, PERIOD, now, name="soak", segments=[Segment(people)])
     claim = ledger.dispatches.claim(KEY, worker="soak", now=now, lease=timedelta(minutes=5))
     assert claim is not None
     ledger.dispatches.record(claim, Accepted(200, 17), now)
