@@ -74,6 +74,17 @@ def _on_postgresql(name: str, what: str, play: Callable[[Environment], None], lo
     return Scenario(name, what, play, on="postgresql", short=0, long=long)
 
 
+def _wrong(
+    name: str,
+    what: str,
+    play: Callable[[Environment], None],
+    on: BackendName = "sqlite apart",
+    short: int = 1,
+    long: int = 1,
+) -> Scenario:
+    return Scenario(name, what, play, on, short, long, expected="some")
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
         "nothing",
@@ -292,154 +303,112 @@ SCENARIOS: tuple[Scenario, ...] = (
         long=5,
     ),
     # Wrong on purpose: here, the same counting must find something.
-    Scenario(
+    _wrong(
         "intent written after the request",
         "each worker marks a dispatch after it has sent it; some are killed in between",
         partial(steps.killed_between_lines, short=8, long=8, mutant="intent after request"),
-        long=1,
-        on="sqlite apart",
-        expected="some",
     ),
-    Scenario(
+    _wrong(
         "doubt sent again",
         "a request without an answer counts as not made",
         partial(steps.lost_answers, mutant="doubt sent again"),
         long=2,
-        on="sqlite apart",
-        expected="some",
     ),
-    Scenario(
+    _wrong(
         "dead worker's dispatch sent again",
         "a dispatch whose worker was killed is planned again when its lease ends",
         partial(steps.killed_between_lines, short=8, long=24, mutant="dead sent again"),
-        long=1,
         short=0,
-        on="sqlite apart",
-        expected="some",
     ),
-    Scenario(
+    _wrong(
         "lease by the worker's clock",
         "a worker counts as dead when its lease ends by another worker's clock; on_doubt: resend",
         partial(steps.clocks_apart_and_doubts_resent, mutant="lease by the worker's clock"),
         long=2,
         short=0,
-        on="sqlite apart",
-        expected="some",
     ),
-    Scenario(
+    _wrong(
         "claim not committed, PostgreSQL",
         "the statement that records an outcome and claims the next dispatch is rolled back, and its request is sent",
         partial(steps.killed_between_lines, long=8, mutant="claim not committed"),
         short=0,
-        long=1,
         on="postgresql apart",
-        expected="some",
     ),
-    Scenario(
+    _wrong(
         "claim at a rate not committed, PostgreSQL",
         "the same while workers share a rate limit",
         partial(steps.killed_at_a_rate, long=8, mutant="claim not committed"),
         short=0,
-        long=1,
         on="postgresql apart",
-        expected="some",
     ),
-    Scenario(
+    _wrong(
         "mark moved before the post-backs are stored",
         "the mark of aggregation is moved on fetching; the aggregating process is killed",
         partial(steps.aggregation_killed, short=12, long=40, mutant="mark before events"),
-        long=1,
-        on="sqlite apart",
-        expected="some",
     ),
-    Scenario(
+    _wrong(
         "key of a notebook",
         "a notebook derives another launch key than a worker for the same campaign and period",
         partial(steps.notebooks_and_worker, mutant="key of a notebook"),
-        long=1,
-        on="sqlite apart",
-        expected="some",
     ),
-    Scenario(
+    _wrong(
         "request key with the attempt",
         "each worker that finds a request of your own frozen adds its attempt to the request key",
         partial(steps.own_requests, mutant="request key with the attempt"),
-        long=1,
-        on="sqlite apart",
-        expected="some",
     ),
-    Scenario(
+    _wrong(
         "counted after the request",
         "each worker counts recipients against the daily limit after it has sent to them; some are killed in between",
         partial(steps.killed_under_a_daily_limit, mutant="counted after the request"),
-        long=1,
-        on="sqlite apart",
-        expected="some",
     ),
-    Scenario(
+    _wrong(
         "suppression list asked only when the launch is frozen",
         "workers do not ask the suppression list again when they claim a request; half of the recipients opt out",
         partial(steps.opt_outs_in_waves, share=0.5, mutant="asked only when frozen"),
         short=0,
-        on="sqlite apart",
-        expected="some",
+        long=4,
     ),
-    Scenario(
+    _wrong(
         "verdicts asked only when the launch is frozen",
         "workers do not ask again who opened the earlier message when they claim a request of a reminder",
         partial(steps.opens_in_waves, mutant="verdicts only when frozen"),
-        on="sqlite apart",
-        expected="some",
+        long=4,
     ),
-    Scenario(
+    _wrong(
         "file that replaces entries of every source",
         "a worker replaces the entries of one source in the suppression list, and ends those of all sources; half of "
         "the recipients opt out",
         partial(steps.opt_outs_in_waves, share=0.5, mutant="replaced whatever the source"),
-        on="sqlite apart",
-        expected="some",
+        long=4,
     ),
-    Scenario(
+    _wrong(
         "winner judged at each claim",
         "workers open the rest without storing a winner, and judge the test share again at each claim",
         partial(steps.killed_while_deciding, short=4, long=8, mutant="judged at each claim"),
-        long=1,
-        on="sqlite apart",
-        expected="some",
     ),
-    Scenario(
+    _wrong(
         "own hours ignored",
         "workers send to everyone at once, whatever the hour of the recipients",
         partial(steps.own_hours, mutant="own hours ignored"),
-        long=1,
-        on="sqlite apart",
-        expected="some",
     ),
-    Scenario(
+    _wrong(
         "control group drawn anew",
         "each worker that plans a launch at own hours draws its control group by chance, not from the launch key",
         partial(steps.own_hours, mutant="control group drawn anew"),
-        long=1,
         short=0,
-        on="sqlite apart",
-        expected="some",
     ),
-    Scenario(
+    _wrong(
         "queue of an erasure emptied too early",
         "the identifiers are deleted before the last step; the erasing process is killed",
         partial(steps.erasure_killed, short=2, long=4, mutant="queue emptied early"),
-        long=1,
         short=0,
         on="erasing apart",
-        expected="some",
     ),
-    Scenario(
+    _wrong(
         "erasure that skips blocks",
         "people are erased from sets and lists, and the blocks of post-backs stay as they are",
         partial(steps.erasure_killed, short=2, long=4, mutant="blocks skipped"),
-        long=1,
         on="erasing apart",
-        expected="some",
     ),
     # Outside the promise: these are shown and need not be zero.
     _lie("401"),
