@@ -90,20 +90,23 @@ class Record:
         """Read the complete record."""
         campaigns: dict[str, list[Sequence[int]]] = defaultdict(list)
         for number, title in service.campaigns():
-            match = _KEY.search(title)
-            campaigns[match[1] if match else title].append(service.targeted(number))
+            campaigns[_key_in(title)].append(service.targeted(number))
         post_backs: dict[str, list[Sent]] = defaultdict(list)
         for sent in service.sent_post_backs():
             post_backs[sent.dispatch_key].append(sent)
         texts: dict[str, list[str]] = defaultdict(list)
         for title, text in service.texts():
-            match = _KEY.search(title)
-            texts[match[1] if match else title].append(text)
+            texts[_key_in(title)].append(text)
         return cls(campaigns, post_backs, texts)
 
     def unknown(self) -> set[str]:
         """Return the accepted requests that belong to no counted launch."""
         return set(self.campaigns) - self.counted
+
+
+def _key_in(title: str) -> str:
+    match = _KEY.search(title)
+    return match[1] if match else title
 
 
 def count(record: Record, result: Result) -> Count:
@@ -117,16 +120,16 @@ def count(record: Record, result: Result) -> Count:
             continue
         reconcile_launch(ledger, key)
         _add_launch(totals, record, ledger, key, reached[ledger.launches.get(key).period.key], result.erased)
-        totals.above_limit += _above_limit(result.backend.url, ledger, key)
+        totals.above_limit += _above_limit(ledger, key)
         _add_opt_outs(totals, record, result, key)
-        totals.wrong_hours += _wrong_hours(result.backend.url, ledger, key)
+        totals.wrong_hours += _wrong_hours(ledger, key)
         totals.other_variants += _other_variants(record, ledger, key)
         opened = result.opens.get(key, {})
         totals.sent_after_open += _sent_after(record, result, key, opened, _OPENS_AFTER)
         totals.kept += _kept(ledger, key, result.erased)
     totals.duplicates = sum(times - 1 for devices in reached.values() for times in devices.values())
     totals.kept += len(result.erased & _named_in_post_backs(ledger)) if result.erased else 0
-    totals.resolved = _resolved(result.backend.url, result.launches)
+    totals.resolved = _resolved(ledger, result.launches)
     return totals
 
 
@@ -180,7 +183,7 @@ def _other_variants(record: Record, ledger: Ledger, key: str) -> int:
     return sum(text != texts[0] for text in texts)
 
 
-def _wrong_hours(url: str, ledger: Ledger, key: str) -> int:
+def _wrong_hours(ledger: Ledger, key: str) -> int:
     """Count the recipients who got a launch outside of their own hour in UTC, or are in the wrong arm."""
     settings = Campaign.frozen(ledger.launches.get(key).definition).own_hours
     if settings is None:
@@ -189,7 +192,7 @@ def _wrong_hours(url: str, ledger: Ledger, key: str) -> int:
         ledger.launches.audience(key), f"control {key}", [settings.control, 100 - settings.control]
     )
     queries, found = ledger.dispatch_queries, 0
-    arms, claimed = queries.arms(key), _claimed(url, key)
+    arms, claimed = queries.arms(key), _claimed(ledger, key)
     hours = {each.segment: each.hour for each in queries.requests(key, limit=_ALL)}
     for dispatch, people in queries.segments(key):
         arm, hour = arms.get(dispatch.segment), hours[dispatch.segment]
@@ -216,13 +219,13 @@ def _sent_after(
     """Count the devices in an accepted request that was claimed later than ``after`` their own time."""
     return sum(
         device in devices and claimed_at > at + after
-        for dispatch, claimed_at in _claimed(result.backend.url, key).items()
+        for dispatch, claimed_at in _claimed(result.backend.ledger, key).items()
         for devices in record.campaigns.get(dispatch, ())
         for device, at in left.items()
     )
 
 
-def _claimed(url: str, key: str) -> dict[str, datetime]:
+def _claimed(ledger: Ledger, key: str) -> dict[str, datetime]:
     """Return when the newest attempt of each dispatch of a launch was claimed."""
     query = (
         sa.select(
@@ -233,15 +236,11 @@ def _claimed(url: str, key: str) -> dict[str, datetime]:
         .where(dispatches.c.launch_key == key)
         .group_by(attempts.c.dispatch_key)
     )
-    engine = sa.create_engine(url)
-    try:
-        with engine.connect() as db:
-            return {row.dispatch_key: row.claimed_at for row in db.execute(query)}
-    finally:
-        engine.dispose()
+    with ledger._database.read() as db:
+        return {row.dispatch_key: row.claimed_at for row in db.execute(query)}
 
 
-def _above_limit(url: str, ledger: Ledger, key: str) -> int:
+def _above_limit(ledger: Ledger, key: str) -> int:
     """Return the recipients above the daily limit, if the launch has one. Its connection has no other launch."""
     launch = ledger.launches.get(key)
     limit = Campaign.frozen(launch.definition).warm_up
@@ -258,14 +257,10 @@ def _above_limit(url: str, ledger: Ledger, key: str) -> int:
         )
         .where(dispatches.c.launch_key == key, sa.not_(_WAS_NOT_PROCESSED))
     )
-    engine = sa.create_engine(url)
-    try:
-        with engine.connect() as db:
-            claimed: Counter[date] = Counter()
-            for row in db.execute(query):
-                claimed[row.started_at.date()] += row.size
-    finally:
-        engine.dispose()
+    claimed: Counter[date] = Counter()
+    with ledger._database.read() as db:
+        for row in db.execute(query):
+            claimed[row.started_at.date()] += row.size
     return sum(max(0, recipients - limit.limit_on(day)) for day, recipients in claimed.items())
 
 
@@ -291,16 +286,12 @@ def _lost(sent: Iterable[Sent], returned: DispatchTotals | None) -> int:
     return len(missing) + max(0, damaged - unreadable)
 
 
-def _resolved(url: str, launches: Iterable[str]) -> int:
+def _resolved(ledger: Ledger, launches: Iterable[str]) -> int:
     query = (
         sa.select(sa.func.count())
         .select_from(outcomes)
         .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
         .where(outcomes.c.kind == "evidence", dispatches.c.launch_key.in_(list(launches)))
     )
-    engine = sa.create_engine(url)
-    try:
-        with engine.connect() as db:
-            return int(db.execute(query).scalar_one())
-    finally:
-        engine.dispose()
+    with ledger._database.read() as db:
+        return int(db.execute(query).scalar_one())

@@ -20,6 +20,7 @@ import sqlalchemy as sa
 from sendoff.campaign import Period, topic_scope
 from sendoff.demo.processes import Process, Supervisor
 from sendoff.ledger import Ledger
+from sendoff.ledger.requests.dispatch_queries import Dispatch
 from sendoff.ledger.storage.schema import dispatches, rate_limits
 from sendoff.service import OptOut, OptOutSigner
 from sendoff.service.postbacks import PostBackSigner
@@ -158,23 +159,31 @@ class Environment:
 
     def run(self, *jobs: Job) -> None:
         """Run workers at the same time until they end or die, and then others until the launch is complete."""
-        self._join([start_worker(job) for job in jobs])
+        self.join(self.start(*jobs))
         self.carry_on(jobs[0])
+
+    def take_turn(self, *jobs: Job) -> None:
+        """Run workers at the same time until they end or die, and let time pass."""
+        self.join(self.start(*jobs))
+        self.let_time_pass(jobs[0])
+
+    def kill_at(self, job: Job, phase: Phase, lines: Sequence[int]) -> None:
+        """Run a worker for each of some lines of a phase, at which it dies, and let time pass."""
+        self.take_turn(*(replace(job, dies_in=phase, dies_at=line) for line in lines))
 
     def carry_on(self, job: Job) -> None:
         """Run two workers again and again until nothing is planned or in flight.
 
         Leases and waits end before each pair, so that dead workers are noticed and no worker waits.
         """
-        key = job.key
         deadline = time.monotonic() + _LONGEST_HISTORY
         fresh = replace(job, dies_at=None)
-        while not self._is_made(key):
+        while not self.is_made(job):
             if time.monotonic() > deadline:
                 self.result.unfinished += 1
                 return
             self.let_time_pass(job)
-            self._join([start_worker(fresh), start_worker(fresh)])
+            self.join(self.start(fresh, fresh))
 
     def let_time_pass(self, job: Job) -> None:
         """End the leases of a launch and the waits that the service asked for, as if five minutes had passed.
@@ -185,34 +194,34 @@ class Environment:
         in_flight = sa.update(dispatches).where(
             dispatches.c.launch_key == job.key, dispatches.c.state == DispatchState.IN_FLIGHT
         )
-        engine = sa.create_engine(self.backend.url)
-        try:
-            with engine.begin() as db:
-                db.execute(in_flight.values(lease_until=over))
-                db.execute(sa.update(rate_limits).values(next_at=over))
-        finally:
-            engine.dispose()
+        with self.backend.ledger._database.write() as db:
+            db.execute(in_flight.values(lease_until=over))
+            db.execute(sa.update(rate_limits).values(next_at=over))
 
     def start(self, *jobs: Job) -> list[BaseProcess]:
         """Start workers, and do not wait for them."""
         return [start_worker(job) for job in jobs]
 
-    def join(self, processes: Collection[BaseProcess]) -> None:
-        """Wait until started workers have ended."""
-        self._join(list(processes))
+    def join(self, processes: Sequence[BaseProcess]) -> None:
+        """Wait until started processes have ended."""
+        for code in join(processes, _LONGEST_HISTORY):
+            if code == _KILLED:
+                self.result.killed += 1
+            elif code not in _WELL:
+                raise ChaosError(f"a worker ended with exit code {code}; see its output above")
 
     def aggregate(self, job: Job, run: int = 1_000) -> None:
         """Aggregate in a separate process, which may die."""
-        self._join([start_aggregation(job, run)])
+        self.join([start_aggregation(job, run)])
 
     def erase(self, job: Job, devices: Collection[int]) -> None:
         """Erase devices in a separate process, which may die. Another one must continue then."""
         self.result.erased.update(devices)
-        self._join([start_erasure(job, sorted(devices))])
+        self.join([start_erasure(job, sorted(devices))])
 
     def aggregate_earlier(self, job: Job) -> None:
         """Aggregate the post-backs of earlier launches with the correct protocol, so that this one's are next."""
-        self.wait_until_quiet()
+        self.service.wait_until_quiet()
         self.aggregate(replace(job, dies_at=None, mutant=None))
 
     def recipients(self, job: Job, count: int) -> list[int]:
@@ -241,7 +250,7 @@ class Environment:
 
     def send_test_share(self, job: Job) -> None:
         """Send the variants of a launch to its test share."""
-        self._join([start_worker(replace(job, dies_at=None))])
+        self.join(self.start(replace(job, dies_at=None)))
 
     def has_sent_rest(self, job: Job) -> bool:
         """Check whether a request to the rest of a launch, after its test share, was accepted."""
@@ -252,40 +261,24 @@ class Environment:
 
     def open_variant(self, job: Job, variant: str) -> None:
         """Post an open of everyone in the test share who got a variant."""
-        queries, at = self.backend.ledger.dispatch_queries, int(datetime.now(UTC).timestamp())
-        variants, addresses = queries.variants(job.key), signer(self.backend)
+        queries = self.backend.ledger.dispatch_queries
+        variants = queries.variants(job.key)
         for dispatch, devices in queries.segments(job.key):
             if variants.get(dispatch.segment) == variant:
-                address = addresses.sign("open", dispatch.dispatch_key)
                 for device in map(int, devices):
-                    body = {"time": at, "device": {"id": device}, "campaign": {"id": dispatch.campaign_id}}
-                    requests.post(address, json=body, timeout=60).raise_for_status()
+                    self._post_open(dispatch, device, datetime.now(UTC)).raise_for_status()
 
     def open_at_hours(self, job: Job, hours: Sequence[datetime]) -> None:
         """Post an open of everyone in a launch, each at one of these hours, in turn."""
-        queries, addresses = self.backend.ledger.dispatch_queries, signer(self.backend)
-        for dispatch, devices in queries.segments(job.key):
-            address = addresses.sign("open", dispatch.dispatch_key)
+        for dispatch, devices in self.backend.ledger.dispatch_queries.segments(job.key):
             for number, device in enumerate(sorted(map(int, devices))):
                 at = hours[number % len(hours)] + timedelta(minutes=number % 60)
-                body = {
-                    "time": int(at.timestamp()),
-                    "device": {"id": device},
-                    "campaign": {"id": dispatch.campaign_id},
-                }
-                requests.post(address, json=body, timeout=60).raise_for_status()
+                self._post_open(dispatch, device, at).raise_for_status()
 
-    def at_own_hours(self, source: Job, **changes: Any) -> Job:
-        """Return the job of one worker for a launch at the hours at which recipients opened another launch."""
+    def following(self, source: Job, **changes: Any) -> Job:
+        """Return the job of one worker for a launch that needs the opens of another launch."""
         start = source.period.start + timedelta(hours=1)  # another period with the same end
-        job = replace(source, at_own_hours=True, period=Period(start, source.period.end), **changes)
-        self.result.launches.append(job.key)
-        return job
-
-    def reminder(self, source: Job, **changes: Any) -> Job:
-        """Return the job of one worker for a launch to recipients of another launch who did not open its message."""
-        start = source.period.start + timedelta(hours=1)  # another period with the same end
-        job = replace(source, is_reminder=True, period=Period(start, source.period.end), **changes)
+        job = replace(source, period=Period(start, source.period.end), **changes)
         self.result.launches.append(job.key)
         return job
 
@@ -293,30 +286,27 @@ class Environment:
         """Open the message of a reminder's source, and remember when the post-back was answered 2xx."""
         segments = self.backend.ledger.dispatch_queries.segments(source.key)
         dispatch = next(dispatch for dispatch, people in segments if device in people)
-        body = {
-            "time": int(time.time()),
-            "device": {"id": device},
-            "campaign": {"id": dispatch.campaign_id},
-        }
-        address = signer(self.backend).sign("open", dispatch.dispatch_key)
         try:
-            answer = requests.post(address, json=body, timeout=60)
+            answer = self._post_open(dispatch, device, datetime.now(UTC))
         except requests.ConnectionError:  # the receiver is down
             return
         if answer.ok:
             self.result.opens.setdefault(job.key, {})[device] = datetime.now(UTC) + job.ahead
 
+    def _post_open(self, dispatch: Dispatch, device: int, at: datetime) -> requests.Response:
+        address = PostBackSigner(self.backend.address, [SECRET]).sign("open", dispatch.dispatch_key)
+        campaign = {"id": dispatch.campaign_id}
+        body = {"time": int(at.timestamp()), "device": {"id": device}, "campaign": campaign}
+        return requests.post(address, json=body, timeout=60)
+
     def is_made(self, job: Job) -> bool:
         """Check whether every request of a launch is made."""
-        return self._is_made(job.key)
+        states = self.backend.ledger.dispatch_queries.states(job.key)
+        return bool(states) and not states.keys() & {DispatchState.PLANNED, DispatchState.IN_FLIGHT}
 
     def pending(self) -> int:
         """Return how many post-backs of this ledger are not aggregated yet."""
         return sum(newest - aggregated for _, aggregated, newest in self.backend.ledger.post_backs.pending())
-
-    def wait_until_quiet(self) -> None:
-        """Wait until the service has nothing more to post back."""
-        self.service.wait_until_quiet()
 
     def pause(self, longest: float) -> None:
         """Wait for a random time."""
@@ -330,17 +320,6 @@ class Environment:
             "a launch has begun",
             every=0.05,
         )
-
-    def _is_made(self, key: str) -> bool:
-        states = self.backend.ledger.dispatch_queries.states(key)
-        return bool(states) and not states.keys() & {DispatchState.PLANNED, DispatchState.IN_FLIGHT}
-
-    def _join(self, processes: list[BaseProcess]) -> None:
-        for code in join(processes, _LONGEST_HISTORY):
-            if code == _KILLED:
-                self.result.killed += 1
-            elif code not in _WELL:
-                raise ChaosError(f"a worker ended with exit code {code}; see its output above")
 
     def _measured(self, phase: Phase) -> int:
         lines_file = self._folder / f"{phase}.lines"
@@ -367,10 +346,10 @@ class Environment:
             self.aggregate_earlier(job)
         self.run(job)
         if phase == "aggregate":
-            self.wait_until_quiet()
+            self.service.wait_until_quiet()
             self.aggregate(job)
         if phase == "erase":
-            self.wait_until_quiet()
+            self.service.wait_until_quiet()
             self.aggregate(replace(job, dies_at=None))
             self.erase(job, self.recipients(job, 2))
         lines = int(lines_file.read_text())
@@ -385,8 +364,3 @@ def make_warehouse(folder: Path) -> None:
     with closing(sqlite3.connect(folder / "warehouse.db")) as db, db:
         db.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT)")
         db.executemany("INSERT INTO devices VALUES (?, ?)", rows)
-
-
-def signer(backend: Backend) -> PostBackSigner:
-    """Return the signer of a backend's post-back addresses."""
-    return PostBackSigner(backend.address, [SECRET])

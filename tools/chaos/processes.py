@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,12 +119,8 @@ class Service:
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """Yield the title of every campaign that the service accepted, and the text of its push message."""
-        connection = sqlite3.connect(f"file:{self._file}?mode=ro", uri=True)
-        try:
-            for title, content in connection.execute("SELECT title, content FROM campaigns"):
-                yield title, unpack(content).get("push_text", "")
-        finally:
-            connection.close()
+        for title, content in self._read("SELECT title, content FROM campaigns"):
+            yield title, unpack(content).get("push_text", "")
 
     def targeted(self, campaign: int) -> list[int]:
         """Return the devices that a campaign was sent to."""
@@ -139,12 +135,12 @@ class Service:
                             JOIN campaigns ON campaigns.id = sends.campaign_id
             WHERE post_backs.state = 'sent'
         """
-        connection = sqlite3.connect(f"file:{self._file}?mode=ro", uri=True)
-        try:
-            for key, kind, device, is_damaged in connection.execute(query):
-                yield Sent(key, kind, device, bool(is_damaged))
-        finally:
-            connection.close()
+        for key, kind, device, is_damaged in self._read(query):
+            yield Sent(key, kind, device, bool(is_damaged))
+
+    def _read(self, query: str) -> Iterator[tuple[Any, ...]]:
+        with closing(sqlite3.connect(f"file:{self._file}?mode=ro", uri=True)) as connection:
+            yield from connection.execute(query)
 
     def _get(self, path: str) -> dict[str, Any]:
         reply = self._session.get(f"{self.address}/admin/{path}", timeout=60)

@@ -40,7 +40,7 @@ def with_faults(
         env.join(workers)
         env.carry_on(job)
         if waits:
-            env.wait_until_quiet()
+            env.service.wait_until_quiet()
         env.result.faults += env.service.clear_faults()
 
     return play
@@ -55,8 +55,7 @@ def killed_between_lines(
     for deaths in _parts(points, 8):
         job = env.job(mutant=mutant, requests_at_once=ONE_BY_ONE)
         for pair in _parts(deaths, 2):
-            env.join(env.start(*(replace(job, dies_in="send", dies_at=point) for point in pair)))
-            env.let_time_pass(job)
+            env.kill_at(job, "send", pair)
         env.carry_on(job)
 
 
@@ -65,8 +64,7 @@ def killed_with_requests_at_once(env: Environment, short: int = 4, long: int = 8
     last = 2 * env.lines("send")  # about four dispatches, one per thread
     for points in _parts([env.chance.randint(1, last) for _ in range(env.size.times(short, long))], 2):
         job = env.job()
-        env.join(env.start(*(replace(job, dies_in="send", dies_at=point) for point in points)))
-        env.let_time_pass(job)
+        env.kill_at(job, "send", points)
         env.carry_on(job)
 
 
@@ -81,8 +79,7 @@ def own_requests(env: Environment, mutant: str | None = None) -> None:
             env.service.fault(kind="lost", at=["create"], count=1)
         else:
             points = [env.chance.randint(1, env.lines("send")) for _ in range(2)]
-            env.join(env.start(*(replace(job, dies_in="send", dies_at=point) for point in points)))
-            env.let_time_pass(job)
+            env.kill_at(job, "send", points)
         env.run(job, job)
         env.run(job)  # as a task that was cleared
         env.result.faults += env.service.clear_faults()
@@ -93,8 +90,7 @@ def killed_at_a_rate(env: Environment, short: int = 2, long: int = 20, mutant: s
     last = 2 * env.lines("send")  # about four dispatches
     for points in _parts([env.chance.randint(1, last) for _ in range(env.size.times(short, long))], 2):
         job = env.job(mutant=mutant, rate=50.0, requests_at_once=ONE_BY_ONE)
-        env.join(env.start(*(replace(job, dies_in="send", dies_at=point) for point in points)))
-        env.let_time_pass(job)
+        env.kill_at(job, "send", points)
         env.carry_on(job)
 
 
@@ -112,10 +108,8 @@ def killed_under_a_daily_limit(
             today = replace(job, ahead=timedelta(days=day))
             for _ in range(env.size.times(1, 2)):
                 points = [env.chance.randint(1, env.lines("send")) for _ in range(2)]
-                env.join(env.start(*(replace(today, dies_in="send", dies_at=point) for point in points)))
-                env.let_time_pass(job)
-            env.join(env.start(today, today))
-            env.let_time_pass(job)
+                env.kill_at(today, "send", points)
+            env.take_turn(today, today)
         env.carry_on(replace(job, ahead=timedelta(days=4)))
 
 
@@ -134,14 +128,12 @@ def killed_while_deciding(
         env.send_test_share(job)
         env.open_variant(job, "cold")
         later = replace(job, ahead=2 * DECIDED_AFTER)
-        env.join(env.start(*(replace(later, dies_in="decide", dies_at=point) for point in pair)))
-        env.let_time_pass(job)
+        env.kill_at(later, "decide", pair)
         sending = env.chance.randint(
             env.lines("send"), 3 * env.lines("send") // 2
         )  # of about six requests, half
         for turn in range(1, _MOST_TURNS + 1):
-            env.join(env.start(replace(later, dies_in="send", dies_at=turn * sending)))
-            env.let_time_pass(job)
+            env.kill_at(later, "send", [turn * sending])
             if env.has_sent_rest(job):
                 break
         env.open_variant(job, "warm")
@@ -195,9 +187,9 @@ def opens_in_waves(env: Environment, mutant: str | None = None) -> None:
     turns_a_day = env.size.times(3, 6)
     opens = 18 // turns_a_day  # in each turn
     env.run(source, source)
-    env.wait_until_quiet()
+    env.service.wait_until_quiet()
     env.service.fault("slow", at=["create"], probability=1, seconds=0.1)
-    job = env.reminder(source, mutant=mutant, in_waves=True, requests_at_once=ONE_BY_ONE)
+    job = env.following(source, is_reminder=True, mutant=mutant, in_waves=True, requests_at_once=ONE_BY_ONE)
     for number in range(2 * turns_a_day):
         turn = replace(job, ahead=number * DAY / turns_a_day)
         workers = env.start(turn, turn)
@@ -235,10 +227,8 @@ def notebooks_and_worker(env: Environment, mutant: str | None = None) -> None:
         if mutant:
             env.result.launches.append(another_key(job.key))
         dying = replace(notebook, dies_in="freeze", dies_at=point)
-        env.join(env.start(dying, notebook, replace(job, dies_in="send", dies_at=point)))
-        env.let_time_pass(job)
-        env.join(env.start(replace(notebook, dies_in="send", dies_at=point), job))
-        env.let_time_pass(job)
+        env.take_turn(dying, notebook, replace(job, dies_in="send", dies_at=point))
+        env.take_turn(replace(notebook, dies_in="send", dies_at=point), job)
         env.carry_on(notebook)
 
 
@@ -250,21 +240,19 @@ def own_hours(env: Environment, mutant: str | None = None) -> None:
     """
     source = env.job(people=DEVICES)
     env.run(source, source)
-    env.wait_until_quiet()
+    env.service.wait_until_quiet()
     begin = datetime.now(UTC)
     midpoint = begin.replace(minute=30, second=0, microsecond=0)  # of an hour, far from the next one
     env.open_at_hours(source, [midpoint.replace(minute=0) + timedelta(hours=n) for n in (2, 4)])
     env.aggregate(source)
-    job = env.at_own_hours(source, mutant=mutant, requests_at_once=ONE_BY_ONE)
+    job = env.following(source, at_own_hours=True, mutant=mutant, requests_at_once=ONE_BY_ONE)
     point = env.chance.randint(1, env.lines("freeze"))
     env.join(env.start(replace(job, dies_in="freeze", dies_at=point)))
     for number in range(0, 6, env.size.times(2, 1)):  # hours
         turn = replace(job, ahead=midpoint - begin + timedelta(hours=number))
         point = env.chance.randint(1, 2 * env.lines("send"))
-        env.join(env.start(replace(turn, dies_in="send", dies_at=point), turn))
-        env.let_time_pass(job)
-        env.join(env.start(turn, turn))
-        env.let_time_pass(job)
+        env.take_turn(replace(turn, dies_in="send", dies_at=point), turn)
+        env.take_turn(turn, turn)
     env.carry_on(replace(job, ahead=midpoint - begin + timedelta(hours=4)))
 
 
@@ -307,7 +295,7 @@ def receiver_killed(env: Environment) -> None:
         env.backend.receiver.start()
     env.join(workers)
     env.carry_on(job)
-    env.wait_until_quiet()
+    env.service.wait_until_quiet()
 
 
 def aggregation_killed(
@@ -318,12 +306,12 @@ def aggregation_killed(
     job = env.job(mutant=mutant)
     env.aggregate_earlier(job)
     env.run(job, job)
-    env.wait_until_quiet()
+    env.service.wait_until_quiet()
     for point in points:
         if not env.pending():
             job = env.job(mutant=mutant)
             env.run(job, job)
-            env.wait_until_quiet()
+            env.service.wait_until_quiet()
         env.aggregate(replace(job, dies_in="aggregate", dies_at=point), run=1)
     env.aggregate(job)
 
@@ -334,7 +322,7 @@ def erasure_killed(env: Environment, short: int = 4, long: int = 60, mutant: str
     for some in _parts(points, 10):
         job = env.job(mutant=mutant)
         env.run(job, job)
-        env.wait_until_quiet()
+        env.service.wait_until_quiet()
         env.aggregate(job)
         for point in some:
             devices = env.recipients(job, 10)  # half of them have post-backs
@@ -380,7 +368,7 @@ def database_stopped(env: Environment, how: signal.Signals) -> None:
     env.backend.cluster.process.start()
     env.join(workers)
     env.carry_on(job)
-    env.wait_until_quiet()
+    env.service.wait_until_quiet()
 
 
 def everything(env: Environment) -> None:
@@ -398,7 +386,7 @@ def everything(env: Environment) -> None:
     killed_at_any_moment(env)
     env.kill(env.backend.receiver)
     env.backend.receiver.start()
-    env.wait_until_quiet()
+    env.service.wait_until_quiet()
     env.result.faults += env.service.clear_faults()
 
 
