@@ -163,6 +163,12 @@ class LocalService:
         body = {"title": "a test", "push_text": "hello", **fields}
         return self.post("/api/external/create/campaign", json=body, headers=self.bearer())
 
+    def created(self, **fields: Any) -> int:
+        """Create a campaign, and return its ID."""
+        answer = self.create(**fields)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["model"]["id"]
+
     def execute(self, **fields: Any) -> requests.Response:
         return self.post("/api/external/execute/campaign", json=fields, headers=self.bearer())
 

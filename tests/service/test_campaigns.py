@@ -23,19 +23,13 @@ def addresses(listener):
     return {"webhook_delivery": f"{listener.url}/d", "webhook_open": f"{listener.url}/o"}
 
 
-def create(service, **fields):
-    answer = service.create(**fields)
-    assert answer.status_code == 200, answer.text
-    return answer.json()["model"]["id"]
-
-
 @pytest.mark.rule(
     "2.3/json", "2.3/flags", "2.3/title", "2.3/webhook_delivery", "2.3/webhook_open", "2.4/push_text",
     "2.4/top_level", "4.2/path", "5/bearer", "6/create", "6/delivery",
     "6/open", "6/no_deliveries", "6/web_deliveries", "9/syntax", "9/no_version", side="service",
 )  # fmt: skip
 def test_a_campaign_is_created_sent_and_posted_back(service_process, service_listener):
-    campaign = create(service_process, **PUSH, device_ids=DEVICES, **addresses(service_listener))
+    campaign = service_process.created(**PUSH, device_ids=DEVICES, **addresses(service_listener))
     service_process.wait_until_quiet()
     truth = service_process.admin(f"campaigns/{campaign}/truth")
     assert truth["targeted"] == DEVICES
@@ -52,8 +46,8 @@ def test_a_campaign_is_created_sent_and_posted_back(service_process, service_lis
 )
 def test_a_post_back_holds_what_the_document_shows(service_process, service_listener):
     before = int(time.time())
-    campaign = create(
-        service_process, web_push=1, device_ids=list(range(1, 50)), **addresses(service_listener)
+    campaign = service_process.created(
+        web_push=1, device_ids=list(range(1, 50)), **addresses(service_listener)
     )
     service_process.wait_until_quiet()
     path, body = service_listener.received[0]
@@ -71,7 +65,7 @@ def test_a_post_back_holds_what_the_document_shows(service_process, service_list
 @pytest.mark.rule("6/send_id", side="service")
 def test_every_message_has_a_send_id_of_its_own(service_process, service_listener):
     campaigns = [
-        create(service_process, email=1, messages=EMAIL, device_ids=DEVICES, **addresses(service_listener))
+        service_process.created(email=1, messages=EMAIL, device_ids=DEVICES, **addresses(service_listener))
         for _ in range(2)
     ]
     service_process.wait_until_quiet()
@@ -85,8 +79,8 @@ EMAIL = {"7": {"email_subject": "s", "email_html": "<p>h</p>", "email_type": 1, 
 
 @pytest.mark.rule("2.3/email", "2.4/messages_7", "6/delivery", side="service")
 def test_email_reaches_devices_with_an_address_and_its_delivery_is_posted(service_process, service_listener):
-    campaign = create(
-        service_process, email=1, messages=EMAIL, device_ids=[1, 2, 3, 4], **addresses(service_listener)
+    campaign = service_process.created(
+        email=1, messages=EMAIL, device_ids=[1, 2, 3, 4], **addresses(service_listener)
     )
     service_process.wait_until_quiet()
     truth = service_process.admin(f"campaigns/{campaign}/truth")
@@ -97,7 +91,7 @@ def test_email_reaches_devices_with_an_address_and_its_delivery_is_posted(servic
 
 @pytest.mark.rule("2.3/web_push_browser", side="service")
 def test_the_browser_flags_select_browsers(service_process):
-    campaign = create(service_process, web_push=1, web_push_chrome=1, web_push_firefox=0, device_ids=DEVICES)
+    campaign = service_process.created(web_push=1, web_push_chrome=1, web_push_firefox=0, device_ids=DEVICES)
     service_process.wait_until_quiet()
     truth = service_process.admin(f"campaigns/{campaign}/truth")
     assert truth["delivered"]
@@ -106,20 +100,20 @@ def test_the_browser_flags_select_browsers(service_process):
 
 @pytest.mark.rule("2.3/broadcast", "2.9/broadcast", side="service")
 def test_broadcast_reaches_every_device(service_process):
-    campaign = create(service_process, **PUSH, broadcast=1)
+    campaign = service_process.created(**PUSH, broadcast=1)
     service_process.wait_until_quiet()
     assert service_process.admin(f"campaigns/{campaign}/truth")["targeted"] == list(range(1, 701))
 
 
 def test_external_ids_reach_their_devices_and_unknown_ones_are_listed(service_process):
-    campaign = create(service_process, **PUSH, external_ids=["ext-7", "ext-3", "nobody", "ext-7"])
+    campaign = service_process.created(**PUSH, external_ids=["ext-7", "ext-3", "nobody", "ext-7"])
     service_process.wait_until_quiet()
     truth = service_process.admin(f"campaigns/{campaign}/truth")
     assert (truth["targeted"], truth["unknown"]) == ([3, 7], ["nobody"])
 
 
 def test_a_device_id_given_twice_is_one_message(service_process):
-    campaign = create(service_process, **PUSH, device_ids=[5, 5, 6, 2**62, 0])
+    campaign = service_process.created(**PUSH, device_ids=[5, 5, 6, 2**62, 0])
     service_process.wait_until_quiet()
     [listed] = [c for c in service_process.admin("campaigns")["campaigns"] if c["id"] == campaign]
     assert listed["messages"]["sent"] == 2
@@ -128,7 +122,7 @@ def test_a_device_id_given_twice_is_one_message(service_process):
 
 def test_unknown_members_are_accepted_and_reported(service_process):
     messages = {"2": {"push_text": "a", "novelty": 1}, "11": {}}
-    campaign = create(service_process, **PUSH, device_ids=[1], nonsense=1, messages=messages)
+    campaign = service_process.created(**PUSH, device_ids=[1], nonsense=1, messages=messages)
     warnings = {
         "unknown member: nonsense",
         "unknown member: messages.2.novelty",
@@ -318,7 +312,7 @@ def test_what_does_not_exist_is_said_in_the_envelope(service_process, method, pa
 def test_a_once_off_campaign_is_held_until_its_time(service_process):
     at = datetime.now(UTC) + timedelta(hours=2)
     schedule = {"send_type": 1, "send_date": f"{at:%Y-%m-%d}", "send_time": f"{at:%H:%M}", "timezone": "UTC"}
-    campaign = create(service_process, **PUSH, device_ids=DEVICES, **schedule)
+    campaign = service_process.created(**PUSH, device_ids=DEVICES, **schedule)
     progress = service_process.wait_until_quiet()
     assert service_process.admin(f"campaigns/{campaign}/truth")["targeted"] == []
     assert progress["runs"]["scheduled"] >= 1
@@ -329,7 +323,7 @@ def test_a_once_off_campaign_is_held_until_its_time(service_process):
 @pytest.mark.rule("2.11/timezone", side="service")
 def test_a_schedule_follows_its_time_zone(service_process):
     schedule = {"send_type": 1, "send_date": "2040-07-01", "send_time": "09:00", "timezone": "Europe/Dublin"}
-    campaign = create(service_process, **PUSH, device_ids=[1], **schedule)
+    campaign = service_process.created(**PUSH, device_ids=[1], **schedule)
     [listed] = [c for c in service_process.admin("campaigns")["campaigns"] if c["id"] == campaign]
     assert listed["runs"][0]["due_at"] == "2040-07-01T08:00:00+00:00"
 
@@ -349,13 +343,13 @@ def test_a_once_off_campaign_of_this_minute_is_sent(service_start):
         "send_time": f"{minute:%H:%M}",
         "timezone": "UTC",
     }
-    campaign = create(service, **PUSH, device_ids=DEVICES, **schedule)
+    campaign = service.created(**PUSH, device_ids=DEVICES, **schedule)
     service.wait_until_quiet()
     assert service.admin(f"campaigns/{campaign}/truth")["targeted"] == DEVICES
 
 
 def template(service, **fields):
-    return create(service, **PUSH, trigger=3, **fields)
+    return service.created(**PUSH, trigger=3, **fields)
 
 
 @pytest.mark.rule("4.3/path", "6/execute", side="service")
@@ -434,6 +428,6 @@ def test_an_execution_may_name_its_time(service_process):
     ids=str,
 )
 def test_a_wrong_execution_is_refused(service_process, fields, code):
-    ids = {"TEMPLATE": template(service_process), "PLAIN": create(service_process, **PUSH, device_ids=[1])}
+    ids = {"TEMPLATE": template(service_process), "PLAIN": service_process.created(**PUSH, device_ids=[1])}
     answer = service_process.execute(**{**fields, "id": ids.get(fields.get("id"), fields.get("id"))})
     assert (answer.status_code, answer.json()["code"]) == (code, code)

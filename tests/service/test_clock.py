@@ -20,9 +20,7 @@ def targeted(service, campaign):
 
 
 def create(service, **fields):
-    answer = service.create(**PUSH, **fields)
-    assert answer.status_code == 200, answer.text
-    return answer.json()["model"]["id"]
+    return service.created(**PUSH, **fields)
 
 
 @pytest.mark.rule("2.11/send_type", "2.11/once", "2.11/send_date", "2.11/send_time", side="service")

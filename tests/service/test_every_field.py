@@ -63,12 +63,6 @@ BODIES = {
 }  # fmt: skip
 
 
-def created(service, **fields):
-    answer = service.create(**fields)
-    assert answer.status_code == 200, answer.text
-    return answer.json()["model"]["id"]
-
-
 @pytest.fixture(scope="module")
 def bodies(service_process):
     """The bodies, with the ids of existing segments and locations."""
@@ -85,7 +79,7 @@ def bodies(service_process):
 @pytest.mark.rule("4.2/fields", "9/syntax", side="service")
 @pytest.mark.parametrize("name", BODIES)
 def test_every_field_of_section_2_is_understood(service_process, bodies, name):
-    campaign = created(service_process, **bodies[name], apptoken=service_process.app_token)
+    campaign = service_process.created(**bodies[name], apptoken=service_process.app_token)
     [listed] = [c for c in service_process.admin("campaigns?count=500")["campaigns"] if c["id"] == campaign]
     assert listed["warnings"] == []
 

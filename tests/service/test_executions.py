@@ -16,18 +16,8 @@ PEOPLE = [
 ]
 
 
-@pytest.fixture(scope="module")
-def people(service_process, tmp_path_factory):
-    file = tmp_path_factory.mktemp("people") / "people.csv"
-    file.write_text("\n".join([HEADER, *PEOPLE]) + "\n")
-    service_process.command("devices", "import", str(file))
-    return service_process
-
-
 def template(service, **fields):
-    answer = service.create(**{**PUSH, "trigger": 3, **fields})
-    assert answer.status_code == 200, answer.text
-    return answer.json()["model"]["id"]
+    return service.created(**{**PUSH, "trigger": 3, **fields})
 
 
 def execute(service, campaign, **fields):

@@ -16,12 +16,6 @@ EMAIL = {"email_subject": "s", "email_text": "t", "email_type": 1, "email_templa
 WEBHOOK = {"webhook": {"url": "http://127.0.0.1:9/"}}  # nothing listens there
 
 
-def created(service, **fields):
-    answer = service.create(**fields)
-    assert answer.status_code == 200, answer.text
-    return answer.json()["model"]["id"]
-
-
 def messages(service, campaign, device):
     return service.admin(f"campaigns/{campaign}/devices/{device}")["messages"]
 
@@ -51,7 +45,7 @@ def type_of(service, campaign, device):
     ids=str,
 )
 def test_a_flag_enables_its_channel_and_no_other(service_process, fields, reached):
-    campaign = created(service_process, device_ids=EVERY, **fields)
+    campaign = service_process.created(device_ids=EVERY, **fields)
     service_process.wait_until_quiet()
     types = {device: type_of(service_process, campaign, device) for device in EVERY}
     assert {device: kind for device, kind in types.items() if kind} == reached
@@ -60,7 +54,7 @@ def test_a_flag_enables_its_channel_and_no_other(service_process, fields, reache
 @pytest.mark.rule("2.3/inbox", "2.4/messages_6", "2.4/inbox_type", side="service")
 def test_the_inbox_has_an_entry_of_its_own(service_process):
     entry = {"push_title": "inside", "push_text": "words", "inbox_type": "card"}
-    campaign = created(service_process, inbox=1, device_ids=EVERY, messages={"6": entry})
+    campaign = service_process.created(inbox=1, device_ids=EVERY, messages={"6": entry})
     service_process.wait_until_quiet()
     said = [messages(service_process, campaign, device)[0] for device in EVERY]
     assert {(each["message_type"], each["message"]["title"], each["message"]["text"]) for each in said} == {
@@ -70,16 +64,16 @@ def test_the_inbox_has_an_entry_of_its_own(service_process):
 
 @pytest.mark.rule("2.3/encryption", side="service")
 def test_encryption_is_taken_as_a_text(service_process):
-    campaign = created(service_process, android_push=1, device_ids=[ANDROID], encryption="rsa")
+    campaign = service_process.created(android_push=1, device_ids=[ANDROID], encryption="rsa")
     [listed] = [c for c in service_process.admin("campaigns")["campaigns"] if c["id"] == campaign]
     assert listed["warnings"] == []
 
 
 @pytest.mark.rule("6/optional", side="service")
 def test_without_addresses_nothing_is_posted_and_with_one_only_there(service_process, service_listener):
-    created(service_process, inbox=1, broadcast=1)
+    service_process.created(inbox=1, broadcast=1)
     delivery = {"webhook_delivery": f"{service_listener.url}/d"}
-    campaign = created(service_process, inbox=1, broadcast=1, **delivery)
+    campaign = service_process.created(inbox=1, broadcast=1, **delivery)
     service_process.wait_until_quiet()
     truth = service_process.admin(f"campaigns/{campaign}/truth")
     assert truth["opened"]
@@ -89,7 +83,7 @@ def test_without_addresses_nothing_is_posted_and_with_one_only_there(service_pro
 
 @pytest.mark.rule("4.3/apptoken", side="service")
 def test_an_execution_is_proven_by_an_app_token_too(service_process):
-    template = created(service_process, **PUSH, trigger=3)
+    template = service_process.created(**PUSH, trigger=3)
     body = {"id": template, "target": [ANDROID]}
     right = {**body, "apptoken": service_process.app_token}
     assert service_process.post(EXECUTE, json=right).status_code == 200
@@ -128,7 +122,7 @@ def test_a_limit_for_each_location_holds_for_a_day_or_for_the_campaign(service_p
     shop = service_process.post("/admin/locations", json={"title": "Shop"}).json()["id"]
     advance(service_process, morning(service_process))
     for period in ({}, {"location_limit_per_location_period": "campaign"}):
-        created(service_process, locations=[shop], **waiting, **period)
+        service_process.created(locations=[shop], **waiting, **period)
 
     def reasons():
         hit = {"device_id": ANDROID, "location_id": shop, "action": "enter"}
@@ -145,7 +139,7 @@ def test_a_limit_for_each_location_holds_for_a_day_or_for_the_campaign(service_p
 def test_a_triggered_campaign_may_be_triggered_all_day_by_default(service_process):
     shop = service_process.post("/admin/locations", json={"title": "Shop"}).json()["id"]
     waiting = {**PUSH, "broadcast": 1, "send_type": 2, "timezone": "UTC", "locations": [shop]}
-    created(service_process, **waiting)
+    service_process.created(**waiting)
     midnight = morning(service_process).replace(hour=0)
     for device, moment in ((ANDROID, midnight), (IOS, midnight + timedelta(hours=23, minutes=59))):
         advance(service_process, moment)
@@ -157,9 +151,7 @@ def test_a_triggered_campaign_may_be_triggered_all_day_by_default(service_proces
 @pytest.mark.rule("2.12/inbox_expiry_time", side="service")
 def test_an_inbox_message_is_removed_at_its_time(service_process):
     removal = int(now(service_process).timestamp()) + 3_600
-    campaign = created(
-        service_process, inbox=1, broadcast=1, push_text="gone soon", inbox_expiry_time=removal
-    )
+    campaign = service_process.created(inbox=1, broadcast=1, push_text="gone soon", inbox_expiry_time=removal)
     service_process.wait_until_quiet()
     device = service_process.admin(f"campaigns/{campaign}/truth")["delivered"][0]
 

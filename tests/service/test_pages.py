@@ -70,10 +70,9 @@ def clients(service):
 
 
 def create(service, **fields):
-    answer = service.create(**fields)
-    assert answer.status_code == 200, answer.text
+    campaign = service.created(**fields)
     service.wait_until_quiet()
-    return answer.json()["model"]["id"]
+    return campaign
 
 
 def message_of(service, campaign):

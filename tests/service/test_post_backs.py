@@ -81,9 +81,7 @@ def answering():
 
 def create(service, listener_url, **fields):
     addresses = {"webhook_delivery": f"{listener_url}/d", "webhook_open": f"{listener_url}/o"}
-    answer = service.create(**{**ALL, **addresses, **fields})
-    assert answer.status_code == 200, answer.text
-    return answer.json()["model"]["id"]
+    return service.created(**{**ALL, **addresses, **fields})
 
 
 def test_the_seed_alone_decides_who_receives_and_who_opens(service_start):
@@ -250,10 +248,9 @@ def called_or_posted(service, url, calls):
     fields = {"inbox": 1, "push_text": "T", "webhook_delivery": f"{url}/d"}
     if calls:
         fields = {"webhook": 1, "messages": {"8": {"webhook": {"url": f"{url}/hook"}}}}
-    answer = service.create(device_ids=[1, 2, 3], **fields)
-    assert answer.status_code == 200, answer.text
+    campaign = service.created(device_ids=[1, 2, 3], **fields)
     failed = service.wait_until_quiet()["post_backs"]["failed"] - before
-    truth = service.admin(f"campaigns/{answer.json()['model']['id']}/truth")
+    truth = service.admin(f"campaigns/{campaign}/truth")
     return failed + 3 - len(truth["delivered"])
 
 

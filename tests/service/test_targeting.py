@@ -22,19 +22,10 @@ PEOPLE = [
 EVERYONE = [1001, 1002, 1003, 1004]
 
 
-@pytest.fixture(scope="module")
-def people(service_process, tmp_path_factory):
-    file = tmp_path_factory.mktemp("people") / "people.csv"
-    file.write_text("\n".join([HEADER, *PEOPLE]) + "\n")
-    service_process.command("devices", "import", str(file))
-    return service_process
-
-
 def targeted(service, **fields):
-    answer = service.create(**PUSH, **fields)
-    assert answer.status_code == 200, answer.text
+    campaign = service.created(**PUSH, **fields)
     service.wait_until_quiet()
-    truth = service.admin(f"campaigns/{answer.json()['model']['id']}/truth")
+    truth = service.admin(f"campaigns/{campaign}/truth")
     return [device for device in truth["targeted"] if device > 1_000]
 
 

@@ -17,12 +17,9 @@ ENTER, EXIT, DWELL = 1, 2, 3
 
 
 @pytest.fixture(scope="module")
-def people(service_process, tmp_path_factory):
-    file = tmp_path_factory.mktemp("people") / "people.csv"
-    file.write_text("\n".join([HEADER, *PEOPLE]) + "\n")
-    service_process.command("devices", "import", str(file))
-    go_to_morning(service_process)
-    return service_process
+def people(people):
+    go_to_morning(people)
+    return people
 
 
 def clock(service):
@@ -53,9 +50,7 @@ def waiting(people):
 
     def create(**fields):
         body = {**PUSH, "broadcast": 1, "send_type": 2, "timezone": "UTC", **fields}
-        answer = people.create(**body)
-        assert answer.status_code == 200, answer.text
-        created.append(answer.json()["model"]["id"])
+        created.append(people.created(**body))
         return created[-1]
 
     yield create
@@ -359,7 +354,7 @@ def test_conditions_may_ask_for_hits(people, shop):
     found = {}
     for kind, condition in kinds.items():
         conditions = {"operator": "AND", "0": condition}
-        answer = people.create(**PUSH, conditions=conditions)
+        campaign = people.created(**PUSH, conditions=conditions)
         people.wait_until_quiet()
-        found[kind] = people.admin(f"campaigns/{answer.json()['model']['id']}/truth")["targeted"]
+        found[kind] = people.admin(f"campaigns/{campaign}/truth")["targeted"]
     assert found == {"location": [1001, 1002], "tags": [1003]}
