@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,20 @@ class LocalService:
         answer = requests.get(f"{self.base_url}/admin/{path}", timeout=PATIENCE)
         assert answer.status_code == 200, answer.text
         return answer.json()
+
+    def now(self) -> datetime:
+        """Return the time by the service's own clock."""
+        return datetime.fromisoformat(self.admin("clock")["now"])
+
+    def advance(self, by: str, *, wait: bool = True) -> None:
+        """Advance the service's clock, such as by ``31m``, and wait until the service is quiet."""
+        answer = self.post("/admin/clock/advance", json={"by": by})
+        assert answer.status_code == 200, answer.text
+        if wait:
+            self.wait_until_quiet()
+
+    def go_to(self, moment: datetime, *, wait: bool = True) -> None:
+        self.advance(f"{(moment - self.now()).total_seconds():.3f}s", wait=wait)
 
     def wait_until_quiet(self) -> dict[str, Any]:
         deadline = time.monotonic() + PATIENCE

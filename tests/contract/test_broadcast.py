@@ -6,7 +6,7 @@ The tests compare the ledger with the service's own record.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def launched(
     """Launch a campaign for the service's yesterday, send it, and return the key of the launch."""
     campaign = Campaign.model_validate({"title": name, **fields})
     folder = CampaignFolder(name, campaign, None, Path(name))
-    midnight = clock(service).replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = service.now().replace(hour=0, minute=0, second=0, microsecond=0)
     period = Period(midnight - timedelta(days=1), midnight)
     key = prepare_launch(ledger, folder, period=period, warehouses=no_warehouse).launch_key
     assert send_launch(ledger, key, connection) == SendResult(accepted=1)
@@ -51,16 +51,6 @@ def launched(
 
 def no_warehouse(_: str) -> str:
     raise AssertionError("who is chosen by the service is asked of no warehouse")
-
-
-def clock(service: Any) -> datetime:
-    return datetime.fromisoformat(service.admin("clock")["now"])
-
-
-def go_to(service: Any, moment: datetime) -> None:
-    seconds = (moment - clock(service)).total_seconds()
-    assert service.post("/admin/clock/advance", json={"by": f"{seconds:.3f}s"}).status_code == 200
-    service.wait_until_quiet()
 
 
 def truth_of(service: Any, ledger: Ledger, key: str) -> dict[str, Any]:
@@ -136,7 +126,7 @@ def test_people_of_saved_segments_and_of_conditions_have_the_right_verdicts(
 def test_what_is_sent_again_and_again_counts_every_event_and_everybody_once(
     service_process: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:
-    day = clock(service_process).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    day = service_process.now().replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
     dates = {"start": f"{day:%Y-%m-%d}", "end": f"{day + timedelta(days=1):%Y-%m-%d}"}
     send = {"kind": "recurring", "time": "09:00", "time_zone": "UTC", **dates}
     fields = {"channels": EMAIL, "targeting": {"kind": "broadcast"}, "send": send}
@@ -144,7 +134,7 @@ def test_what_is_sent_again_and_again_counts_every_event_and_everybody_once(
     before = reconcile_launch(ledger, key)
     assert (before.audience, before.post_backs) == (0, {"delivery": 0, "open": 0})
     for sendings in (1, 2):
-        go_to(service_process, day + timedelta(days=sendings - 1, hours=12))
+        service_process.go_to(day + timedelta(days=sendings - 1, hours=12))
         figures, truth = reconciled(service_process, ledger, key)
         messages = service_process.admin("campaigns?count=1")["campaigns"][0]["messages"]
         assert (messages["delivered"], messages["opened"]) == tuple(figures.post_backs.values())
@@ -164,7 +154,7 @@ def test_who_triggers_a_campaign_again_is_counted_once(
     twice = {"per_user": 2, "per_location": 2}
     ever = {"per_user_period": "campaign", "per_location_period": "campaign"}
     trigger = {"kind": "location", "locations": [shop], "when": "enter", **twice, **ever}
-    today = f"{clock(service_process):%Y-%m-%d}"
+    today = f"{service_process.now():%Y-%m-%d}"
     send = {"kind": "triggered", "time_zone": "UTC", "start": today, "end": "never", "trigger": trigger}
     fields = {"channels": EMAIL, "targeting": {"kind": "broadcast"}, "send": send}
     key = launched(ledger, connection, service_process, "at_the_shop", fields)

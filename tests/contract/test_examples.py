@@ -100,15 +100,6 @@ class Shop:
         assert not [each["warnings"] for each in found if each["warnings"]]
         return [Made(self.service, each) for each in reversed(found)]
 
-    def advance(self, by: str) -> None:
-        answer = self.service.post("/admin/clock/advance", json={"by": by})
-        assert answer.status_code == 200, answer.text
-        self.service.wait_until_quiet()
-
-    def advance_to(self, moment: datetime) -> None:
-        now = datetime.fromisoformat(self.service.admin("clock")["now"])
-        self.advance(f"{(moment - now).total_seconds():.3f}s")
-
 
 @dataclass
 class Made:
@@ -306,10 +297,10 @@ def test_a_location_sends_to_who_stays_there(later: Shop) -> None:
     later.send(example("at_a_location"))
     [made] = later.made("Coffee in the shop")
     assert (made.send_type, made.record["trigger"], made.due) == (2, 1, [])
-    later.advance_to(TOMORROW.replace(hour=12))
+    later.service.go_to(TOMORROW.replace(hour=12))
     hit = {"device_id": phone(6), "location_id": 1}
     later.service.post("/admin/hits/location", json={**hit, "action": "enter"})
-    later.advance("6m")
+    later.service.advance("6m")
     [made] = later.made("Coffee in the shop")
     assert made.people() == [phone(6)]
     assert made.words(phone(6), ANDROID)["text"] == "Show this at the counter for a coffee."
@@ -333,16 +324,16 @@ def test_a_once_off_is_sent_in_the_evening_of_its_zone(later: Shop) -> None:
     assert made.send_type == 1
     assert made.due == [at(TOMORROW.date(), "18:30", "Europe/Dublin")]
     assert made.people() == []
-    later.advance("2d")
+    later.service.advance("2d")
     assert made.people() == later.named("once_in_a_zone")
 
 
 def test_what_recurs_is_sent_on_its_days_by_each_persons_clock(later: Shop) -> None:
-    later.advance_to(TOMORROW.replace(hour=12))  # which is not a send time in any time zone
+    later.service.go_to(TOMORROW.replace(hour=12))  # which is not a send time in any time zone
     later.send(example("recurring"))
     [made] = later.made("Weekend reminder")
     assert made.send_type == 2
-    later.advance("8d")
+    later.service.advance("8d")
     [made] = later.made("Weekend reminder")
     assert made.people() == later.named("recurring")
     sent = [datetime.fromisoformat(each["sent_at"]) for each in made.messages(phone(1))]
@@ -381,7 +372,7 @@ def test_local_time_is_a_campaign_for_each_zone_at_its_own_moment(later: Shop) -
     assert len(made) == 4
     assert {each.send_type for each in made} == {1}
     assert {moment for each in made for moment in each.due} == set(expected)
-    later.advance("2d")
+    later.service.advance("2d")
     sent: dict[datetime, list[int]] = {}
     for each in made:
         [due] = each.due

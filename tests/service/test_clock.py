@@ -10,7 +10,7 @@ PUSH = {"android_push": 1, "ios_push": 1, "web_push": 1}
 
 
 def in_an_hour(service):
-    at = datetime.fromisoformat(service.admin("clock")["now"]) + timedelta(hours=1)
+    at = service.now() + timedelta(hours=1)
     return {"send_type": 1, "send_date": f"{at:%Y-%m-%d}", "send_time": f"{at:%H:%M}", "timezone": "UTC"}
 
 

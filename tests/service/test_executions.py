@@ -97,7 +97,7 @@ def test_the_conditions_of_a_template_hold(people):
 
 
 def test_an_execution_waits_for_its_time(people):
-    now = datetime.fromisoformat(people.admin("clock")["now"])
+    now = people.now()
     campaign = template(people)
     execute(people, campaign, target=[1001], time=f"{now + timedelta(hours=2):%Y-%m-%d %H:%M} UTC")
     assert texts(people, campaign)[1001] == []

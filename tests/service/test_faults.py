@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 import requests
@@ -236,10 +236,6 @@ def test_post_backs_are_delayed_and_still_arrive_once(service_process, service_l
     assert service_listener.devices("/d") == expected
 
 
-def advance(service, by):
-    assert service.post("/admin/clock/advance", json={"by": by}).status_code == 200
-
-
 def wait_until_held(service):
     """Wait until all runs are processed and faults hold back all post-backs that are due."""
 
@@ -255,9 +251,9 @@ def test_post_backs_come_out_of_order(service_process, service_listener):
     addresses = {"webhook_open": f"{service_listener.url}/o"}
     campaign = send_one(service_process, service_listener, device_ids=list(range(2, 402, 2)), **addresses)
     wait_until_held(service_process)
-    advance(service_process, "1s")  # the delayed post-backs are due by then
+    service_process.advance("1s", wait=False)  # the delayed post-backs are due by then
     wait_until_held(service_process)
-    advance(service_process, "1h")
+    service_process.advance("1h", wait=False)
     expected = delivered(service_process, campaign)
     assert service_listener.devices("/d") == expected
     order = [(path, body["device"]["id"]) for path, body in service_listener.received]
@@ -266,16 +262,15 @@ def test_post_backs_come_out_of_order(service_process, service_listener):
 
 
 def test_post_backs_come_in_bursts(service_process, service_listener):
-    now = datetime.fromisoformat(service_process.admin("clock")["now"])
-    hour = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
-    advance(service_process, f"{(hour - now).total_seconds():.3f}s")
+    hour = service_process.now().replace(minute=0, second=0, microsecond=0) + timedelta(hours=2)
+    service_process.go_to(hour, wait=False)
     ask_for(service_process, kind="burst", probability=1, seconds=3_600)
     campaign = send_one(service_process, service_listener, device_ids=EVEN)
     wait_until_held(service_process)
-    advance(service_process, "50m")
+    service_process.advance("50m", wait=False)
     wait_until_held(service_process)
     assert service_listener.received == [], "what falls due within an hour comes together, at its end"
-    advance(service_process, "10m")
+    service_process.advance("10m", wait=False)
     expected = delivered(service_process, campaign)
     assert service_listener.devices("/d") == expected
 

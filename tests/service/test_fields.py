@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -101,26 +101,15 @@ def test_a_token_cannot_be_revoked(service_process):
     assert service_process.post(CREATE, json=body, headers=headers).status_code == 200
 
 
-def now(service):
-    return datetime.fromisoformat(service.admin("clock")["now"])
-
-
-def advance(service, to):
-    seconds = (to - now(service)).total_seconds()
-    answer = service.post("/admin/clock/advance", json={"by": f"{seconds:.3f}s"})
-    assert answer.status_code == 200, answer.text
-    service.wait_until_quiet()
-
-
 def morning(service):
-    return now(service).replace(hour=9, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    return service.now().replace(hour=9, minute=0, second=0, microsecond=0) + timedelta(days=1)
 
 
 @pytest.mark.rule("2.10/limit_per_location", "2.10/limit_per_location_period", side="service")
 def test_a_limit_for_each_location_holds_for_a_day_or_for_the_campaign(service_process):
     waiting = {**PUSH, "broadcast": 1, "send_type": 2, "timezone": "UTC", "location_limit_per_user": 9}
     shop = service_process.post("/admin/locations", json={"title": "Shop"}).json()["id"]
-    advance(service_process, morning(service_process))
+    service_process.go_to(morning(service_process))
     for period in ({}, {"location_limit_per_location_period": "campaign"}):
         service_process.created(locations=[shop], **waiting, **period)
 
@@ -131,7 +120,7 @@ def test_a_limit_for_each_location_holds_for_a_day_or_for_the_campaign(service_p
 
     reached = "location_limit_per_location is reached"
     assert (reasons(), reasons()) == ([None, None], [reached, reached])
-    advance(service_process, morning(service_process))
+    service_process.go_to(morning(service_process))
     assert reasons() == [None, reached]
 
 
@@ -142,7 +131,7 @@ def test_a_triggered_campaign_may_be_triggered_all_day_by_default(service_proces
     service_process.created(**waiting)
     midnight = morning(service_process).replace(hour=0)
     for device, moment in ((ANDROID, midnight), (IOS, midnight + timedelta(hours=23, minutes=59))):
-        advance(service_process, moment)
+        service_process.go_to(moment)
         hit = {"device_id": device, "location_id": shop, "action": "enter"}
         answer = service_process.post("/admin/hits/location", json=hit)
         assert [item["reason"] for item in answer.json()["campaigns"]] == [None]
@@ -150,7 +139,7 @@ def test_a_triggered_campaign_may_be_triggered_all_day_by_default(service_proces
 
 @pytest.mark.rule("2.12/inbox_expiry_time", side="service")
 def test_an_inbox_message_is_removed_at_its_time(service_process):
-    removal = int(now(service_process).timestamp()) + 3_600
+    removal = int(service_process.now().timestamp()) + 3_600
     campaign = service_process.created(inbox=1, broadcast=1, push_text="gone soon", inbox_expiry_time=removal)
     service_process.wait_until_quiet()
     device = service_process.admin(f"campaigns/{campaign}/truth")["delivered"][0]

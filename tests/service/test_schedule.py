@@ -19,23 +19,13 @@ EVERYONE = [1001, 1002, 1003]
 
 @pytest.fixture(scope="module")
 def people(people):
-    go_to(people, tomorrow(people))  # so that no scheduled time is close to the current time
+    people.go_to(tomorrow(people))  # so that no scheduled time is close to the current time
     return people
-
-
-def clock(service):
-    return datetime.fromisoformat(service.admin("clock")["now"])
-
-
-def go_to(service, moment):
-    seconds = (moment - clock(service)).total_seconds()
-    assert service.post("/admin/clock/advance", json={"by": f"{seconds:.3f}s"}).status_code == 200
-    service.wait_until_quiet()
 
 
 def tomorrow(service, hour=0):
     """Return tomorrow's start in UTC, plus hours; the clock has certainly not reached it."""
-    return clock(service).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1, hours=hour)
+    return service.now().replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1, hours=hour)
 
 
 def create(service, **fields):
@@ -67,10 +57,10 @@ def test_a_recurring_campaign_runs_on_its_days_until_its_end(people):
         end_date=f"{day + timedelta(days=8):%Y-%m-%d}",
         timezone="UTC",
     )
-    go_to(people, day + timedelta(days=1))
+    people.go_to(day + timedelta(days=1))
     at = day + timedelta(hours=9, minutes=30)
     assert sent(people, campaign, 1001) == [at]
-    go_to(people, day + timedelta(days=30))
+    people.go_to(day + timedelta(days=30))
     expected = [at + timedelta(days=n) for n in (0, 2, 7)]  # the 9th day is after end_date
     assert sent(people, campaign, 1001) == sent(people, campaign, 1003) == expected
     assert [run["state"] for run in listed(people, campaign)["runs"]] == ["done"] * 3
@@ -80,9 +70,9 @@ def test_a_recurring_campaign_runs_on_its_days_until_its_end(people):
 def test_a_recurring_campaign_without_end_runs_every_day_until_it_is_stopped(people):
     campaign = create(people, send_time="12:00", timezone="Europe/Dublin")
     start = tomorrow(people)
-    go_to(people, start)
+    people.go_to(start)
     before = len(sent(people, campaign, 1001))  # one message, if noon was still to come today
-    go_to(people, start + timedelta(days=40))
+    people.go_to(start + timedelta(days=40))
     assert len(sent(people, campaign, 1001)) == before + 40
     local = {moment.astimezone(ZoneInfo("Europe/Dublin")).time() for moment in sent(people, campaign, 1001)}
     assert {f"{moment:%H:%M}" for moment in local} == {
@@ -90,7 +80,7 @@ def test_a_recurring_campaign_without_end_runs_every_day_until_it_is_stopped(peo
     }  # across a change of the clocks, if there was one
     answer = people.post(f"/admin/campaigns/{campaign}/stop")
     assert (answer.status_code, answer.json()) == (200, {"campaign": campaign, "stopped": True})
-    go_to(people, start + timedelta(days=50))
+    people.go_to(start + timedelta(days=50))
     assert len(sent(people, campaign, 1001)) == before + 40
     assert listed(people, campaign)["runs"][-1]["state"] == "stopped"
 
@@ -98,7 +88,7 @@ def test_a_recurring_campaign_without_end_runs_every_day_until_it_is_stopped(peo
 def test_a_campaign_is_stopped_by_command(people, service_command):
     campaign = create(people, send_time="12:00", timezone="UTC")
     assert people.command("campaigns", "stop", str(campaign)) == {"campaign": campaign, "stopped": True}
-    go_to(people, tomorrow(people) + timedelta(days=2))
+    people.go_to(tomorrow(people) + timedelta(days=2))
     assert sent(people, campaign, 1001) == []
     service_command("campaigns", "stop", "999999", "--database", people.database, expect=1)
     assert people.post("/admin/campaigns/999999/stop").status_code == 404
@@ -108,7 +98,7 @@ def test_a_campaign_is_stopped_by_command(people, service_command):
 def test_without_a_time_zone_each_persons_own_counts(people):
     day = tomorrow(people, hour=24)
     campaign = create(people, send_type=1, send_date=f"{day:%Y-%m-%d}", send_time="10:00")
-    go_to(people, day + timedelta(days=2))
+    people.go_to(day + timedelta(days=2))
     at = day.replace(hour=10)
     zones = {1001: "Asia/Tokyo", 1002: "America/New_York", 1003: "UTC"}  # the app names no zone, so it is UTC
     for device, zone in zones.items():
@@ -123,7 +113,7 @@ def test_a_recurring_campaign_follows_each_persons_zone(people):
     day = tomorrow(people, hour=24)
     dates = {"start_date": f"{day:%Y-%m-%d}", "end_date": f"{day + timedelta(days=1):%Y-%m-%d}"}
     campaign = create(people, send_time="08:00", **dates)
-    go_to(people, day + timedelta(days=4))
+    people.go_to(day + timedelta(days=4))
     for device, zone in ((1001, "Asia/Tokyo"), (1002, "America/New_York")):
         local = [f"{moment.astimezone(ZoneInfo(zone)):%d %H:%M}" for moment in sent(people, campaign, device)]
         assert local == [f"{day:%d} 08:00", f"{day + timedelta(days=1):%d} 08:00"]
@@ -131,10 +121,10 @@ def test_a_recurring_campaign_follows_each_persons_zone(people):
 
 def test_who_has_passed_the_time_already_gets_nothing_and_a_record(people):
     """Tokyo is hours ahead of the app's time zone, where the time is still to come."""
-    go_to(people, tomorrow(people, hour=12))
-    now = clock(people)
+    people.go_to(tomorrow(people, hour=12))
+    now = people.now()
     campaign = create(people, send_type=1, send_date=f"{now:%Y-%m-%d}", send_time="13:00")
-    go_to(people, now + timedelta(days=1))
+    people.go_to(now + timedelta(days=1))
     [late] = people.admin(f"campaigns/{campaign}/devices/1001")["messages"]
     assert (late["error"], late["delivered_at"]) == ("TIME_HAS_PASSED", None)
     assert len(sent(people, campaign, 1002)) == 1

@@ -22,20 +22,9 @@ def people(people):
     return people
 
 
-def clock(service):
-    return datetime.fromisoformat(service.admin("clock")["now"])
-
-
-def advance(service, by):
-    assert service.post("/admin/clock/advance", json={"by": by}).status_code == 200
-    service.wait_until_quiet()
-
-
 def go_to_morning(service):
     """Advance to 09:00 UTC of the next day, so that no test crosses midnight unintentionally."""
-    now = clock(service)
-    morning = now.replace(hour=9, minute=0, second=0, microsecond=0) + timedelta(days=1)
-    advance(service, f"{(morning - now).total_seconds():.3f}s")
+    service.go_to(service.now().replace(hour=9, minute=0, second=0, microsecond=0) + timedelta(days=1))
 
 
 @pytest.fixture
@@ -160,20 +149,20 @@ def test_leaving_soon_after_entering_triggers(people, shop, waiting):
     assert at_location(people, shop) == []
     assert reasons(at_location(people, shop, action="exit")) == [None]
     at_location(people, shop)
-    advance(people, "31m")
+    people.advance("31m")
     assert reasons(at_location(people, shop, action="exit"))[0].startswith("left later")
 
 
 @pytest.mark.rule("2.10/dwell_time", side="service")
 def test_staying_triggers_after_the_dwell_time(people, shop, waiting):
     campaign = waiting(locations=[shop], location_trigger=DWELL, dwell_time=30)
-    before = clock(people)
+    before = people.now()
     [foreseen] = at_location(people, shop)
     dwell = timedelta(minutes=30)
-    assert before + dwell <= datetime.fromisoformat(foreseen["due_at"]) <= clock(people) + dwell
-    advance(people, "15m")
+    assert before + dwell <= datetime.fromisoformat(foreseen["due_at"]) <= people.now() + dwell
+    people.advance("15m")
     assert texts(people, campaign) == []
-    advance(people, "16m")
+    people.advance("16m")
     assert texts(people, campaign) == ["hello"]
 
 
@@ -181,7 +170,7 @@ def test_leaving_before_the_dwell_time_calls_the_message_off(people, shop, waiti
     campaign = waiting(locations=[shop], location_trigger=DWELL, dwell_time=10)
     at_location(people, shop)
     assert reasons(at_location(people, shop, action="exit")) == ["left before the dwell time"]
-    advance(people, "20m")
+    people.advance("20m")
     assert texts(people, campaign) == []
     assert reasons(at_location(people, shop)) == [None]  # a cancelled stay does not count towards the limits
 
@@ -191,7 +180,7 @@ def test_leaving_before_the_dwell_time_calls_the_message_off(people, shop, waiti
     "2.11/start_time", "2.11/end_time", side="service",
 )  # fmt: skip
 def test_a_triggered_campaign_keeps_its_window(people, shop, waiting):
-    now = clock(people)
+    now = people.now()
     today, weekday = f"{now:%Y-%m-%d}", now.isoweekday()
     windows = {
         None: {
@@ -224,7 +213,7 @@ def test_the_window_follows_the_persons_zone(people, shop, waiting):
 @pytest.mark.rule("3/until_stopped", side="service")
 def test_a_stopped_campaign_is_not_triggered(people, shop, waiting):
     campaign = waiting(locations=[shop])
-    advance(people, "50d")
+    people.advance("50d")
     assert reasons(at_location(people, shop)) == [None]
     people.command("campaigns", "stop", str(campaign))
     go_to_morning(people)
@@ -311,7 +300,7 @@ def test_a_campaign_waits_for_its_event_within_its_window_until_it_is_stopped(pe
         return reasons(people.post("/admin/hits/event", json=body).json()["campaigns"])
 
     assert happens(u3) == ["not between start_time and end_time"]
-    advance(people, "1h")
+    people.advance("1h")
     assert (happens(u1), happens(u3)) == (["not targeted"], [None])
     people.wait_until_quiet()
     assert texts(people, campaign, 1003) == ["hello"]
