@@ -12,12 +12,12 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import closing, redirect_stderr, redirect_stdout
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -30,6 +30,9 @@ from .databases import connected, new_database
 from .mariadb_server import is_installed as mariadb_is_installed
 from .mariadb_server import mariadb_server
 from .ports import reserved_port
+
+if TYPE_CHECKING:
+    from sendoff.ledger import Ledger
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell starts background jobs like this
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -121,6 +124,15 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def migrated_url(migrated_file: Path, tmp_path: Path) -> str:
     """The URL of an empty, migrated ledger for one test: ``ledger.db`` in its temporary folder."""
     return f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'ledger.db')}"
+
+
+@pytest.fixture
+def ledger(migrated_url: str) -> Iterator[Ledger]:
+    """An empty, migrated ledger for one test."""
+    from sendoff.ledger import Ledger
+
+    with closing(Ledger(migrated_url)) as ledger:
+        yield ledger
 
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -101,6 +101,13 @@ def airflow_database() -> Iterator[None]:
 
 
 @pytest.fixture
+def ledger(ledger: Ledger, migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    """An empty, migrated ledger, which Airflow uses too."""
+    monkeypatch.setenv("SENDOFF_LEDGER_URL", migrated_url)
+    return ledger
+
+
+@pytest.fixture
 def run_dag(airflow_database: None) -> Callable[..., DagRun]:
     """Run a DAG to its end in this process, with its tasks and triggers, and return its run."""
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db

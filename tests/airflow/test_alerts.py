@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -25,13 +23,6 @@ from ..factories import make_launch
 KEY = "0123456789abcdef" * 2
 START = datetime(2026, 3, 1, tzinfo=UTC)
 CAMPAIGN = "title: x\nmessage: {text: x}\nchannels: {android_push: }\nalert_after: {length: 2, unit: hours}\n"
-
-
-@pytest.fixture
-def ledger(migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
-    monkeypatch.setenv("SENDOFF_LEDGER_URL", migrated_url)
-    with closing(Ledger(migrated_url)) as ledger:
-        yield ledger
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from sendoff.states import Accepted
 from sendoff_airflow.views.airflow_state.missed import paused_since
 
 from ..launches import NOW, freeze, send
-from .test_views import NEWEST, NOBODY, Person, Run, as_, ledger, olga, server, vera  # noqa: F401
+from .test_views import NEWEST, NOBODY, Person, Run, as_, olga, server, vera  # noqa: F401
 
 
 def words_of(text: str) -> str:
@@ -73,7 +73,7 @@ def pause_all() -> None:
 def test_a_paused_campaign_says_since_when_and_which_periods_it_missed(
     server: TestClient,  # noqa: F811
     vera: Person,  # noqa: F811
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
     tmp_path: Path,
 ) -> None:
     run = Run(server, tmp_path, "paused_sale", NOBODY)
@@ -122,7 +122,7 @@ def test_a_campaign_that_a_command_paused_says_since_when(
 def test_whole_days_that_were_not_sent_are_dates(
     server: TestClient,  # noqa: F811
     vera: Person,  # noqa: F811
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
     tmp_path: Path,
 ) -> None:
     midnight = NOW.replace(hour=0, minute=0, second=0) - timedelta(days=1)
@@ -138,7 +138,7 @@ def test_whole_days_that_were_not_sent_are_dates(
 def test_a_campaign_with_an_error_in_its_files_says_so_and_what_it_missed(
     server: TestClient,  # noqa: F811
     vera: Person,  # noqa: F811
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
     tmp_path: Path,
 ) -> None:
     Run(server, tmp_path, "broken_sale", NOBODY)
@@ -167,7 +167,7 @@ def test_a_campaign_with_an_error_in_its_files_says_so_and_what_it_missed(
 def test_a_run_that_failed_before_its_launch_is_on_the_page_of_its_campaign(
     server: TestClient,  # noqa: F811
     vera: Person,  # noqa: F811
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
     tmp_path: Path,
 ) -> None:
     Run(server, tmp_path, "failed_sale", NOBODY)
@@ -183,7 +183,7 @@ def test_a_run_that_failed_before_its_launch_is_on_the_page_of_its_campaign(
 def test_a_new_campaign_that_is_still_paused_has_missed_nothing(
     server: TestClient,  # noqa: F811
     vera: Person,  # noqa: F811
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
     tmp_path: Path,
 ) -> None:
     Run(server, tmp_path, "new_sale", NOBODY).pause()
@@ -195,7 +195,7 @@ def test_a_new_campaign_that_is_still_paused_has_missed_nothing(
 def test_the_list_begins_with_what_went_out_and_goes_out_today_in_the_readers_zone(
     server: TestClient,  # noqa: F811
     vera: Person,  # noqa: F811
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
     tmp_path: Path,
 ) -> None:
     pause_all()
@@ -236,7 +236,7 @@ def test_the_list_begins_with_what_went_out_and_goes_out_today_in_the_readers_zo
 def test_today_is_in_the_order_of_time_and_has_the_launches_that_wait_for_someone(
     server: TestClient,  # noqa: F811
     vera: Person,  # noqa: F811
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
     tmp_path: Path,
 ) -> None:
     now = datetime.now(UTC)
@@ -282,7 +282,7 @@ def test_today_is_in_the_order_of_time_and_has_the_launches_that_wait_for_someon
 
 def test_today_has_a_launch_whose_first_request_is_about_to_be_made(
     vera: Person,  # noqa: F811
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
 ) -> None:
     freeze(ledger, "new_sale", made=datetime.now(UTC))
     today = words_of(vera.get("").text.partition('id="today"')[2].partition("</section>")[0])
@@ -291,7 +291,7 @@ def test_today_has_a_launch_whose_first_request_is_about_to_be_made(
 
 def test_the_list_says_went_out_for_the_past_and_goes_out_for_what_comes(
     vera: Person,  # noqa: F811
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
 ) -> None:
     early = freeze(ledger, "early_sale", made=NOW - timedelta(days=3), sends=NOW - timedelta(days=2))
     assert "Was due" in words_of(vera.get("?words=early").text.partition("<tbody>")[2])
@@ -311,7 +311,7 @@ def test_the_list_says_went_out_for_the_past_and_goes_out_for_what_comes(
 def test_today_has_the_launches_whose_window_opens_today_and_the_rest_of_those_that_have_begun(
     server: TestClient,  # noqa: F811
     vera: Person,  # noqa: F811
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
 ) -> None:
     zone = f"Etc/GMT{NOW.hour - 12:+d}"  # where it is about noon now
     local = NOW.astimezone(ZoneInfo(zone))
@@ -337,7 +337,7 @@ def test_today_has_the_launches_whose_window_opens_today_and_the_rest_of_those_t
 def test_tomorrow_has_the_launches_that_go_out_and_the_runs_that_start_then(
     server: TestClient,  # noqa: F811
     vera: Person,  # noqa: F811
-    ledger: Ledger,  # noqa: F811
+    ledger: Ledger,
     tmp_path: Path,
 ) -> None:
     pause_all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,13 +26,6 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
 DEVICES = [7_340_000_000 + n for n in range(1, 11)]
 QUERY = "SELECT device_id FROM opted_out"
-
-
-@pytest.fixture
-def ledger(migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
-    monkeypatch.setenv("SENDOFF_LEDGER_URL", migrated_url)
-    with closing(Ledger(migrated_url)) as ledger:
-        yield ledger
 
 
 @pytest.fixture

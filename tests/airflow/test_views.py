@@ -12,7 +12,7 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -144,13 +144,6 @@ def server(airflow_database: None) -> Iterator[TestClient]:
         patch.setenv("AIRFLOW__CORE__AUTH_MANAGER", f"{__name__}.ByDag")
         patch.setattr(_AuthManagerState, "instance", None)  # other modules have another one
         yield TestClient(create_app("core"), base_url="http://airflow.example", follow_redirects=False)
-
-
-@pytest.fixture
-def ledger(migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
-    monkeypatch.setenv("SENDOFF_LEDGER_URL", migrated_url)
-    with closing(Ledger(migrated_url)) as ledger:
-        yield ledger
 
 
 class Person:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,12 +19,6 @@ from sendoff.service.postbacks import PostBackSigner
 from sendoff.service.tokens import TokenSource
 
 from ..factories import KEY, NOW, PERIOD, make_campaign, make_launch
-
-
-@pytest.fixture
-def ledger(migrated_url: str) -> Iterator[Ledger]:
-    with closing(Ledger(migrated_url)) as ledger:
-        yield ledger
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import io
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -49,12 +48,6 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def ledger_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/ledger.db"
-
-
-@pytest.fixture
-def ledger(migrated_url: str) -> Iterator[Ledger]:
-    with closing(Ledger(migrated_url)) as ledger:
-        yield ledger
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from ..waiting import PATIENCE
 from . import sending
 from .sending import fault, sent_to, work_at
 
-ledger, service, connection = sending.ledger, sending.service, sending.connection  # fixtures
+service, connection = sending.service, sending.connection  # fixtures
 
 EVERYBODY = list(range(1, 61))
 

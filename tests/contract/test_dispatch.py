@@ -7,7 +7,7 @@ import json
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -57,13 +57,6 @@ from ..waiting import PATIENCE
 
 ADDRESSES = PostBackSigner("http://127.0.0.1:9", ["x" * 32])
 PUSH = make_campaign(post_backs={"kinds": []})
-
-
-@pytest.fixture
-def ledger(migrated_url: str) -> Iterator[Ledger]:
-    ledger = Ledger(migrated_url)
-    yield ledger
-    ledger.close()
 
 
 def freeze(

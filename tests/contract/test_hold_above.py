@@ -33,7 +33,7 @@ from ..waiting import PATIENCE
 from . import sending
 from .sending import fault, sent_to, work_at
 
-ledger, service, connection = sending.ledger, sending.service, sending.connection  # fixtures
+service, connection = sending.service, sending.connection  # fixtures
 
 HOUR = timedelta(hours=1)
 EMAIL = {"email": {"from_address": 1, "subject": "Hello", "text": "It is spring"}}

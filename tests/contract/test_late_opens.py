@@ -17,7 +17,7 @@ from ..factories import KEY, NOW, make_campaign, make_launch, post_back, send, s
 from . import sending
 from .sending import sent_to
 
-ledger, service, connection = sending.ledger, sending.service, sending.connection  # fixtures
+service, connection = sending.service, sending.connection  # fixtures
 
 
 def remind(ledger: Ledger) -> tuple[str, str]:

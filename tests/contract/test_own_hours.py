@@ -21,7 +21,7 @@ from ..factories import NOW, PERIOD, make_accepted, make_campaign, post_back, st
 from . import sending
 from .sending import sent_to
 
-ledger, service, connection = sending.ledger, sending.service, sending.connection  # fixtures
+service, connection = sending.service, sending.connection  # fixtures
 
 PEOPLE = range(1, 13)
 

@@ -25,7 +25,7 @@ from ..factories import KEY, NOW
 from . import sending
 from .sending import fault, sent_to, work_at
 
-ledger, service, connection = sending.ledger, sending.service, sending.connection  # fixtures
+service, connection = sending.service, sending.connection  # fixtures
 
 HALF_AN_HOUR = timedelta(minutes=30)
 EVERYBODY = list(range(1, 101))

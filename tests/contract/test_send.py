@@ -46,12 +46,6 @@ Send = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def ledger(migrated_url: str) -> Iterator[Ledger]:
-    with closing(Ledger(migrated_url)) as ledger:
-        yield ledger
-
-
-@pytest.fixture
 def environment(service: LocalService, tmp_path: Path, ledger: Ledger) -> Iterator[dict[str, str]]:
     url = f"sqlite:///{tmp_path}/ledger.db"
     with local_receiver(url, SECRET) as address:

@@ -28,7 +28,7 @@ from ..factories import KEY, NOW, post_back, store
 from . import sending
 from .sending import sent_to, work_at
 
-ledger, connection = sending.ledger, sending.connection  # fixtures
+connection = sending.connection  # a fixture
 
 EVERYBODY = list(range(1, 101))
 CONTROL, WARM = range(1, 31), range(31, 61)
