@@ -40,13 +40,13 @@ def xcoms_of(
     return [
         XCom(task_id, index, value)
         for task_id, index, stored in session.execute(query)
-        if isinstance(value := _value(stored), str)
+        if isinstance(value := parsed(stored), str)
     ]
 
 
-def _value(stored: Any) -> Any:
-    # JSON within JSON. Parse it as plain values: Airflow's own deserializer would import classes.
-    try:
+def parsed(stored: Any) -> Any:
+    """Return the value of an XCom, which is JSON within JSON."""
+    try:  # as plain values: Airflow's own deserializer would import classes
         return json.loads(stored) if isinstance(stored, str) else stored
     except ValueError:
         return stored

@@ -37,7 +37,7 @@ from sendoff.campaign import (
 )
 from sendoff.errors import CampaignError
 from sendoff_airflow.run_notes import KEY as NOTE
-from sendoff_airflow.xcoms import xcoms_of
+from sendoff_airflow.xcoms import parsed, xcoms_of
 
 AUDIENCE, PREVIEW, APPROVE, DISPATCH = "audience", "preview", "approve", "dispatch"
 """Tasks of a campaign's DAG, as :mod:`sendoff_airflow.dags` names them."""
@@ -302,7 +302,7 @@ def open_questions(campaigns: Collection[str], launch_key: str | None = None) ->
             row.trigger_timeout,
         )
         for row in rows
-        if isinstance(key := _parsed(row.value), str)
+        if isinstance(key := parsed(row.value), str)
         and _campaign_of(row.dag_id, row.task_id.removesuffix(APPROVE)) in campaigns
     ]
 
@@ -494,7 +494,7 @@ def newest_dry_run(schedule: DagSchedule) -> DryRun | None:
     )
     with create_session() as session:
         row = session.execute(query).first()
-    counts = _parsed(row.value) if row else None
+    counts = parsed(row.value) if row else None
     if row is None or not isinstance(counts, dict):
         return None
     return DryRun(row.run_id, run_path(dag_id, row.run_id), row.timestamp, counts)
@@ -522,17 +522,8 @@ def _value_is(*texts: str) -> ColumnElement[bool]:
 
 def _key_of(value: Any) -> str:
     """Return the text of an XCom, or an empty text if it is not one."""
-    text = _parsed(value)
+    text = parsed(value)
     return text if isinstance(text, str) else ""
-
-
-def _parsed(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
 
 
 def run_path(dag_id: str, run_id: str) -> str:
