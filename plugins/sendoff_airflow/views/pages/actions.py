@@ -31,7 +31,7 @@ from sendoff.states import DecisionKind, LaunchState, Resolution
 from sendoff_airflow.views.facts.continuing import NextStep, approve_in_airflow, continue_run
 from sendoff_airflow.views.facts.holds import asked_at, newest_of
 from sendoff_airflow.views.web.dependencies import LedgerDep, visible_launch
-from sendoff_airflow.views.web.permissions import Viewer, ViewerDep, check_own_request
+from sendoff_airflow.views.web.permissions import Viewer, ViewerDep, check_own_request, conflict
 from sendoff_airflow.views.web.request_models import DecisionIn, PauseIn, ResolutionIn, body_of
 from sendoff_airflow.views.web.templates import page
 
@@ -65,9 +65,7 @@ def continue_launch(request: Request, viewer: ViewerDep, ledger: LedgerDep, laun
     """Continue the run of a launch that was decided here, but not yet in Airflow."""
     launch = _launch_to_steer(ledger, viewer, launch_key)
     if launch.state == LaunchState.HELD:
-        raise HTTPException(
-            status.HTTP_409_CONFLICT, "Nothing was changed: the launch is held. Release or reject it."
-        )
+        raise conflict("the launch is held. Release or reject it.")
     following = continue_run(viewer, ledger, launch)
     return page(request, "done.html", sentences=[], following=following, campaign=launch.campaign)
 
@@ -79,10 +77,7 @@ def approve_launch(request: Request, viewer: ViewerDep, ledger: LedgerDep, launc
     role = awaited_role(launch, ledger.audit_log.of_launch(launch.launch_key))
     asked = asked_at(viewer, launch) if role else None
     if asked is None or not asked.may_answer:
-        raise HTTPException(
-            status.HTTP_409_CONFLICT,
-            "Nothing was changed: Airflow does not ask about this launch any more, or you may not answer there.",
-        )
+        raise conflict("Airflow does not ask about this launch any more, or you may not answer there.")
     return page(
         request,
         "done.html",
@@ -134,10 +129,7 @@ def decide_launch(
 def _check_answered(ledger: Ledger, launch: LaunchRecord) -> None:
     """Raise 409 if someone with a role must still approve the launch."""
     if role := awaited_role(launch, ledger.audit_log.of_launch(launch.launch_key)):
-        raise HTTPException(
-            status.HTTP_409_CONFLICT,
-            f"Nothing was changed: someone with the role {role} must first approve the launch in Airflow.",
-        )
+        raise conflict(f"someone with the role {role} must first approve the launch in Airflow.")
 
 
 def _chosen(ledger: Ledger, launch: LaunchRecord, body: DecisionIn) -> str | None:
@@ -160,10 +152,9 @@ def _decide_held(ledger: Ledger, launch: LaunchRecord, act: str, who: str, body:
     decision = Decision(key, kind, who, body.reason, datetime.now(UTC), detail)
     if not ledger.audit_log.decide(decision, since=body.since, winner=winner):
         state = ledger.launches.get(key).state
-        raise HTTPException(
-            status.HTTP_409_CONFLICT,
-            f"Nothing was changed: the launch is now {state}, or someone made a decision since you loaded this page. "
-            "Reload the page and check.",
+        raise conflict(
+            f"the launch is now {state}, or someone made a decision since you loaded this page. "
+            "Reload the page and check."
         )
     return winner
 
@@ -184,10 +175,9 @@ def resolve_doubts(
     open_requests = {key: doubts for key, doubts in shown.items() if key in in_doubt}
     done = resolve_seen(ledger, open_requests, how, viewer.name, body.reason) if open_requests else 0
     if not done:
-        raise HTTPException(
-            status.HTTP_409_CONFLICT,
-            "Nothing was changed: these requests were settled meanwhile, or are in doubt again, or their launch has "
-            "ended. Reload the page and check.",
+        raise conflict(
+            "these requests were settled meanwhile, or are in doubt again, or their launch has "
+            "ended. Reload the page and check."
         )
     sentences = [
         f"{counted(done, 'request')} planned again." if how is Resolution.RESEND else _written_off(done)
@@ -221,7 +211,7 @@ def pause_or_resume_all(
     """Pause or resume every launch, or every launch of a connection."""
     viewer.check_pauses_all(ledger.launches.campaigns(body.connection or None))
     if body.connection and body.connection not in ledger.launches.connections():
-        raise HTTPException(status.HTTP_409_CONFLICT, "Nothing was changed: that connection has no launches.")
+        raise conflict("that connection has no launches.")
     change = {"pause": pause_all, "resume": resume_all}[act]
     change(ledger, viewer.name, body.reason, connection=body.connection or None)
     whose = f"every launch of connection {body.connection}" if body.connection else "every launch"

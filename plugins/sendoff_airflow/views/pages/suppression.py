@@ -34,7 +34,7 @@ from sendoff.ledger import Ledger, Replacement, SuppressionChange
 from sendoff.postbacks import request_erasure
 from sendoff_airflow.views.airflow_state import airflow_db
 from sendoff_airflow.views.web.dependencies import ExpensiveDep, LedgerDep
-from sendoff_airflow.views.web.permissions import Viewer, ViewerDep
+from sendoff_airflow.views.web.permissions import Viewer, ViewerDep, conflict
 from sendoff_airflow.views.web.request_models import (
     MAX_UPLOAD,
     ErasureIn,
@@ -148,10 +148,9 @@ def remove_one(
     named, scope = _of_body(body.identified_by, body.identifier), _scope(body)
     ended = SuppressionChange(scope, body.identified_by, None, viewer.name, body.reason)
     if not unsuppress(ledger, ended, named.identifiers):
-        raise HTTPException(
-            status.HTTP_409_CONFLICT,
-            f"Nothing was changed: there is no such suppression for {describe_scope(scope)}. Look the recipient up to "
-            "see all entries.",
+        raise conflict(
+            f"there is no such suppression for {describe_scope(scope)}. Look the recipient up to "
+            "see all entries."
         )
     return _done(request, f"Not suppressed any more for {describe_scope(scope)}.")
 
@@ -189,10 +188,7 @@ def apply_file(
     new = _new(body, body.source, viewer)
     planned = _plan(ledger, body, new)
     if planned.token != body.checked:
-        raise HTTPException(
-            status.HTTP_409_CONFLICT,
-            "Nothing was changed: the file, the form or the list changed since you checked it. Check the file again.",
-        )
+        raise conflict("the file, the form or the list changed since you checked it. Check the file again.")
     if planned.is_large and not body.confirmed:
         raise _unreadable("select the box that confirms how many are removed")
     people = planned.named.identifiers

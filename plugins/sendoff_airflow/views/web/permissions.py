@@ -161,6 +161,11 @@ def not_there() -> HTTPException:
     )
 
 
+def conflict(why: str) -> HTTPException:
+    """Return the 409 for an action that is no longer possible."""
+    return HTTPException(status.HTTP_409_CONFLICT, f"Nothing was changed: {why}")
+
+
 def too_busy() -> HTTPException:
     """Return the 503 for a request that would have to wait: a waiting thread could serve other requests."""
     return HTTPException(
