@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from sendoff.dispatch.rate_test import FALSE_ALARMS, Draws, evidence
-from tools.reference.markdown import table
+from tools.reference.markdown import between, table
 
 COMMAND = "python -m tools.reference.hold_above docs/reference/gates.md"
 BEGIN, END = f"<!-- hold_above: begin; {COMMAND} -->", "<!-- hold_above: end -->"
@@ -79,11 +79,7 @@ def block() -> str:
 
 def written(page: str) -> str:
     """Return the page with a new table. Raise ValueError unless it has each mark once, in order."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    if (page.count(BEGIN), page.count(END), rest.count(END)) != (1, 1, 1):
-        raise ValueError(f"the page needs {BEGIN} and {END}, once each and in this order")
-    return f"{before}{BEGIN}\n\n{block()}\n\n{END}{after}"
+    return between(page, BEGIN, END, block())
 
 
 if __name__ == "__main__":

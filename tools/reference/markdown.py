@@ -32,6 +32,15 @@ def first_sentence(docstring: str) -> str:
     return " ".join(prose(docstring).partition("\n\n")[0].split()).removesuffix(".")
 
 
+def between(page: str, begin: str, end: str, text: str) -> str:
+    """Return a page with a text between two marks. Raise ValueError unless it has each mark once, in order."""
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    if (page.count(begin), page.count(end), rest.count(end)) != (1, 1, 1):
+        raise ValueError(f"the page needs {begin} and {end}, once each and in this order")
+    return f"{before}{begin}\n\n{text}\n\n{end}{after}"
+
+
 def _dedented(block: str) -> str:
     return "\n".join(line[4:] for line in block.rstrip().splitlines())
 
