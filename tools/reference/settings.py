@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import griffe
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -192,34 +193,28 @@ def _schema(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _warehouse() -> str:
-    hooks = package()["hooks"]
-    postgres = ast.literal_eval(str(hooks["connections.POSTGRES_OPTIONS"].value))
+    def named(module: griffe.Module, constant: str) -> list[str]:
+        return [*ast.literal_eval(str(module[constant].value))]
+
     warehouse = package("sendoff")["warehouse"]
-    snowflake = sorted(ast.literal_eval(str(warehouse["snowflake.CONNECTION_OPTIONS"].value)))
-    mysql = ast.literal_eval(str(warehouse["mysql.OPTIONS"].value))
-    trino = ast.literal_eval(str(warehouse["trino.OPTIONS"].value))
-    redshift = list(ast.literal_eval(str(warehouse["redshift.EXTRAS"].value)))
-    databricks = ast.literal_eval(str(warehouse["databricks.EXTRAS"].value))
-    bigquery = ast.literal_eval(str(warehouse["bigquery.EXTRAS"].value))
-    clickhouse = ast.literal_eval(str(warehouse["clickhouse.OPTIONS"].value))
-    rows = [
-        ["`postgres`", "as in Airflow", ", ".join(map(code, postgres))],
+    mysql = named(warehouse, "mysql.OPTIONS")
+    extras = {
+        "`postgres`": named(package(), "hooks.connections.POSTGRES_OPTIONS"),
+        "`snowflake`": ["account", "database", *sorted(named(warehouse, "snowflake.CONNECTION_OPTIONS"))],
+        "`clickhouse`": [*named(warehouse, "clickhouse.OPTIONS"), "session_settings", "client_kwargs"],
+        "`mysql`": ["ssl", *mysql],
+        "`mariadb`": mysql,
+        "`trino`": ["catalog", "protocol", *named(warehouse, "trino.OPTIONS")[1:]],
+        "`redshift`": ["ssl", *named(warehouse, "redshift.EXTRAS")],
+        "`databricks`": named(warehouse, "databricks.EXTRAS"),
+        "`google_cloud_platform`, `gcpbigquery`": named(warehouse, "bigquery.EXTRAS"),
+    }
+    rows = [[kind, "as in Airflow", ", ".join(map(code, names))] for kind, names in extras.items()]
+    rows[1:1] = [
         ["`sqlite`", "`host`: the file", "none"],
         ["`duckdb`", "`host`: the file", "none; with any extra, Sendoff uses the hook"],
-        ["`snowflake`", "as in Airflow", ", ".join(map(code, ["account", "database", *snowflake]))],
-        [
-            "`clickhouse`",
-            "as in Airflow",
-            ", ".join(map(code, [*clickhouse, "session_settings", "client_kwargs"])),
-        ],
-        ["`mysql`", "as in Airflow", ", ".join(map(code, ["ssl", *mysql]))],
-        ["`mariadb`", "as in Airflow", ", ".join(map(code, mysql))],
-        ["`trino`", "as in Airflow", ", ".join(map(code, ["catalog", "protocol", *trino[1:]]))],
-        ["`redshift`", "as in Airflow", ", ".join(map(code, ["ssl", *redshift]))],
-        ["`databricks`", "as in Airflow", ", ".join(map(code, databricks))],
-        ["`google_cloud_platform`, `gcpbigquery`", "as in Airflow", ", ".join(map(code, bigquery))],
-        ["any other", "as in Airflow", "those of its hook"],
     ]
+    rows.append(["any other", "as in Airflow", "those of its hook"])
     said = (
         "### Warehouses: any type\n\nIf Sendoff reads the database itself, it passes these extras on. See "
         "[warehouses](warehouses.md).\n\n"
