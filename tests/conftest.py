@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, redirect_stderr, redirect_stdout
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
@@ -157,6 +158,13 @@ def sendoff() -> Command:
         )
 
     return run
+
+
+@pytest.fixture
+def benchmark_module(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Imports a module of tools/benchmarks by its name."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "tools/benchmarks")
+    return import_module
 
 
 @pytest.fixture

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "tools/benchmarks"
+
+@pytest.fixture
+def growth(benchmark_module: Callable[[str], Any]) -> Any:
+    return benchmark_module("bench_growth")
 
 
 @pytest.fixture
-def growth(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    import bench_growth
-
-    return bench_growth
-
-
-@pytest.fixture
-def run_all(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    import run_all
-
-    return run_all
+def run_all(benchmark_module: Callable[[str], Any]) -> Any:
+    return benchmark_module("run_all")
 
 
 def test_the_exponent_says_by_what_a_cost_grows(growth: Any) -> None:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "tools/benchmarks"
-
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    import simulate
-
-    return simulate
+def command(benchmark_module: Callable[[str], Any]) -> Any:
+    return benchmark_module("simulate")
 
 
 def costs_of(command: Any, **costs: float) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from math import log, log1p, pi, sqrt
 from pathlib import Path
@@ -25,7 +26,6 @@ from sendoff.report.outcomes import measure_outcome
 
 from ...factories import KEY, make_launch
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "tools/benchmarks"
 SIDES = {"blue": range(1, 121), "red": range(121, 201), "control group": range(201, 301)}
 AFTER = "SELECT device_id, amount AS value FROM orders WHERE is_after"
 BEFORE = "SELECT device_id, amount AS value FROM orders WHERE NOT is_after"
@@ -187,11 +187,8 @@ def test_the_adjusted_difference_has_no_bias_and_varies_less() -> None:
 
 
 @pytest.fixture
-def simulation(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    import simulate_looks
-
-    return simulate_looks
+def simulation(benchmark_module: Callable[[str], Any]) -> Any:
+    return benchmark_module("simulate_looks")
 
 
 def test_equal_sides_seldom_differ_at_any_look_after_an_adjustment(simulation: Any) -> None:

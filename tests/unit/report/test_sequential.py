@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
@@ -17,7 +16,6 @@ from sendoff.comparison.balance import are_losses_off, are_shares_off
 from sendoff.comparison.sequential import Answers, differs, end_of_interval, evidence, reach
 from sendoff.comparison.statistics import FEWEST, Counted, Values, compared_means, compared_shares
 
-BENCHMARKS = Path(__file__).resolve().parents[3] / "tools/benchmarks"
 LAUNCHES = 400
 
 
@@ -131,11 +129,8 @@ def test_intervals_of_means_and_shares_are_those_of_growthbook() -> None:
 
 
 @pytest.fixture
-def simulation(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(BENCHMARKS)
-    import simulate_looks
-
-    return simulate_looks
+def simulation(benchmark_module: Callable[[str], Any]) -> Any:
+    return benchmark_module("simulate_looks")
 
 
 def fixed_time(one: Answers, other: Answers) -> bool:
