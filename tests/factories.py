@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from sendoff.audience.build import Audience
@@ -133,6 +136,15 @@ def post_back(
     person = {"device": {"id": who}} if isinstance(who, int) else {"profile": {"user_id": who}}
     body = {"time": int(at.timestamp()), "campaign": {"id": campaign}, **person}
     return PostBack.received(kind, key, at, json.dumps(body).encode())
+
+
+def make_warehouse(file: Path, table: str, rows: Iterable[Sequence[object]]) -> str:
+    """Make a SQLite file with a table, such as ``devices (device_id INTEGER)``, and return its URL."""
+    marks = ", ".join("?" * (table.count(",") + 1))
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute(f"CREATE TABLE {table}")
+        db.executemany(f"INSERT INTO {table.split(maxsplit=1)[0]} VALUES ({marks})", rows)
+    return f"sqlite:///{file}"
 
 
 def stored_post_backs(ledger: Ledger) -> list[StoredPostBack]:

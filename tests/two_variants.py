@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
-from contextlib import closing
 from pathlib import Path
 
 from sendoff.audience.identifiers import integers
@@ -13,7 +11,7 @@ from sendoff.campaign import Variation, load_campaign
 from sendoff.ledger import Ledger
 from sendoff.states import Accepted
 
-from .factories import KEY, make_launch, send
+from .factories import KEY, make_launch, make_warehouse, send
 
 CAMPAIGN = """
 title: Spring
@@ -56,7 +54,4 @@ def launch(ledger: Ledger, campaign: Path, *, first: int = 1, held_out: int = 0)
 
 def open_shop(file: Path, buyers: Iterable[int]) -> str:
     """Create a warehouse with orders from these devices, and return its URL."""
-    with closing(sqlite3.connect(file)) as shop, shop:
-        shop.execute("CREATE TABLE orders (device_id INTEGER)")
-        shop.executemany("INSERT INTO orders VALUES (?)", [(device,) for device in buyers])
-    return f"sqlite:///{file}"
+    return make_warehouse(file, "orders (device_id INTEGER)", [(device,) for device in buyers])

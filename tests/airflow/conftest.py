@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import requests
 
 from sendoff.ledger import Ledger
 
+from ..factories import make_warehouse
 from ..local_receiver import local_receiver
 from ..local_service import run_command, start_service
 from ..waiting import PATIENCE, until
@@ -327,9 +327,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 def _make_warehouse(folder: Path) -> None:
     """Return each device once, twenty of them twice, and a row without a device."""
     rows = [(device, PLATFORMS[device % len(PLATFORMS)]) for device in DEVICES]
-    with closing(sqlite3.connect(folder / "shop.db")) as shop, shop:
-        shop.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT)")
-        shop.executemany("INSERT INTO devices VALUES (?, ?)", [*rows, *rows[:20], (None, "ios")])
+    table = "devices (device_id INTEGER, platform TEXT)"
+    make_warehouse(folder / "shop.db", table, [*rows, *rows[:20], (None, "ios")])
     lines = ["device_id,platform,profile_id,user_id,language,time_zone"]
     lines += [f"{device},{platform},{device},user-{device},en,UTC" for device, platform in rows]
     (folder / "devices.csv").write_text("\n".join(lines) + "\n")

@@ -36,6 +36,7 @@ from sendoff.service.postbacks import PostBackSigner
 from sendoff_airflow.dags import campaign_dag
 from sendoff_airflow.hooks.service import SendoffHook
 
+from ..factories import make_warehouse
 from ..waiting import PATIENCE
 
 BIN = Path(sys.executable).parent
@@ -129,7 +130,7 @@ def planted(
 ) -> Iterator[Planted]:
     people = [d for d in house.devices if house.platforms[d % len(house.platforms)] == "chrome"][:20]
     mails = {device: f"planted-{device}@example.com" for device in people}
-    _make_warehouse(tmp_path / "shop.db", mails)
+    make_warehouse(tmp_path / "shop.db", "people (device_id INTEGER, mail TEXT)", mails.items())
     _make_postgres_warehouse(postgres_url, mails)
     database = f"sqlite:///{house.folder / 'service.db'}"
     public = load_pem_private_key(KEY_FILE.read_bytes(), None).public_key()
@@ -383,12 +384,6 @@ def _receiver(ledger_url: str, public_url: str, port: int, folder: Path) -> Iter
         yield supervisor.start(
             "receiver", line, os.environ | settings, ready=lambda: answers(f"{public_url}/readyz")
         )
-
-
-def _make_warehouse(file: Path, mails: Mapping[int, str]) -> None:
-    with closing(sqlite3.connect(file)) as shop, shop:
-        shop.execute("CREATE TABLE people (device_id INTEGER, mail TEXT)")
-        shop.executemany("INSERT INTO people VALUES (?, ?)", mails.items())
 
 
 def _make_postgres_warehouse(url: str, mails: Mapping[int, str]) -> None:

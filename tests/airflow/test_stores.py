@@ -26,6 +26,8 @@ from sendoff_airflow.hooks.ledger import LedgerHook, open_ledger
 from sendoff_airflow.hooks.receiver import ReceiverHook, post_back_signer
 from sendoff_airflow.hooks.warehouse import warehouse_source
 
+from ..factories import make_warehouse
+
 SECRET = "s" * 32
 URL = "postgresql+psycopg://ann:open-sesame@db.example.com/sendoff"
 
@@ -315,9 +317,8 @@ class DialectHook(ShopHook):
 
 @pytest.fixture
 def shop(tmp_path: Path) -> str:
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as db, db:
-        db.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT)")
-        db.executemany("INSERT INTO devices VALUES (?, ?)", [(n, "ios") for n in range(1, 1_001)])
+    rows = [(n, "ios") for n in range(1, 1_001)]
+    make_warehouse(tmp_path / "shop.db", "devices (device_id INTEGER, platform TEXT)", rows)
     return str(tmp_path / "shop.db")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
 
+from ..factories import make_warehouse
 from . import receiving
 
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
@@ -46,15 +45,10 @@ def template(service_process: Any) -> int:
 @pytest.fixture
 def warehouse(tmp_path: Path) -> str:
     """A warehouse of names and points; the last person has no name."""
-    file = tmp_path / "warehouse.db"
-    with closing(sqlite3.connect(file)) as db, db:
-        db.execute(
-            "CREATE TABLE people (device_id INTEGER, external_id TEXT, user_id TEXT, FIRST_NAME TEXT, points INTEGER)"
-        )
-        rows = [(n, f"ext-{n}", f"cust-{n}", f'Ann "{n}"', n * 100) for n in PEOPLE]
-        rows[-1] = (*rows[-1][:3], None, rows[-1][4])  # type: ignore[assignment]
-        db.executemany("INSERT INTO people VALUES (?, ?, ?, ?, ?)", rows)
-    return f"sqlite:///{file}"
+    table = "people (device_id INTEGER, external_id TEXT, user_id TEXT, FIRST_NAME TEXT, points INTEGER)"
+    rows = [(n, f"ext-{n}", f"cust-{n}", f'Ann "{n}"', n * 100) for n in PEOPLE]
+    rows[-1] = (*rows[-1][:3], None, rows[-1][4])  # type: ignore[assignment]
+    return make_warehouse(tmp_path / "warehouse.db", table, rows)
 
 
 def launched(

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,8 @@ from sendoff import warehouse
 from sendoff.campaign import Campaign, CampaignFolder, Period, dispatch_key, launch_key
 from sendoff.launch.plan import LaunchRecord, prepare_launch
 from sendoff.ledger import Ledger
+
+from ...factories import make_warehouse
 
 moments = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)).map(  # noqa: DTZ001
     lambda moment: moment.replace(microsecond=0)
@@ -110,11 +110,8 @@ WHERE shop = :partition OR (:partition IS NULL AND shop = 'all')
 
 @pytest.fixture
 def wishes(tmp_path: Path) -> str:
-    with closing(sqlite3.connect(tmp_path / "warehouse.db")) as db, db:
-        db.execute("CREATE TABLE wishes (device_id INTEGER, shop TEXT)")
-        rows = [(1, "cork"), (2, "cork"), (3, "galway"), (4, "all")]
-        db.executemany("INSERT INTO wishes VALUES (?, ?)", rows)
-    return f"sqlite:///{tmp_path / 'warehouse.db'}"
+    rows = [(1, "cork"), (2, "cork"), (3, "galway"), (4, "all")]
+    return make_warehouse(tmp_path / "warehouse.db", "wishes (device_id INTEGER, shop TEXT)", rows)
 
 
 def freeze(ledger: Ledger, wishes: str, partition: str | None, days_ago: int = 0) -> LaunchRecord:

@@ -32,7 +32,7 @@ from sendoff.ledger import Ledger, NotLaunched
 from sendoff.report import dbt_sources
 from sendoff.states import Accepted
 
-from ...factories import KEY, PERIOD, make_launch
+from ...factories import KEY, PERIOD, make_launch, make_warehouse
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -247,10 +247,8 @@ def campaign(tmp_path: Path) -> tuple[str, str]:
         "channels: {android_push: }\nwarehouse: shop\ngates: {most: 2}\nsegment_size: 2\n"
     )
     (folder / "audience.sql").write_text("SELECT device_id FROM devices")
-    with closing(sqlite3.connect(tmp_path / "warehouse.db")) as warehouse, warehouse:
-        warehouse.execute("CREATE TABLE devices (device_id INTEGER)")
-        warehouse.executemany("INSERT INTO devices VALUES (?)", [(4_000_001,), (4_000_002,), (4_000_003,)])
-    return str(folder), f"sqlite:///{tmp_path / 'warehouse.db'}"
+    rows = [(4_000_001,), (4_000_002,), (4_000_003,)]
+    return str(folder), make_warehouse(tmp_path / "warehouse.db", "devices (device_id INTEGER)", rows)
 
 
 def open_the_gate(folder: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from ...factories import make_warehouse
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -152,11 +153,8 @@ def test_a_changed_default_is_a_change_of_each_campaign_that_uses_it(sendoff: Co
 
 
 def warehouse() -> str:
-    with sqlite3.connect("shop.db") as db:
-        db.execute("CREATE TABLE devices (device_id INTEGER, external_id TEXT)")
-        db.executemany("INSERT INTO devices VALUES (?, ?)", [(n, f"Ms Example {n}") for n in range(1, 11)])
-    db.close()
-    return "sqlite:///shop.db"
+    rows = [(n, f"Ms Example {n}") for n in range(1, 11)]
+    return make_warehouse(Path("shop.db"), "devices (device_id INTEGER, external_id TEXT)", rows)
 
 
 def previewed(sendoff: Command, *more: str) -> subprocess.CompletedProcess[str]:

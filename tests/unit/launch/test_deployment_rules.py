@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from sendoff.launch.plan import Plan, plan_launch, prepare_launch
 from sendoff.ledger import DailyLimit, Ledger
 from sendoff.states import Accepted
 
-from ...factories import LEASE, NOW, PERIOD, make_campaign, make_launch
+from ...factories import LEASE, NOW, PERIOD, make_campaign, make_launch, make_warehouse
 
 SQL = "SELECT device_id, time_zone FROM devices"
 WARM_UP = {"connection": "sendoff_default", "start": "2026-03-02", "first_day": 30, "growth": 2, "most": 100}
@@ -29,13 +28,9 @@ NIGHT = {"quiet_hours": {"earliest": "10:00", "latest": "20:00"}, "default_time_
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> str:
-    file = tmp_path / "warehouse.db"
-    with sqlite3.connect(file) as db:
-        db.execute("CREATE TABLE devices (device_id INTEGER, time_zone TEXT)")
-        zones = ("Europe/Dublin", "Asia/Tokyo", None)
-        db.executemany("INSERT INTO devices VALUES (?, ?)", [(n, zones[n % 3]) for n in range(1, 91)])
-    db.close()
-    return f"sqlite:///{file}"
+    zones = ("Europe/Dublin", "Asia/Tokyo", None)
+    rows = [(n, zones[n % 3]) for n in range(1, 91)]
+    return make_warehouse(tmp_path / "warehouse.db", "devices (device_id INTEGER, time_zone TEXT)", rows)
 
 
 def folder(rules: dict[str, Any], sql: str = SQL, **fields: Any) -> CampaignFolder:

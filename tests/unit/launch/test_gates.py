@@ -23,6 +23,8 @@ from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches.launches import LaunchRecord
 from sendoff.states import Accepted
 
+from ...factories import make_warehouse
+
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 PREVIOUS = LaunchRecord(
@@ -544,12 +546,8 @@ def test_the_gate_of_channels_names_the_platforms_and_its_field() -> None:
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> str:
-    file = tmp_path / "warehouse.db"
-    with sqlite3.connect(file) as db:
-        db.execute("CREATE TABLE devices (device_id INTEGER)")
-        db.executemany("INSERT INTO devices VALUES (?)", [(n,) for n in (1, 2, 3, 4, 5, None)])
-    db.close()
-    return f"sqlite:///{file}"
+    rows = [(n,) for n in (1, 2, 3, 4, 5, None)]
+    return make_warehouse(tmp_path / "warehouse.db", "devices (device_id INTEGER)", rows)
 
 
 def prepared(ledger: Ledger, warehouse: str, gates: Mapping[str, Any], **how: Any) -> LaunchRecord:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,8 @@ from sendoff.launch.plan import LaunchOptions, plan_launch, prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.postbacks import maintain
 from sendoff.report import as_text, describe_preview
+
+from ...factories import make_warehouse
 
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 SQL = "SELECT device_id, platform FROM devices WHERE seen < :period_end"
@@ -59,14 +60,11 @@ def changed(**fields: Any) -> Campaign:
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> str:
-    file = tmp_path / "warehouse.db"
-    with sqlite3.connect(file) as db:
-        db.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT, seen TEXT)")
-        rows = [(n, "android", "2026-02-01 00:00:00") for n in range(1, 6)]
-        rows += [(None, "ios", "2026-02-01 00:00:00"), (9, "ios", "2026-03-05 00:00:00")]
-        db.executemany("INSERT INTO devices VALUES (?, ?, ?)", rows)
-    db.close()
-    return f"sqlite:///{file}"
+    rows = [(n, "android", "2026-02-01 00:00:00") for n in range(1, 6)]
+    rows += [(None, "ios", "2026-02-01 00:00:00"), (9, "ios", "2026-03-05 00:00:00")]
+    return make_warehouse(
+        tmp_path / "warehouse.db", "devices (device_id INTEGER, platform TEXT, seen TEXT)", rows
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sqlite3
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,7 +34,7 @@ from sendoff.ledger.storage.schema import metadata
 from sendoff.report import as_html, as_markdown, as_terminal, describe_preview
 from sendoff.states import Accepted
 
-from ...factories import PERIOD, make_launch
+from ...factories import PERIOD, make_launch, make_warehouse
 
 DAY = timedelta(days=1)
 BEFORE = Period(PERIOD.start - DAY, PERIOD.start)
@@ -62,14 +61,9 @@ def ids(*numbers: int) -> Identifiers:
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> str:
-    file = tmp_path / "warehouse.db"
-    with sqlite3.connect(file) as db:
-        db.execute("CREATE TABLE devices (device_id INTEGER, platform TEXT)")
-        platforms = ["android", "android", "chrome", "chrome", "ios", "ios", "ios", "ios"]
-        rows = [(FIRST_ID + number, platform) for number, platform in enumerate(platforms)]
-        db.executemany("INSERT INTO devices VALUES (?, ?)", [*rows, (None, "ios")])
-    db.close()
-    return f"sqlite:///{file}"
+    platforms = ["android", "android", "chrome", "chrome", "ios", "ios", "ios", "ios"]
+    rows = [*((FIRST_ID + number, platform) for number, platform in enumerate(platforms)), (None, "ios")]
+    return make_warehouse(tmp_path / "warehouse.db", "devices (device_id INTEGER, platform TEXT)", rows)
 
 
 def look(given: CampaignFolder, warehouse: str, ledger: Ledger | None = None, **options: Any) -> Preview:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -21,6 +20,8 @@ from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches.launches import LaunchRecord
 
+from ...factories import make_warehouse
+
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 CAPPED = {"cap": {"messages": 1, "days": 7}}
@@ -28,12 +29,8 @@ CAPPED = {"cap": {"messages": 1, "days": 7}}
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> str:
-    file = tmp_path / "warehouse.db"
-    with sqlite3.connect(file) as db:
-        db.execute("CREATE TABLE devices (device_id INTEGER)")
-        db.executemany("INSERT INTO devices VALUES (?)", [(n,) for n in range(1, 11)])
-    db.close()
-    return f"sqlite:///{file}"
+    rows = [(n,) for n in range(1, 11)]
+    return make_warehouse(tmp_path / "warehouse.db", "devices (device_id INTEGER)", rows)
 
 
 @pytest.fixture
