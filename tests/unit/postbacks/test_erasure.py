@@ -1008,6 +1008,16 @@ def test_an_erasure_without_a_log_warns_and_can_be_repeated_with_one(
     assert len(log.read_text().splitlines()) == 2
 
 
+def test_a_request_that_is_claimed_before_an_erasure_is_carried_out_leaves_the_person_out(
+    ledger: Ledger,
+) -> None:
+    make_launch(ledger, [1, 2, 3])
+    request_erasure(ledger, [2], identified_by="device_id", **ROWS)
+    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
+    assert claim
+    assert list(claim.content.identifiers or ()) == [1, 3]
+
+
 def test_the_audit_log_names_the_act_and_not_the_person(ledger: Ledger) -> None:
     make_everything(ledger, integers(PEOPLE))
     ledger.persons.export("device_id", GONE[0], who="bert", why="asked", now=NOW)
