@@ -1873,8 +1873,8 @@ def test_no_question_of_a_launch_that_has_ended_stays_open(
 def test_a_launch_that_was_decided_elsewhere_waits_with_one_button(
     server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
 ) -> None:
-    key = freeze(ledger, "elsewhere", state="held")
-    run = Run(server, tmp_path, "elsewhere", key)
+    key = freeze(ledger, "decided_elsewhere", state="held")
+    run = Run(server, tmp_path, "decided_elsewhere", key)
     run.ask()
     reject(ledger, key, "ann", "no")
     assert "Rejected here, not yet in Airflow" in olga.get("waiting").text

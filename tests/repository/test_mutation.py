@@ -102,7 +102,7 @@ def test_what_is_made_on_import_is_used_where_its_name_is_used(
     (tmp_path / "pack/a.py").write_text(
         "def _make(x):\n    return x + 1\n\n\n_FIRST = _make(1)\nSECOND = _FIRST\n"
     )
-    (tmp_path / "pack/__init__.py").write_text("from pack.a import SECOND as OTHER\n")
+    (tmp_path / "pack/__init__.pyi").write_text("from .a import SECOND as OTHER\n")
     user = "from pack import OTHER\n\n\ndef f(x=OTHER):\n    return x\n\n\ndef g():\n    return f(OTHER)\n"
     (tmp_path / "user.py").write_text(user)
     monkeypatch.setattr("tools.mutation.mutants.SOURCES", tmp_path)

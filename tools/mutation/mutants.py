@@ -114,12 +114,15 @@ def lines_that_use(path: str, line: int) -> dict[str, set[int]]:
 def _importers() -> dict[tuple[str, str], list[tuple[str, str]]]:
     """Return the files that import a name of a module from it, each with the name it gives to it."""
     found: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
-    for file in sorted(SOURCES.rglob("*.py")):
+    for file in sorted(
+        [*SOURCES.rglob("*.py"), *SOURCES.rglob("__init__.pyi")]
+    ):  # packages load what these name
         path = file.relative_to(SOURCES).as_posix()
         for node in ast.walk(_tree(path)):
             if isinstance(node, ast.ImportFrom):
+                module = f"{_module(path)}.{node.module}" if node.level else node.module or ""
                 for alias in node.names:
-                    found[node.module or "", alias.name].append((path, alias.asname or alias.name))
+                    found[module, alias.name].append((path, alias.asname or alias.name))
     return found
 
 
@@ -129,7 +132,7 @@ def _tree(path: str) -> ast.Module:
 
 
 def _module(path: str) -> str:
-    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    return path.rpartition(".")[0].removesuffix("/__init__").replace("/", ".")
 
 
 def _statement_at(tree: ast.Module, line: int) -> ast.stmt:

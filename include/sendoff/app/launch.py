@@ -123,7 +123,8 @@ class Launch:
     def wait_for_post_backs(self) -> bool:
         """Wait until all recipients engaged, or until no post-back came for ``report.quiet_for`` of the campaign.
 
-        Return False if that did not happen within ``report.at_latest`` after the service sent it, and True otherwise.
+        Return False if that did not happen within ``report.at_latest``, and True otherwise. This time counts from when
+        the service has sent the launch, if that is later than the call.
         """
         from sendoff.campaign import Campaign
         from sendoff.postbacks import is_settled, until_sent

@@ -231,7 +231,7 @@ class ReportTiming(FrozenModel):
         "Make the report when no post-back has arrived for this long", Duration(length=15, unit="minutes")
     )
     at_latest: Duration = optional(
-        "Make the report this long after the last message was sent in any case",
+        "Make the report after this long in any case. It counts from when the service has sent the last message",
         Duration(length=1, unit="days"),
     )
     tables: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")] | None = optional(

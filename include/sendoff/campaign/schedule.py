@@ -131,9 +131,8 @@ class Once(FrozenModel):
         """Return a copy with its date; a time that the clocks skip moves later by the size of the clock change.
 
         ``clock``: the time zone of the date if each recipient's own zone decides. The date is then the first with the
-        time after the period ends. With ``time_zone: query`` there is no
-        date yet: :meth:`in_zone` sets it for each zone. Raise ValueError if the moment lies before the end of the
-        period.
+        time after the period ends. With ``time_zone: query`` there is no date yet: :meth:`in_zone` sets it for each
+        zone. Raise ValueError if the moment lies before the end of the period.
         """
         if self.time_zone == QUERY_ZONE:
             return self

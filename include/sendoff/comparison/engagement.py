@@ -216,8 +216,8 @@ class Leader:
 def leader_of(ledger: Ledger, figures: LaunchStats) -> Leader:
     """Return the variant that is clearly ahead by engagement, judged as the report judges it.
 
-    The variant with the largest share is compared with each other one, at the level that their number needs. A worse
-    variant wins in at most 5 % of launches, because it would have to be clearly ahead of the best one.
+    The variant with the largest share is compared with each other one, at the level of the report, which compares all
+    pairs. A worse variant wins in at most 5 % of launches, because it would have to be clearly ahead of the best one.
     """
     measured = _measured(ledger, figures)
     if measured.unknown:
@@ -339,10 +339,10 @@ def _still_to_come(
         return ""
     if launch.sends_at is None:
         return "The service still sends this launch, so opens still arrive."
-    if is_waiting and not LaunchState(figures.state).is_final:
+    if is_waiting and not LaunchState(launch.state).is_final:
         return "Requests are still to be made, so opens still arrive."
     up_to_wave = 1 if campaign.decide else None
-    newest = ledger.dispatch_queries.newest_outcome(launch.launch_key, up_to_wave=up_to_wave)
+    newest = ledger.dispatch_queries.newest_request(launch.launch_key, up_to_wave=up_to_wave)
     after = figures.as_of - max(launch.sends_at, newest or launch.sends_at)
     if after >= ANSWERED_AFTER:
         return ""

@@ -15,7 +15,7 @@ says why. It is never 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import floor, log10
@@ -499,17 +499,24 @@ def conclusion(compared: Comparison) -> str:
         what = "the difference" if len(known) == 1 else "each difference"
         begin = "No" if compared.is_final else "So far, no"
         return f"{begin} side is clearly ahead, because chance can explain {what}."
-    results = {side.name: amount(side.estimate or 0, compared.measure) for side in compared.sides}
-    ahead = [
-        f"{one} is ahead of {other} ({results[one]} against {results[other]} {compared.what})"
-        for each in clear
-        for one, other in [
-            (each.side, each.against) if (each.estimate or 0) > 0 else (each.against, each.side)
-        ]
-    ]
+    sides = sorted(compared.sides, key=lambda side: -(side.estimate or 0))
+    results = {side.name: amount(side.estimate or 0, compared.measure) for side in sides}
+    pairs = {
+        (each.side, each.against) if (each.estimate or 0) > 0 else (each.against, each.side) for each in clear
+    }
+    ahead = []
+    for one, result in results.items():  # the largest first
+        if others := [other for other in results if (one, other) in pairs]:
+            than = _listed(results[other] for other in others)
+            ahead.append(f"{one} is ahead of {_listed(others)} ({result} against {than} {compared.what})")
     rest = "" if len(clear) == len(compared.differences) else " The other differences may be chance."
     begin = "" if compared.is_final else "So far, "
-    return f"{begin}{', and '.join(ahead)}. Chance alone seldom makes such a difference, however often you look.{rest}"
+    return f"{begin}{'; '.join(ahead)}. Chance alone seldom makes such a difference, however often you look.{rest}"
+
+
+def _listed(words: Iterable[str]) -> str:
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def amount(estimate: float, measure: Literal["share", "mean"]) -> str:

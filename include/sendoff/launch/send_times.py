@@ -108,8 +108,10 @@ def _opens_at(campaign: Campaign, slot: Slot, now: datetime) -> datetime | None:
 
 def _within_hour(hour: int, time_zone: str, at: datetime) -> datetime:
     """Return the first moment from ``at`` on in an hour of the day; one that the clocks skip begins when they do."""
-    today = at.astimezone(ZoneInfo(time_zone)).date()
-    days = (today + timedelta(days=count) for count in range(-1, 3))
+    local = at.astimezone(ZoneInfo(time_zone))
+    if local.hour == hour:  # also when it comes the second time
+        return at
+    days = (local.date() + timedelta(days=count) for count in range(-1, 3))
     starts = (moment(day, f"{hour:02}:00", time_zone).astimezone(UTC) for day in days)
     return next(max(start, at) for start in starts if at < start + _HOUR)
 

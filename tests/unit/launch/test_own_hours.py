@@ -240,6 +240,13 @@ def test_an_hour_that_the_clocks_skip_comes_when_they_do(slot: str, opens: str) 
     assert closed_until(at_own_hours(), [slot], PERIOD.end, opens_at + timedelta(hours=1)) != {}
 
 
+@pytest.mark.parametrize("now", ["2026-11-01T05:10Z", "2026-11-01T06:10Z"])
+def test_an_hour_that_comes_twice_is_open_both_times(now: str) -> None:
+    assert (
+        closed_until(at_own_hours(), ["America/New_York@01"], PERIOD.end, datetime.fromisoformat(now)) == {}
+    )
+
+
 def test_an_hour_and_the_window_must_both_be_open() -> None:
     window = {"earliest": "09:30", "latest": "20:00", "time_zone": "UTC"}
     campaign = at_own_hours(gates={"window": window})

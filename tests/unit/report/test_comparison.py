@@ -125,7 +125,11 @@ def test_means_are_shown_with_as_many_digits_as_each_other(mean: float, shown: s
         ([("a", 9, 10)], ""),
         (
             [("a", 260, 2_000), ("b", 180, 2_000), ("c", 259, 2_000)],
-            "a is ahead of b (13.00 % against 9.00 % opened), and c is ahead of b (12.95 % against 9.00 % opened).",
+            "a is ahead of b (13.00 % against 9.00 % opened); c is ahead of b (12.95 % against 9.00 % opened).",
+        ),
+        (
+            [("a", 180, 2_000), ("b", 181, 2_000), ("c", 300, 2_000)],
+            "c is ahead of b and a (15.00 % against 9.05 % and 9.00 % opened). Chance alone",
         ),
     ],
 )
@@ -150,7 +154,14 @@ def test_each_variant_is_compared_with_each_other_whatever_their_names_are() -> 
         ("c", "b"),
     ]
     assert compared.level == pytest.approx(1 - 0.05 * 6 / math.pi**2 / 3)
-    assert "c is ahead of b (11.50 % against 8.50 % opened)" in conclusion(compared)
+    assert conclusion(compared).startswith(
+        "c is ahead of b (11.50 % against 8.50 % opened); a is ahead of b ("
+    )
+    best = compared_shares("opened", [*counts[:2], ("c", 1_300, 10_000)])
+    said = (
+        "c is ahead of a and b (13.00 % against 10.00 % and 8.50 % opened); a is ahead of b (10.00 % against"
+    )
+    assert conclusion(best).startswith(said)
 
 
 def test_several_differences_say_how_they_are_corrected() -> None:
@@ -550,6 +561,16 @@ def test_a_launch_that_was_approved_late_or_takes_days_is_not_final_a_day_after_
         assert not compared.is_final
         assert any(each.startswith(said) for each in compared.remarks)
     compared = of_engagement(ledger, reconcile_launch(ledger, KEY, now=sent + timedelta(days=1)))
+    assert compared
+    assert compared.is_final
+
+
+def test_what_is_learnt_of_a_request_later_does_not_make_its_opens_early(ledger: Ledger) -> None:
+    launch(ledger, outcomes=(Accepted(200, 17), InDoubt("no answer")))
+    doubtful = ledger.dispatch_queries.of_launch(KEY)[1].dispatch_key
+    later = NOW + timedelta(days=3)
+    assert ledger.doubts.accept(doubtful, 18, "the service lists it", later)
+    compared = of_engagement(ledger, reconcile_launch(ledger, KEY, now=later))
     assert compared
     assert compared.is_final
 

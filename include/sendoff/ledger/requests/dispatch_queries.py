@@ -19,7 +19,7 @@ from sendoff.ledger.requests.claims import VARIANT, segment_of
 from sendoff.ledger.requests.doubts import OF_SEGMENT, recorded_later
 from sendoff.ledger.storage.bulk import streamed
 from sendoff.ledger.storage.database import Database
-from sendoff.ledger.storage.schema import audiences, dispatch_totals, dispatches, outcomes, segments
+from sendoff.ledger.storage.schema import attempts, audiences, dispatch_totals, dispatches, outcomes, segments
 from sendoff.ledger.suppression.withheld import Withheld, remaining, withheld_by_verdict, withheld_of
 from sendoff.states import Arm, DispatchState, OutcomeKind, Verdict
 
@@ -231,11 +231,20 @@ class DispatchQueries:
 
     def newest_outcome(self, launch_key: str, *, up_to_wave: int | None = None) -> datetime | None:
         """Return the time of the newest outcome of a launch, optionally up to a wave; None before the first."""
+        return self._newest(outcomes, outcomes.c.recorded_at, launch_key, up_to_wave)
+
+    def newest_request(self, launch_key: str, *, up_to_wave: int | None = None) -> datetime | None:
+        """Return when the newest request of a launch began, optionally up to a wave; None before the first."""
+        return self._newest(attempts, attempts.c.started_at, launch_key, up_to_wave)
+
+    def _newest(
+        self, table: sa.Table, time: sa.Column[datetime], launch_key: str, up_to_wave: int | None
+    ) -> datetime | None:
         query = (
-            sa.select(outcomes.c.recorded_at)
-            .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
+            sa.select(time)
+            .join(dispatches, dispatches.c.dispatch_key == table.c.dispatch_key)
             .where(dispatches.c.launch_key == launch_key)
-            .order_by(outcomes.c.recorded_at.desc())
+            .order_by(time.desc())
             .limit(1)
         )
         if up_to_wave is not None:
