@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from sendoff.campaign.content import Channel, Message
+from sendoff.campaign.field_types import OWN_ZONE, QUERY_ZONE, moment
 from sendoff.campaign.model import Campaign
-from sendoff.campaign.schedule import Recurring, Triggered
+from sendoff.campaign.runs import last_period
+from sendoff.campaign.schedule import Once, Recurring, Triggered, day_of
 
 SHOWN = {
     Channel.ANDROID_PUSH: {"title": 65, "text": 240},
@@ -53,6 +57,7 @@ def advice(campaign: Campaign, *, columns: Collection[str] | None = None) -> lis
     lines = [
         *_on_content(campaign),
         *_on_repetition(campaign),
+        *_on_time(campaign),
         *_on_reports(campaign, columns),
         *_on_tags(campaign, columns or ()),
     ]
@@ -140,6 +145,21 @@ def _on_repetition(campaign: Campaign) -> Iterator[str]:
         yield (
             "send.kind: the service repeats the messages by itself, so opt-outs after the launch do not stop them. To "
             "stop messages to people who opted out, stop the campaign in the service"
+        )
+
+
+def _on_time(campaign: Campaign) -> Iterator[str]:
+    """Yield a line if the periods of a schedule end too late to send on their day, in winter or in summer."""
+    send, seasons = campaign.send, (datetime(2026, 1, 28, tzinfo=UTC), datetime(2026, 7, 28, tzinfo=UTC))
+    if not (isinstance(send, Once) and send.date is None and send.time_zone not in (OWN_ZONE, QUERY_ZONE)):
+        return
+    always = campaign.replace(start=None)
+    ends = [period.end for day in seasons if (period := last_period(always, day)) is not None]
+    late = [end for end in ends if moment(day_of(end, send.time_zone), send.time, send.time_zone) <= end]
+    if late:
+        yield (
+            f"send.time: a period ends at {late[0].astimezone(ZoneInfo(send.time_zone)):%H:%M} in {send.time_zone}, so "
+            "its messages would be too late. Use a later time, or an earlier schedule"
         )
 
 

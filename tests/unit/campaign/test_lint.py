@@ -199,6 +199,29 @@ def test_opt_outs_do_not_reach_what_the_service_repeats(send: dict[str, Any], is
     assert all(line.startswith("send.kind: ") and "stop the campaign in the service" in line for line in told)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "send", "ends"),
+    [
+        ("0 9 * * *", {"time": "09:00", "time_zone": "UTC"}, "09:00 in UTC"),
+        ("0 9 * * *", {"time": "09:01", "time_zone": "UTC"}, ""),
+        ("0 9 * * *", {"time": "09:30", "time_zone": "Europe/Dublin"}, "10:00 in Europe/Dublin"),  # in summer
+        ("0 9 * * *", {"time": "10:30", "time_zone": "Europe/Dublin"}, ""),
+        ("0 9 * * *", {"time": "09:00", "time_zone": "UTC", "date": "2027-01-31"}, ""),
+        ("0 9 * * *", {"time": "09:00", "time_zone": "user"}, ""),
+        ("0 9 * * *", {"time": "09:00", "time_zone": "query", "default_time_zone": "UTC"}, ""),
+        (None, {"time": "00:00", "time_zone": "UTC"}, ""),
+    ],
+)
+def test_a_time_that_is_over_when_the_period_ends_is_told(
+    schedule: str | None, send: dict[str, Any], ends: str
+) -> None:
+    made = campaign(
+        channels={"email": EMAIL}, send={"kind": "once", **send}, schedule=schedule, start="2030-01-01"
+    )
+    told = [line for line in advice(made) if line.startswith("send.time: ")]
+    assert [f"a period ends at {ends}, so" in line for line in told] == [True] * bool(ends)
+
+
 def test_a_query_without_platform_is_told_where_channels_differ() -> None:
     mixed = push("ios_push", "web_push")
     [line] = advice(mixed, columns=["device_id"])
