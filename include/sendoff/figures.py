@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from typing import Any, NamedTuple, Self
@@ -220,6 +220,12 @@ def duration(seconds: float) -> str:
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun, singular or plural: ``1 person``, ``2,000 people``."""
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def listed(words: Iterable[str]) -> str:
+    """Return words as a list in a sentence, such as ``a, b and c``. There must be one."""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def noun_of(identified_by: str | None) -> tuple[str, str]:

@@ -439,8 +439,8 @@ def _channels_at(path: str, channels: Channels, period_end: datetime) -> Channel
     return channels.replace(inbox=inbox.replace(keep=keep))
 
 
-def _at(path: str, timed: Any, *period_end: datetime | str) -> Any:
+def _at(path: str, timed: Any, period_end: datetime, *clock: str) -> Any:
     try:
-        return timed and timed.resolved(*period_end)
+        return timed and timed.resolved(period_end, *clock)
     except ValueError as error:
         raise CampaignError(f"{path}: {error}") from None

@@ -15,14 +15,14 @@ says why. It is never 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from math import floor, log10
 from typing import Any, Literal, NamedTuple, Self
 
 from sendoff.comparison.sequential import UNIT, Answers, end_of_interval, interval_of_share, reach, spent
-from sendoff.figures import counted
+from sendoff.figures import counted, listed
 
 LEVEL = 0.95
 FEWEST = 20
@@ -507,16 +507,11 @@ def conclusion(compared: Comparison) -> str:
     ahead = []
     for one, result in results.items():  # the largest first
         if others := [other for other in results if (one, other) in pairs]:
-            than = _listed(results[other] for other in others)
-            ahead.append(f"{one} is ahead of {_listed(others)} ({result} against {than} {compared.what})")
+            than = listed(results[other] for other in others)
+            ahead.append(f"{one} is ahead of {listed(others)} ({result} against {than} {compared.what})")
     rest = "" if len(clear) == len(compared.differences) else " The other differences may be chance."
     begin = "" if compared.is_final else "So far, "
     return f"{begin}{'; '.join(ahead)}. Chance alone seldom makes such a difference, however often you look.{rest}"
-
-
-def _listed(words: Iterable[str]) -> str:
-    *others, last = words
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def amount(estimate: float, measure: Literal["share", "mean"]) -> str:

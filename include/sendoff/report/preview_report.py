@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from sendoff.campaign import Channel
-from sendoff.figures import counted, duration, noun_of, share, spoken_reason
+from sendoff.figures import counted, duration, listed, noun_of, share, spoken_reason
 from sendoff.launch import ExistingLaunch, Preview, Rendering, Zone
 from sendoff.report.model import (
     Block,
@@ -273,7 +273,7 @@ def _rendering(preview: Preview, rendering: Rendering) -> Iterator[Block]:
     for channel, parts in rendering.channels.items():
         alike.setdefault(tuple(parts.items()), []).append(Channel(channel).label)
     for words, channels in alike.items():
-        yield Sentence(f"{said}, by {' and '.join(filter(None, (', '.join(channels[:-1]), channels[-1])))}:")
+        yield Sentence(f"{said}, by {listed(channels)}:")
         yield Facts(list(_shown(words)))
 
 
