@@ -151,5 +151,6 @@ def test_each_person_gets_values_that_are_theirs_alone(
     with house.ledger() as ledger:
         template = Campaign.frozen(ledger.launches.get(key).definition).template
     assert template is not None
+    house.wait_until_quiet()
     sent = house.admin(f"campaigns/{template.id}/devices/{house.devices[4]}")["messages"]
     assert [message["message"]["text"] for message in sent] == ["Your order A-4 has left our house"]
