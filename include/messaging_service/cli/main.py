@@ -36,6 +36,7 @@ main = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # which joins the lines of a paragraph
 )
 apps = typer.Typer(no_args_is_help=True, help="Applications and their tokens.")
 client_ids = typer.Typer(no_args_is_help=True, help="Client IDs and their secrets or public keys.")

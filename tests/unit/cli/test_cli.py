@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,14 @@ def test_help_shows_where_defaults_come_from(sendoff: Command) -> None:
     assert "default: SENDOFF_LEDGER_URL" in " ".join(
         sendoff("report", "--help").stdout.replace("│", "").split()
     )
+
+
+def test_help_fills_its_lines(sendoff: Command) -> None:
+    words, width = sendoff("send", "--help").stdout.split(" Arguments ")[0], 80
+    lines = [line.strip() for line in words.splitlines()][1:]
+    for line, following in pairwise(lines):
+        if line and following:
+            assert len(line) + 1 + len(following.split()[0]) > width - 2, line
 
 
 def test_a_report_needs_no_more_of_the_key_than_its_beginning(ledger_url: str, sendoff: Command) -> None:
