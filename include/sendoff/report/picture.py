@@ -21,7 +21,7 @@ from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from sendoff.figures import LaunchStats, share
+from sendoff.figures import LaunchStats, TimelinePoint, share
 from sendoff.report.model import Groups
 from sendoff.report.timeline import FEWEST_POINTS, points_of, span
 from sendoff.report.tokens import light_colours
@@ -59,7 +59,9 @@ _LOOKS: Mapping[str, _Look] = {verdict: _Look.of(verdict) for verdict in Verdict
 def draw(figures: LaunchStats, path: Path) -> Path:
     """Draw a launch to a PNG or SVG file, by its suffix, and return its path. Create the folder if it is missing."""
     rows = Groups.of(figures, "platform", figures.by_platform).bars(_MOST_PLATFORMS)
-    inches = {"head": 2.3, "bars": 0.2 + 0.47 * len(rows), "gap": 0.9, "timeline": 2.2, "foot": 0.9}
+    step, points = points_of(figures.timeline)
+    timeline = 2.2 if len(points) >= FEWEST_POINTS else 0.4  # a chart, or a sentence
+    inches = {"head": 2.3, "bars": 0.2 + 0.47 * len(rows), "gap": 0.9, "timeline": timeline, "foot": 0.9}
     height = sum(inches.values())
     figure = Figure(figsize=(_WIDTH, height), dpi=_DPI, facecolor=_GROUND)
     FigureCanvasAgg(figure)
@@ -74,7 +76,7 @@ def draw(figures: LaunchStats, path: Path) -> Path:
     _tiles(figure, figures)
     bars = panel(inches["foot"] + inches["timeline"] + inches["gap"], inches["bars"])
     _bars(bars, rows, shows_shares=not figures.is_chosen_by_service)
-    _timeline(panel(inches["foot"], inches["timeline"]), figures)
+    _timeline(panel(inches["foot"], timeline), figures, step, points)
     _foot(figure, figures)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
@@ -180,15 +182,14 @@ def _bar(axes: Axes, y: float, counts: Mapping[str, int], *, shows_shares: bool)
         left += width
 
 
-def _timeline(axes: Axes, figures: LaunchStats) -> None:
-    step, points = points_of(figures.timeline)
+def _timeline(axes: Axes, figures: LaunchStats, step: int, points: Sequence[TimelinePoint]) -> None:
+    if len(points) < FEWEST_POINTS:
+        axes.set_axis_off()
+        axes.text(0, 1, "Post-backs", size=11, weight="bold", color=_INK)
+        axes.text(0, 0.2, few_points(step, points), size=10.5, color=_PALE)
+        return
     _timeline_heading(axes, figures, step)
     axes.spines["bottom"].set_color(_RULE)
-    if len(points) < FEWEST_POINTS:
-        axes.set(xticks=[], yticks=[])
-        words = few_points(step, points)
-        axes.text(0.5, 0.5, words, ha="center", va="center", size=12, color=_PALE)
-        return
     times, deliveries, opens = zip(*points, strict=True)
     moments = date2num(times)  # type: ignore[no-untyped-call]
     for counts, colour in ((deliveries, _DELIVERIES), (opens, _OPENS)):
