@@ -15,11 +15,11 @@ says why. It is never 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from math import floor, log10
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
 from sendoff.comparison.sequential import UNIT, Answers, end_of_interval, interval_of_share, reach, spent
 from sendoff.figures import counted, listed
@@ -42,6 +42,8 @@ PEOPLE = ("person", "people")
 _STEPS = 50  # of a bisection
 _HOPELESS = 1e-12  # squared, in standard deviations of one answer: no number of answers shows it
 _LARGE = 999.95  # means from here on are shown without decimals
+
+Measure = Literal["share", "mean"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class Comparison:
     """
 
     what: str
-    measure: Literal["share", "mean"]
+    measure: Measure
     sides: tuple[Side, ...]
     differences: tuple[Difference, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -175,64 +177,53 @@ class Counted(NamedTuple):
         return Answers(min(self.answers + self.hidden, self.people), self.people)
 
 
-def compared_shares(
-    what: str,
-    counts: Sequence[Counted | tuple[str, int, int]],
-    *,
-    control: str = "",
-    noun: tuple[str, str] = PEOPLE,
-    launch: int = 1,
-    detect: float = NOTICEABLE,
-) -> Comparison:
-    """Compare shares. ``counts`` holds a :class:`Counted` for each side, or its name, answers and people.
+class Asked(TypedDict, total=False):
+    """What is known of a comparison besides the numbers.
 
-    Each side is compared with ``control`` and with each other side. ``launch``: its number among the compared launches
-    of its campaign. ``detect``: the relative difference that the outlook is about.
+    ``control``: the name of the side that each other side is compared with first. ``noun``: for the people, singular
+    and plural. ``launch``: its number among the compared launches of its campaign. ``detect``: the relative difference
+    that the outlook is about.
     """
+
+    control: str
+    noun: tuple[str, str]
+    launch: int
+    detect: float
+
+
+class _Pair(NamedTuple):
+    """What is known of one side minus another. ``few``: why that is nothing, or an empty text."""
+
+    few: str
+    estimate: float = 0.0
+    interval: Interval | None = None
+    so_far: _SoFar | None = None
+
+
+def compared_shares(
+    what: str, counts: Sequence[Counted | tuple[str, int, int]], **asked: Unpack[Asked]
+) -> Comparison:
+    """Compare shares. ``counts`` holds a :class:`Counted` for each side, or its name, answers and people."""
     of = {each[0]: Counted(*each) for each in counts}
-    sides = {name: _share(each, noun) for name, each in of.items()}
-    pairs = _pairs(list(of), control)
-    level = _level(len(pairs), launch)
-    differences, needed = [], []
-    for name, against in pairs:
+
+    def pair(name: str, against: str, alpha: float) -> _Pair:
         one, other = of[name], of[against]
-        few = _too_few(noun, sides[name], sides[against]) or _too_few_answers(what, one, other)
-        interval = None
-        if not few:
-            low = end_of_interval(one.fewest, other.most, 1 - level, is_low=True)
-            interval = Interval(low, end_of_interval(one.most, other.fewest, 1 - level, is_low=False))
-        estimate = one.answers / one.people - other.answers / other.people if interval else 0.0
-        differences.append(_difference("share", name, against, estimate, interval, few))
-        people, answers = one.people + other.people, one.answers + other.answers
-        if interval and not _is_clear(interval) and answers < people:
-            share = answers / people
-            error = share * (1 - share) * (1 / one.people + 1 / other.people)
-            needed.append(
-                _Needed(
-                    f"{name} and {against}",
-                    answers,
-                    one.people,
-                    other.people,
-                    share,
-                    min(share, 1 - share),
-                    error,
-                )
-            )
-    return Comparison(
-        what,
-        "share",
-        tuple(sides.values()),
-        tuple(differences),
-        _methods(len(pairs), launch),
-        level,
-        noun=noun,
-        outlook=_outlook("share", f"have {what}", needed, level, noun, detect),
-    )
+        answers, people = one.answers + other.answers, one.people + other.people
+        if answers < FEWEST:
+            return _Pair(f"{answers:,} {what} on both sides, and a difference needs {FEWEST} or more")
+        low = end_of_interval(one.fewest, other.most, alpha, is_low=True)
+        high = end_of_interval(one.most, other.fewest, alpha, is_low=False)
+        share = answers / people
+        error = share * (1 - share) * (1 / one.people + 1 / other.people)
+        so_far = _SoFar(answers, one.people, other.people, share, min(share, 1 - share), error)
+        return _Pair("", one.answers / one.people - other.answers / other.people, Interval(low, high), so_far)
+
+    return _compared(what, "share", [_share(each) for each in of.values()], pair, **asked)
 
 
-def _share(counts: Counted, noun: tuple[str, str]) -> Side:
+def _share(counts: Counted) -> Side:
     if not counts.people:
-        return Side(counts.name, 0, note=f"no {noun[1]}")
+        return Side(counts.name, 0)
     (low, _), (_, high) = (interval_of_share(each, 1 - LEVEL) for each in (counts.fewest, counts.most))
     estimate = counts.answers / counts.people
     return Side(counts.name, counts.people, counts.answers, estimate, Interval(low, high))
@@ -256,48 +247,62 @@ class SideValues(NamedTuple):
 
 
 def compared_means(
+    what: str, values: Sequence[SideValues | tuple[str, Values, int]], **asked: Unpack[Asked]
+) -> Comparison:
+    """Compare means. ``values`` holds a :class:`SideValues` for each side, or its name, values and people."""
+    of = [SideValues(*each) for each in values]
+    everybody = {each.name: each.of_everyone for each in of}
+    sides = {each.name: _mean(each.name, each.values.count, each.of_everyone) for each in of}
+
+    def pair(name: str, against: str, alpha: float) -> _Pair:
+        if few := _too_few_values(sides[name], sides[against]):
+            return _Pair(few)
+        one, other = everybody[name], everybody[against]
+        answers = (sides[name].count or 0) + (sides[against].count or 0)
+        error, estimate = one.error + other.error, one.mean - other.mean
+        half = reach(error, error * _unit(one.count, other.count) / answers, alpha)
+        mean = (one.mean * one.count + other.mean * other.count) / (one.count + other.count)
+        so_far = _SoFar(answers, one.count, other.count, mean, mean, error)
+        return _Pair("", estimate, Interval(estimate - half, estimate + half), so_far)
+
+    found = _compared(what, "mean", list(sides.values()), pair, **asked)
+    return replace(found, remarks=(*_few_values(found), *found.remarks))
+
+
+def _compared(  # noqa: PLR0913 - the last four are those of Asked
     what: str,
-    values: Sequence[SideValues | tuple[str, Values, int]],
+    measure: Measure,
+    sides: Sequence[Side],
+    pair: Callable[[str, str, float], _Pair],
     *,
     control: str = "",
     noun: tuple[str, str] = PEOPLE,
     launch: int = 1,
     detect: float = NOTICEABLE,
 ) -> Comparison:
-    """Compare means. ``values`` holds a :class:`SideValues` for each side, or its name, values and people.
+    """Compare each side with ``control`` and with each other side.
 
-    Each side is compared with ``control`` and with each other side. ``launch`` and ``detect``: as for shares.
+    ``pair``: compares two sides that have enough people, by their names and the probability of a wrong interval.
     """
-    of = [SideValues(*each) for each in values]
-    everybody = {each.name: each.of_everyone for each in of}
-    sides = {each.name: _mean(each.name, each.values.count, each.of_everyone, noun) for each in of}
-    pairs = _pairs(list(sides), control)
+    people = {side.name: side.people for side in sides}
+    pairs = _pairs(list(people), control)
     level = _level(len(pairs), launch)
-    differences, needed = [], []
+    differences, unclear = [], {}
     for name, against in pairs:
-        one, other = everybody[name], everybody[against]
-        pair = sides[name], sides[against]
-        few = _too_few(noun, *pair) or _too_few_values(*pair)
-        interval = None
-        if not few:
-            error, answers = one.error + other.error, sum(side.count or 0 for side in pair)
-            half = reach(error, error * _unit(one.count, other.count) / answers, 1 - level)
-            interval = Interval(one.mean - other.mean - half, one.mean - other.mean + half)
-            if not _is_clear(interval):
-                mean = (one.mean * one.count + other.mean * other.count) / (one.count + other.count)
-                needed.append(
-                    _Needed(f"{name} and {against}", answers, one.count, other.count, mean, mean, error)
-                )
-        differences.append(_difference("mean", name, against, one.mean - other.mean, interval, few))
+        few = _too_few_people(noun, {each: people[each] for each in (name, against)})
+        found = _Pair(few) if few else pair(name, against, 1 - level)
+        differences.append(_difference(measure, name, against, found))
+        if found.so_far and found.interval and not _is_clear(found.interval):
+            unclear[f"{name} and {against}"] = found.so_far
     return Comparison(
         what,
-        "mean",
-        tuple(sides.values()),
+        measure,
+        tuple(side if side.people else replace(side, note=f"no {noun[1]}") for side in sides),
         tuple(differences),
-        (*_few_values(differences, sides, noun[1]), *_methods(len(pairs), launch)),
+        _methods(len(pairs), launch),
         level,
         noun=noun,
-        outlook=_outlook("mean", "have a value", needed, level, noun, detect),
+        outlook=_outlook(measure, what, unclear, level, noun, detect),
     )
 
 
@@ -307,10 +312,9 @@ def _unit(people: int, others: int) -> float:
     return UNIT / (share * (1 - share))
 
 
-class _Needed(NamedTuple):
-    """Two sides without a clear difference: what is known of them so far."""
+class _SoFar(NamedTuple):
+    """The numbers of two sides, to tell when their difference is clear."""
 
-    pair: str
     answers: int
     people: int
     others: int
@@ -337,25 +341,26 @@ class _Needed(NamedTuple):
 
 
 def _outlook(
-    measure: Literal["share", "mean"],
-    have: str,
-    pairs: Sequence[_Needed],
+    measure: Measure,
+    what: str,
+    unclear: Mapping[str, _SoFar],
     level: float,
     noun: tuple[str, str],
     detect: float,
 ) -> str:
     """Return a sentence on how much longer it takes to see a noticeable difference between the sides without one."""
     sentences = {}
-    for each in pairs:
+    have = f"have {what}" if measure == "share" else "have a value"
+    for pair, each in unclear.items():
         difference = detect * abs(each.largest)
-        if difference**2 < _HOPELESS * each.error * each.answers:
+        if difference**2 <= _HOPELESS * each.error * each.answers:
             continue
         needed = each.answers_for(difference, 1 - level)
         low, high = (amount(end, measure) for end in (each.estimate, each.estimate + difference))
         more = needed - each.answers
         people = (each.people + each.others) * more / each.answers
         sentences[needed / each.answers] = (
-            f"Between {each.pair}, a difference such as {low} against {high} usually shows"
+            f"Between {pair}, a difference such as {low} against {high} usually shows"
             + (
                 f" once about {_rounded(needed)} {noun[1]} {have}. So far {each.answers:,} have: it takes "
                 f"about {_rounded(more)} more, or a launch to about {_rounded(people)} more {noun[1]}."
@@ -371,10 +376,11 @@ def _rounded(number: float) -> str:
     return f"{int(float(f'{number:.2g}')):,}" if number >= 1 else "1"
 
 
-def _few_values(differences: Sequence[Difference], sides: Mapping[str, Side], people: str) -> Iterator[str]:
-    held = {name for each in differences if each.interval for name in (each.side, each.against)}
-    few = [f"{side.count:,} of {name}" for name, side in sides.items() if name in held and _has_few(side)]
-    if few:
+def _few_values(compared: Comparison) -> Iterator[str]:
+    people = compared.noun[1]
+    known = {name for each in compared.differences if each.interval for name in (each.side, each.against)}
+    counts = {side.name: side.count or 0 for side in compared.sides if side.name in known}
+    if few := [f"{count:,} of {name}" for name, count in counts.items() if count < FEW_VALUES]:
         yield (
             f"Few {people} have a value: {', '.join(few)}. If some values are many times larger than others, an "
             f"interval from fewer than {FEW_VALUES} {people} per side is too narrow, above all next to a much larger "
@@ -382,13 +388,9 @@ def _few_values(differences: Sequence[Difference], sides: Mapping[str, Side], pe
         )
 
 
-def _has_few(side: Side) -> bool:
-    return (side.count or 0) < FEW_VALUES
-
-
-def _mean(name: str, count: int, whole: Values, noun: tuple[str, str]) -> Side:
+def _mean(name: str, count: int, whole: Values) -> Side:
     if not whole.count:
-        return Side(name, 0, note=f"no {noun[1]}")
+        return Side(name, 0)
     if count < FEWEST or whole.count < 2 or not whole.squares:
         return Side(name, whole.count, count, whole.mean)
     half = reach(whole.error, whole.error * UNIT / count, 1 - LEVEL)
@@ -426,19 +428,13 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def _too_few(noun: tuple[str, str], *sides: Side) -> str:
-    for side in sides:
-        if side.people < FEWEST:
-            found = counted(side.people, *noun)
-            return f"{side.name} has {found}, and a difference needs {FEWEST} or more on each side"
+def _too_few_people(noun: tuple[str, str], sides: Mapping[str, int]) -> str:
+    for name, people in sides.items():
+        if people < FEWEST:
+            return (
+                f"{name} has {counted(people, *noun)}, and a difference needs {FEWEST} or more on each side"
+            )
     return ""
-
-
-def _too_few_answers(what: str, *sides: Counted) -> str:
-    found = sum(side.answers for side in sides)
-    if found >= FEWEST:
-        return ""
-    return f"{found:,} {what} on both sides, and a difference needs {FEWEST} or more"
 
 
 def _too_few_values(*sides: Side) -> str:
@@ -457,17 +453,10 @@ def _is_clear(interval: Interval) -> bool:
     return interval.low > 0 or interval.high < 0
 
 
-def _difference(
-    measure: Literal["share", "mean"],
-    side: str,
-    against: str,
-    estimate: float,
-    interval: Interval | None,
-    few: str,
-) -> Difference:
-    pair = f"{side} against {against}"
+def _difference(measure: Measure, side: str, against: str, found: _Pair) -> Difference:
+    pair, estimate, interval = f"{side} against {against}", found.estimate, found.interval
     if interval is None:
-        return Difference(side, against, None, None, f"{pair}: too few to tell ({few}).")
+        return Difference(side, against, None, None, f"{pair}: too few to tell ({found.few}).")
     ends = (interval.low, interval.high)
     low, high, seen = (spoken(each, measure) for each in (*ends, estimate))
     if _is_clear(interval):
@@ -514,14 +503,14 @@ def conclusion(compared: Comparison) -> str:
     return f"{begin}{'; '.join(ahead)}. Chance alone seldom makes such a difference, however often you look.{rest}"
 
 
-def amount(estimate: float, measure: Literal["share", "mean"]) -> str:
+def amount(estimate: float, measure: Measure) -> str:
     """Return a share in percent, or a mean, as text."""
     if measure == "share":
         return percent(max(0.0, estimate), 2)
     return f"{estimate:#,.4g}" if abs(estimate) < _LARGE else f"{estimate:,.0f}"
 
 
-def spoken(difference: float, measure: Literal["share", "mean"]) -> str:
+def spoken(difference: float, measure: Measure) -> str:
     """Return a difference as text. A difference of shares is in percentage points."""
     if measure == "share":
         return f"{100 * difference:+.2f} points"
