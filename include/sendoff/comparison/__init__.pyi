@@ -1,9 +1,10 @@
 from .adjustment import BEFORE, SideOutcome, compared_adjusted
 from .balance import CONTROL_GROUP, mismatch_of_assigned, without_mismatch
-from .engagement import comparisons_of, leader_of
+from .engagement import asked_about, comparisons_of, leader_of
 from .statistics import (
     LEVEL,
     NOTICEABLE,
+    Asked,
     Comparison,
     Difference,
     Side,
@@ -21,12 +22,14 @@ __all__ = [
     "CONTROL_GROUP",
     "LEVEL",
     "NOTICEABLE",
+    "Asked",
     "Comparison",
     "Difference",
     "Side",
     "SideOutcome",
     "Values",
     "amount",
+    "asked_about",
     "compared_adjusted",
     "compared_means",
     "compared_shares",

@@ -8,21 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 from math import sqrt
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 from sendoff.comparison.balance import FALSE_ALARMS
-from sendoff.comparison.statistics import (
-    NOTICEABLE,
-    Comparison,
-    SideValues,
-    Values,
-    compared_means,
-    percent,
-)
+from sendoff.comparison.statistics import Asked, Comparison, SideValues, Values, compared_means, percent
 
 BEFORE = "before.sql"
 """The file of a campaign with the query of what the people did before the launch."""
@@ -44,29 +36,21 @@ class SideOutcome(NamedTuple):
     products: float
 
 
-def compared_adjusted(
-    what: str,
-    sides: Sequence[SideOutcome],
-    *,
-    control: str,
-    noun: tuple[str, str],
-    launch: int = 1,
-    detect: float = NOTICEABLE,
-) -> Comparison:
+def compared_adjusted(what: str, sides: Sequence[SideOutcome], **asked: Unpack[Asked]) -> Comparison:
     """Compare means that are adjusted by what people did before. Remarks say by how much the intervals are narrower.
 
     If that explains nothing, or cannot be from before the launch, the means are not adjusted, and a remark says why.
-    ``launch`` and ``detect``: as for :func:`compared_means`.
     """
-    compared = partial(compared_means, control=control, noun=noun, launch=launch, detect=detect)
     values = [SideValues(side.name, side.values, side.people) for side in sides]
-    plain = compared(what, values)
-    if reason := _why_not(sides, noun[1]):
+    plain = compared_means(what, values, **asked)
+    many = plain.noun[1]
+    if reason := _why_not(sides, many):
         said, found = f"The means are not adjusted by {BEFORE}, because {reason}", plain
     else:
         adjusted = _adjusted(sides)
-        found = compared(what, [each._replace(adjusted=adjusted[each.name]) for each in values])
-        said = f"The means are adjusted by what the {noun[1]} did before the launch, according to {BEFORE}."
+        values = [each._replace(adjusted=adjusted[each.name]) for each in values]
+        found = compared_means(what, values, **asked)
+        said = f"The means are adjusted by what the {many} did before the launch, according to {BEFORE}."
         said += _widths(plain, found)
     return replace(found, remarks=(said, *found.remarks))
 

@@ -21,6 +21,7 @@ from sendoff.comparison.balance import (
 )
 from sendoff.comparison.statistics import (
     NOTICEABLE,
+    Asked,
     Comparison,
     Counted,
     Side,
@@ -37,14 +38,15 @@ from sendoff.states import Arm, DispatchState, LaunchState, PostBackKind, Verdic
 _SENT = (Verdict.ENGAGED, Verdict.DELIVERED, Verdict.MISSING, Verdict.UNKNOWABLE)
 """The verdicts of people who were certainly sent to."""
 
+_AHEAD = {DispatchState.PLANNED, DispatchState.IN_FLIGHT}
 _FEW_REQUESTS = 10  # at each end of a wave; some of them may never be made
 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What post-backs show about the variants of a launch.
+    """What post-backs show about the sides of a launch: its variants, or its arms.
 
-    ``unknown``: why they show nothing, or an empty text. ``took``: how much earlier one variant may have gone out than
+    ``unknown``: why they show nothing, or an empty text. ``took``: how much earlier one side may have gone out than
     another. ``early``: the opens of so long a time before the report. ``still_to_come``: as :func:`_still_to_come`.
     """
 
@@ -57,8 +59,18 @@ class _Measured:
     early: int
     still_to_come: str
 
+    def compared(self, detect: float, control: str = "") -> Comparison:
+        """Compare the shares of the sides that engaged, if they are known and may be compared."""
+        if self.unknown:
+            note = f"not measurable, because {self.unknown}"
+            sides = tuple(Side(each.name, each.people, note=note) for each in self.sides)
+            return Comparison("engaged", "share", sides, noun=self.launch.noun)
+        found = compared_shares("engaged", self.sides, **asked_about(self.launch, detect, control))
+        return without_mismatch(found, self.mismatch)
+
 
 def _measured(ledger: Ledger, figures: LaunchStats) -> _Measured:
+    """Return what post-backs show about the variants."""
     launch = ledger.launches.get(figures.launch_key)
     campaign = Campaign.frozen(launch.definition)
     progress = ledger.dispatch_queries.progress(figures.launch_key)
@@ -66,27 +78,58 @@ def _measured(ledger: Ledger, figures: LaunchStats) -> _Measured:
         progress = [part for part in progress if part.wave == 1]  # the test share
     took = _sending(ledger, launch, progress)
     early = _opens_within(figures, took)
-    hidden = _hidden(figures) + early
     sides = [
-        _counted(name, counts, hidden, figures.suspects_by_variant.get(name, 0))
+        _counted(figures, name, counts, early, figures.suspects_by_variant.get(name, 0))
         for name, counts in figures.by_variant.items()
     ]
-    is_waiting = any(part.state in (DispatchState.PLANNED, DispatchState.IN_FLIGHT) for part in progress)
+    is_waiting = any(part.state in _AHEAD for part in progress)
     mismatch = mismatch_of_sent(figures, campaign, sides, is_waiting=is_waiting)
     unknown = _why_no_open_is_known(launch, campaign)
     still_to_come = _still_to_come(ledger, figures, launch, campaign, is_waiting=is_waiting)
     return _Measured(launch, campaign, unknown, sides, mismatch, took, early, still_to_come)
 
 
-def _counted(name: str, verdicts: Mapping[str, int], hidden: int, suspects: int) -> Counted:
+def _measured_arms(ledger: Ledger, figures: LaunchStats) -> _Measured:
+    """Return what post-backs show about the recipients with an own hour, and about those of them sent to at once."""
+    launch = ledger.launches.get(figures.launch_key)
+    campaign = Campaign.frozen(launch.definition)
+    assert campaign.own_hours is not None
+    took = ledger.dispatch_queries.sending_span(figures.launch_key)
+    early = _opens_within(figures, took)
+    own, at_once = (
+        _counted(figures, name, figures.by_arm[arm], early, figures.suspects_by_arm.get(arm, 0))
+        for arm, name in ((Arm.OWN_HOUR, "own hour"), (Arm.CONTROL, "at once"))
+    )
+    is_waiting = not _AHEAD.isdisjoint(ledger.dispatch_queries.states(figures.launch_key))
+    mismatch = mismatch_of_own_hours(figures, campaign.own_hours.control, own, at_once, is_waiting=is_waiting)
+    unknown = _why_no_open_is_known(launch, campaign)
+    still_to_come = _still_to_come(ledger, figures, launch, campaign, is_waiting=is_waiting)
+    return _Measured(launch, campaign, unknown, (own, at_once), mismatch, took, early, still_to_come)
+
+
+def _counted(
+    figures: LaunchStats, name: str, verdicts: Mapping[str, int], early: int, suspects: int
+) -> Counted:
     return Counted(
         name,
         verdicts.get(Verdict.ENGAGED, 0),
         sum(verdicts.get(verdict, 0) for verdict in _SENT),
         verdicts.get(Verdict.IN_DOUBT, 0),
-        hidden,
+        _hidden(figures) + early,
         suspects,
     )
+
+
+def asked_about(launch: LaunchRecord, detect: float = NOTICEABLE, control: str = "") -> Asked:
+    """Return what the ledger and the reader know of a comparison. ``detect``, ``control``: see :class:`Asked`."""
+    number = launch.comparison_number or 1
+    return Asked(control=control, noun=launch.noun, launch=number, detect=detect)
+
+
+def comparisons_of(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABLE) -> list[Comparison]:
+    """Compare the variants of a launch, and its arms if recipients got the message at their own hours."""
+    found = (of_engagement(ledger, figures, detect), of_own_hours(ledger, figures, detect))
+    return [each for each in found if each]
 
 
 def of_engagement(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABLE) -> Comparison | None:
@@ -99,48 +142,15 @@ def of_engagement(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEAB
     if not figures.by_variant:
         return None
     measured = _measured(ledger, figures)
-    launch, unknown = measured.launch, measured.unknown
-    many = launch.noun[1]
-    holdout = figures.not_sent_because.get("held out", 0)
-    nobody = (
-        (Side(CONTROL_GROUP, holdout, note="not measurable, because they got no message"),) if holdout else ()
-    )
-    if unknown:
-        found = _unmeasured(measured.sides, unknown, launch.noun)
-    else:
-        number = launch.comparison_number or 1
-        compared = compared_shares("engaged", measured.sides, noun=launch.noun, launch=number, detect=detect)
-        found = without_mismatch(compared, measured.mismatch)
-    whom = (
-        ()
-        if unknown
-        else (
-            f"{many.capitalize()}: those of each variant that were certainly sent to. The shares are shares of them.",
-        )
-    )
-    remarks = (*whom, *found.remarks, *_engagement_remarks(figures, measured))
-    if measured.early and not unknown:
-        text = (
-            f"The requests took {duration(round(measured.took.total_seconds()))}, so one variant may have gone out "
-            f"before another. The intervals allow for the {counted(measured.early, 'open')} of the same time before "
-            "this report."
-        )
-        remarks = (*remarks, text)
-    sides = found.sides + nobody
+    found = measured.compared(detect)
+    sides, remarks = found.sides, (*found.remarks, *_engagement_remarks(figures, measured))
+    if holdout := figures.not_sent_because.get("held out", 0):
+        sides += (Side(CONTROL_GROUP, holdout, note="not measurable, because they got no message"),)
+    if not measured.unknown:
+        many = found.noun[1]
+        whom = f"{many.capitalize()}: those of each variant that were certainly sent to. The shares are shares of them."
+        remarks = (whom, *remarks)
     return replace(found, sides=sides, remarks=remarks, is_final=not measured.still_to_come)
-
-
-def _unmeasured(sides: Iterable[Counted], unknown: str, noun: tuple[str, str]) -> Comparison:
-    note = f"not measurable, because {unknown}"
-    return Comparison(
-        "engaged", "share", tuple(Side(each.name, each.people, note=note) for each in sides), noun=noun
-    )
-
-
-def comparisons_of(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABLE) -> list[Comparison]:
-    """Compare the variants of a launch, and its arms if recipients got the message at their own hours."""
-    found = (of_engagement(ledger, figures, detect), of_own_hours(ledger, figures, detect))
-    return [each for each in found if each]
 
 
 def of_own_hours(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABLE) -> Comparison | None:
@@ -152,28 +162,12 @@ def of_own_hours(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABL
     """
     if not {Arm.OWN_HOUR, Arm.CONTROL} <= figures.by_arm.keys():
         return None
-    launch = ledger.launches.get(figures.launch_key)
-    campaign = Campaign.frozen(launch.definition)
-    assert campaign.own_hours is not None
-    early = _opens_within(figures, ledger.dispatch_queries.sending_span(figures.launch_key))
-    hidden = _hidden(figures) + early
-    own, at_once = (
-        _counted(name, figures.by_arm[arm], hidden, figures.suspects_by_arm.get(arm, 0))
-        for arm, name in ((Arm.OWN_HOUR, "own hour"), (Arm.CONTROL, "at once"))
-    )
-    if unknown := _why_no_open_is_known(launch, campaign):
-        return _unmeasured((own, at_once), unknown, launch.noun)
-    states = ledger.dispatch_queries.states(figures.launch_key).keys()
-    is_waiting = not states.isdisjoint((DispatchState.PLANNED, DispatchState.IN_FLIGHT))
-    mismatch = mismatch_of_own_hours(figures, campaign.own_hours.control, own, at_once, is_waiting=is_waiting)
-    number = launch.comparison_number or 1
-    compared = compared_shares(
-        "engaged", (own, at_once), control=at_once.name, noun=launch.noun, launch=number, detect=detect
-    )
-    found = without_mismatch(compared, mismatch)
-    remarks = (*_gain(found), *found.remarks, *_own_hour_remarks(figures, launch.noun, early))
-    still_to_come = _still_to_come(ledger, figures, launch, campaign, is_waiting=is_waiting)
-    return replace(found, remarks=remarks, is_final=not still_to_come)
+    measured = _measured_arms(ledger, figures)
+    found = measured.compared(detect, control=measured.sides[1].name)
+    if measured.unknown:
+        return found
+    remarks = (*_gain(found), *found.remarks, *_own_hour_remarks(figures, found.noun, measured.early))
+    return replace(found, remarks=remarks, is_final=not measured.still_to_come)
 
 
 def _gain(found: Comparison) -> Iterator[str]:
@@ -231,8 +225,7 @@ def leader_of(ledger: Ledger, figures: LaunchStats) -> Leader:
         return Leader(None, f"the variants cannot be compared. {measured.mismatch}", engaged, people)
     best = max(sides.values(), key=lambda each: each.answers / each.people if each.people else 0.0)
     others = [each for each in sides.values() if each is not best]
-    number = measured.launch.comparison_number or 1
-    compared = compared_shares("engaged", [best, *others], noun=measured.launch.noun, launch=number)
+    compared = compared_shares("engaged", [best, *others], **asked_about(measured.launch))
     is_ahead = all(
         each.interval is not None and each.interval.high < 0
         for each in compared.differences
@@ -325,6 +318,12 @@ def _engagement_remarks(figures: LaunchStats, measured: _Measured) -> Iterator[s
         yield "The variants use different channels. An open does not mean the same on each."
     if measured.still_to_come:
         yield f"{measured.still_to_come} Early opens differ from later ones."
+    if measured.early and not measured.unknown:
+        yield (
+            f"The requests took {duration(round(measured.took.total_seconds()))}, so one variant may have gone out "
+            f"before another. The intervals allow for the {counted(measured.early, 'open')} of the same time before "
+            "this report."
+        )
 
 
 def _still_to_come(

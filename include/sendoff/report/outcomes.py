@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -28,9 +27,11 @@ from sendoff.comparison import (
     BEFORE,
     CONTROL_GROUP,
     NOTICEABLE,
+    Asked,
     Comparison,
     SideOutcome,
     Values,
+    asked_about,
     compared_adjusted,
     compared_means,
     compared_shares,
@@ -86,7 +87,7 @@ def measure_outcome(
             remarks=(f"There is nothing to compare in this launch: {alone}, and there is no control group.",),
         )
     parameters = {**launch.period.parameters, "sent_at": sent_at(ledger, launch)}
-    asked = _Asked(launch=launch.comparison_number or 1, detect=detect)
+    asked = asked_about(launch, detect, CONTROL_GROUP)
     outcome = _Rows(FILE, launch, sides, kept=None if before_sql is None else {})
     outcome.read(source, sql, parameters)
     if before_sql is None:
@@ -241,31 +242,22 @@ class _Rows:
         )
 
 
-class _Asked(TypedDict):
-    """What the reader and the ledger add to the numbers: as for :func:`compared_shares`."""
-
-    launch: int
-    detect: float
-
-
-def _compared(rows: _Rows, asked: _Asked) -> Comparison:
-    noun = rows.launch.noun
+def _compared(rows: _Rows, asked: Asked) -> Comparison:
     if rows.values is None:
         listed = rows.counter.identifiers()
         counts = [(name, len(people & listed), len(people)) for name, people in rows.sides.items()]
-        return compared_shares(_OUTCOME, counts, control=CONTROL_GROUP, noun=noun, **asked)
+        return compared_shares(_OUTCOME, counts, **asked)
     values = [(name, rows.values[name], len(people)) for name, people in rows.sides.items()]
-    return compared_means(_MEAN, values, control=CONTROL_GROUP, noun=noun, **asked)
+    return compared_means(_MEAN, values, **asked)
 
 
-def _adjusted(outcome: _Rows, before: _Rows, asked: _Asked) -> Comparison:
+def _adjusted(outcome: _Rows, before: _Rows, asked: Asked) -> Comparison:
     values, numbers = outcome.values or {}, before.values or {}
     sides = [
         SideOutcome(name, len(people), values[name], numbers[name], before.products[name])
         for name, people in outcome.sides.items()
     ]
-    noun = outcome.launch.noun
-    return compared_adjusted(_MEAN, sides, control=CONTROL_GROUP, noun=noun, **asked)
+    return compared_adjusted(_MEAN, sides, **asked)
 
 
 def _remarked(found: Comparison, text: str) -> Comparison:
