@@ -58,7 +58,7 @@ steps = mmap.mmap(-1, 8)  # shared with the forked processes
 
 class HastyEndpoint(PostBackEndpoint):
     async def _store(self, post_back: PostBack) -> int:
-        asyncio.get_running_loop().call_later(0.25, self._commit.submit, post_back)
+        asyncio.get_running_loop().call_later(0.25, self.commit.submit, post_back)
         return 200
 
 

@@ -37,7 +37,7 @@ from shared import peak_memory, postgres_ledger, sqlite_ledger
 from sendoff.ledger import Ledger
 from sendoff.ledger.post_backs.blocks import blocks_of
 from sendoff.ledger.storage.schema import post_backs
-from sendoff.postbacks.group_commit import CommitCounts
+from sendoff.postbacks.group_commit import ReceiverCounts
 from sendoff.postbacks.receiver import ReceiverApp, app_of
 from sendoff.postbacks.server import serve
 from sendoff.service.postbacks import PostBack, PostBackSigner
@@ -68,7 +68,7 @@ class Unstored:
     receiver = None
 
     def __init__(self) -> None:
-        self.counts = CommitCounts()
+        self.counts = ReceiverCounts()
 
     def start(self) -> None: ...
 

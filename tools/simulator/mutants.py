@@ -152,7 +152,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "opt-out answered before its commit": Mutant(
         "sendoff.postbacks.opt_out",
-        "return await asyncio.wait_for(asyncio.shield(storing), self._answer_timeout)",
+        "return await asyncio.wait_for(asyncio.shield(storing), self.answer_timeout)",
         "return True",
     ),
     "opt-out lost": Mutant(

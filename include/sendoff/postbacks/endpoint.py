@@ -12,26 +12,13 @@ from datetime import datetime
 
 from granian.rsgi import HTTPProtocol, Scope
 
-from sendoff.postbacks.group_commit import GroupCommit, utc_now
+from sendoff.postbacks.group_commit import GroupCommit
 from sendoff.postbacks.reading import BodyError, BodyReader
 from sendoff.service import PostBack, PostBackSigner
 from sendoff.telemetry import metrics
 
 
-@dataclass(slots=True)
-class ReceiverCounts:
-    """Counts since the process started: requests that ended without a commit, and unreadable post-backs."""
-
-    unreadable: int = 0
-    wrong_method: int = 0
-    wrong_address: int = 0
-    too_large: int = 0
-    too_slow: int = 0
-    broken_off: int = 0
-    in_pieces: int = 0
-    unavailable: int = 0
-
-
+@dataclass(frozen=True, slots=True)
 class PostBackEndpoint:
     """Serves post-backs: 200 once one is stored, whatever its body; 404 if we did not sign the address.
 
@@ -39,21 +26,11 @@ class PostBackEndpoint:
     one 413. A 503 with Retry-After means that the post-back was not stored and may be sent again.
     """
 
-    def __init__(
-        self,
-        commit: GroupCommit,
-        signer: PostBackSigner,
-        counts: ReceiverCounts,
-        bodies: BodyReader,
-        max_body: int,
-        clock: Callable[[], datetime] = utc_now,
-    ) -> None:
-        self._commit = commit
-        self._signer = signer
-        self._counts = counts
-        self._bodies = bodies
-        self._max_body = max_body
-        self._clock = clock
+    commit: GroupCommit
+    signer: PostBackSigner
+    bodies: BodyReader
+    max_body: int
+    clock: Callable[[], datetime]
 
     async def __call__(self, scope: Scope, proto: HTTPProtocol) -> None:
         """Serve one HTTP request."""
@@ -63,27 +40,28 @@ class PostBackEndpoint:
         proto.response_empty(status, _HEADERS[status])
 
     async def _status(self, scope: Scope, proto: HTTPProtocol) -> int:
+        counts = self.commit.counts
         if scope.method != "POST":
-            self._counts.wrong_method += 1
+            counts.wrong_method += 1
             return 405
-        address = self._signer.read(scope.path)
+        address = self.signer.read(scope.path)
         if address is None:
-            self._counts.wrong_address += 1
+            counts.wrong_address += 1
             return 404
         try:
-            body = await self._bodies.read(scope, proto, self._max_body)
+            body = await self.bodies.read(scope, proto, self.max_body)
         except BodyError as error:
-            setattr(self._counts, error.count, getattr(self._counts, error.count) + 1)
+            setattr(counts, error.count, getattr(counts, error.count) + 1)
             return error.status
-        return await self._store(PostBack.received(*address, self._clock(), body))
+        return await self._store(PostBack.received(*address, self.clock(), body))
 
     async def _store(self, post_back: PostBack) -> int:
-        waiting = self._commit.submit(post_back)
+        waiting = self.commit.submit(post_back)
         if waiting is None or not await waiting:
-            self._counts.unavailable += 1
+            self.commit.counts.unavailable += 1
             return 503
         if post_back.fields is None:
-            self._counts.unreadable += 1
+            self.commit.counts.unreadable += 1
         return 200
 
 

@@ -30,13 +30,24 @@ Waiting = tuple[PostBack, "asyncio.Future[bool]"]
 
 
 @dataclass(slots=True)
-class CommitCounts:
-    """Counts of commits since the process started. Only the committing thread writes them."""
+class ReceiverCounts:
+    """Counts since the process started. The committing thread writes the first four, the event loop the others."""
 
     stored: int = 0
     commits: int = 0
     largest_commit: int = 0
     failed_commits: int = 0
+    unreadable: int = 0
+    wrong_method: int = 0
+    wrong_address: int = 0
+    too_large: int = 0
+    too_slow: int = 0
+    broken_off: int = 0
+    in_pieces: int = 0
+    unavailable: int = 0
+    opted_out: int = 0
+    """With repetitions."""
+    opt_outs_refused: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +86,7 @@ class GroupCommit:
     def __init__(
         self, ledger: Ledger, name: str, limits: Limits, clock: Callable[[], datetime] = utc_now
     ) -> None:
-        self.counts = CommitCounts()
+        self.counts = ReceiverCounts()
         self.receiver: int | None = None
         self._ledger = ledger
         self._name = name

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from html import escape
 
@@ -20,6 +20,7 @@ from granian.rsgi import HTTPProtocol, Scope
 from sendoff.audience.identifiers import as_member
 from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedgerError
 from sendoff.ledger import Ledger, SuppressionChange
+from sendoff.postbacks.group_commit import ReceiverCounts
 from sendoff.postbacks.reading import BodyError, BodyReader
 from sendoff.service import OPT_OUT_PATH, OptOut, OptOutSigner
 from sendoff.telemetry import metrics
@@ -36,13 +37,6 @@ _WORDS = (b"List-Unsubscribe", b"One-Click")  # in a form of either encoding (RF
 
 
 @dataclass(slots=True)
-class OptOutCounts:
-    """Counts since the process started. ``opted_out`` includes repetitions."""
-
-    opted_out: int = 0
-    opt_outs_refused: int = 0
-
-
 class OptOutEndpoint:
     """Serves the addresses of opt-outs: 200 once one is stored; 404 if it is none of them, or no one can have it.
 
@@ -50,29 +44,20 @@ class OptOutEndpoint:
     with Retry-After means that nothing was stored, so it may be sent again.
     """
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        signer: OptOutSigner,
-        counts: OptOutCounts,
-        bodies: BodyReader,
-        answer_timeout: float,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._ledger = ledger
-        self._signer = signer
-        self._counts = counts
-        self._bodies = bodies
-        self._answer_timeout = answer_timeout
-        self._clock = clock
-        self._threads = ThreadPoolExecutor(_THREADS, "opt-out")
-        self._waiting = 0
+    ledger: Ledger
+    signer: OptOutSigner
+    counts: ReceiverCounts
+    bodies: BodyReader
+    answer_timeout: float
+    clock: Callable[[], datetime]
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "opt-out"))
+    _waiting: int = 0
 
     async def __call__(self, scope: Scope, proto: HTTPProtocol) -> None:
         """Serve one HTTP request."""
         status, page = await self._answer(scope, proto)
         if status != 200:
-            self._counts.opt_outs_refused += 1
+            self.counts.opt_outs_refused += 1
             metrics.refused_post_back(status)
         # A link is followed by a browser, but mail programs also post by themselves, and show nothing.
         body = page if scope.method == "GET" or "text/html" in scope.headers.get("accept", "") else ""
@@ -81,7 +66,7 @@ class OptOutEndpoint:
     async def _answer(self, scope: Scope, proto: HTTPProtocol) -> tuple[int, str]:
         if scope.method not in ("GET", "POST"):
             return 405, _page("This address cannot do that.", "Open the link from your message again.")
-        opt_out = self._signer.read(scope.path)
+        opt_out = self.signer.read(scope.path)
         if opt_out is None or as_member("string", opt_out.identifier) is None:
             return 404, _page(
                 "This link does not work.", "Copy the whole link from your message, and try again."
@@ -89,7 +74,7 @@ class OptOutEndpoint:
         if scope.method == "GET":
             return 200, _page("Stop these messages?", _out_of(opt_out), has_button=True)
         try:
-            body = await self._bodies.read(scope, proto, _MAX_BODY)
+            body = await self.bodies.read(scope, proto, _MAX_BODY)
         except BodyError as error:
             return error.status, _page(_NOT_DONE, _AGAIN)
         if not all(word in body for word in _WORDS):
@@ -98,7 +83,7 @@ class OptOutEndpoint:
             return 503, _page(
                 _NOT_DONE, "Something on our side does not work at the moment. Try again in a minute."
             )
-        self._counts.opted_out += 1
+        self.counts.opted_out += 1
         return 200, _page("Done.", _stays_out_of(opt_out))
 
     async def _store(self, opt_out: OptOut) -> bool:
@@ -109,7 +94,7 @@ class OptOutEndpoint:
         storing = asyncio.get_running_loop().run_in_executor(self._threads, self._add, opt_out)
         storing.add_done_callback(self._end)
         try:
-            return await asyncio.wait_for(asyncio.shield(storing), self._answer_timeout)
+            return await asyncio.wait_for(asyncio.shield(storing), self.answer_timeout)
         except TimeoutError:
             return False
 
@@ -124,7 +109,7 @@ class OptOutEndpoint:
             author="recipient",
             launch_key=opt_out.launch_key,
         )
-        suppressions, who, now = self._ledger.suppressions, [opt_out.identifier], self._clock()
+        suppressions, who, now = self.ledger.suppressions, [opt_out.identifier], self.clock()
         try:
             try:
                 suppressions.add(new, who, now)

@@ -17,9 +17,9 @@ from datetime import datetime
 from granian.rsgi import HTTPProtocol, Scope
 
 from sendoff.ledger import Ledger
-from sendoff.postbacks.endpoint import PostBackEndpoint, ReceiverCounts
+from sendoff.postbacks.endpoint import PostBackEndpoint
 from sendoff.postbacks.group_commit import GroupCommit, Limits, utc_now
-from sendoff.postbacks.opt_out import OptOutCounts, OptOutEndpoint, is_opt_out
+from sendoff.postbacks.opt_out import OptOutEndpoint, is_opt_out
 from sendoff.postbacks.reading import BodyReader
 from sendoff.service import OptOutSigner, PostBackSigner
 from sendoff.settings import Settings
@@ -45,33 +45,24 @@ class ReceiverApp:
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._commit = commit
-        self._counts = ReceiverCounts()
-        self._opt_out_counts = OptOutCounts()
         self._log_every = limits.log_every
         self._bodies = BodyReader(limits.body_timeout)
-        self._post_backs = PostBackEndpoint(
-            commit, signer, self._counts, self._bodies, limits.max_body, clock
-        )
+        self._post_backs = PostBackEndpoint(commit, signer, self._bodies, limits.max_body, clock)
         self._opt_outs = OptOutEndpoint(
-            ledger,
-            OptOutSigner.of(signer),
-            self._opt_out_counts,
-            self._bodies,
-            limits.answer_timeout,
-            clock,
+            ledger, OptOutSigner.of(signer), commit.counts, self._bodies, limits.answer_timeout, clock
         )
         self._background_tasks: list[asyncio.Task[None]] = []
 
     def counts(self) -> dict[str, int]:
         """Return all counters."""
-        return asdict(self._commit.counts) | asdict(self._counts) | asdict(self._opt_out_counts)
+        return asdict(self._commit.counts)
 
     async def start(self) -> None:
         """Start the committing thread."""
         await asyncio.to_thread(self._commit.start)
         self._background_tasks = [
             asyncio.create_task(self._check_every_second()),
-            asyncio.create_task(_log_counts(self._commit, self.counts, self._log_every)),
+            asyncio.create_task(self._log_counts_regularly()),
         ]
 
     async def stop(self) -> None:
@@ -79,7 +70,7 @@ class ReceiverApp:
         for background_task in self._background_tasks:
             background_task.cancel()
         await asyncio.to_thread(self._commit.stop)
-        _log_line(self._commit, self.counts())
+        self._log_counts()
 
     def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Prepare for the first request, before the event loop runs."""
@@ -108,6 +99,19 @@ class ReceiverApp:
             self._bodies.give_up()
             await asyncio.sleep(1)
 
+    async def _log_counts_regularly(self) -> None:
+        logged = self.counts()
+        while True:
+            await asyncio.sleep(self._log_every)
+            if self.counts() != logged:
+                logged = self._log_counts()
+
+    def _log_counts(self) -> dict[str, int]:
+        counts = self.counts()
+        told = " ".join(f"{name}={count}" for name, count in counts.items() if count)
+        _log.info("Receiver %s since its start: %s", self._commit.receiver, told or "nothing received")
+        return counts
+
 
 def create_app(
     ledger: Ledger,
@@ -118,20 +122,6 @@ def create_app(
     """Create the application of one receiver process."""
     commit = GroupCommit(ledger, f"{socket.gethostname()}:{os.getpid()}", limits)
     return ReceiverApp(commit, ledger, signer, limits, clock)
-
-
-async def _log_counts(commit: GroupCommit, counts: Callable[[], dict[str, int]], every: float) -> None:
-    before = counts()
-    while True:
-        await asyncio.sleep(every)
-        if (now := counts()) != before:
-            _log_line(commit, now)
-        before = now
-
-
-def _log_line(commit: GroupCommit, counts: dict[str, int]) -> None:
-    told = " ".join(f"{name}={count}" for name, count in counts.items() if count)
-    _log.info("Receiver %s since its start: %s", commit.receiver, told or "nothing received")
 
 
 def app_of(settings: Settings) -> ReceiverApp:
