@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from sendoff.audience.identifiers import Identifiers, StringIdentifiers, empty
-from sendoff.campaign import Variation
 from sendoff.errors import ConflictError, PermanentError, SettingsError
 from sendoff.figures import LaunchStats
 from sendoff.ledger import LaunchRecord, Ledger
@@ -100,54 +99,42 @@ class VerdictRows:
                 for run in some.slices(_ROWS_AT_ONCE):
                     yield self._batch(run, verdict, about)
 
-    def _parts(self) -> Iterator[tuple[Identifiers, _Part]]:
+    def _parts(self) -> Iterator[tuple[Identifiers, dict[str, Any]]]:
+        """Yield groups of people, each with the values of the columns that its people share."""
         key, queries = self.launch.launch_key, self._ledger.dispatch_queries
         parts, hours, arms = queries.segment_sizes(key), queries.hours_of_segments(key), queries.arms(key)
         for (dispatch, people), (variation, wave, _) in zip(queries.segments(key), parts, strict=True):
             number = dispatch.segment
-            part = _Part(variation, number, wave, hours.get(number), arms.get(number), dispatch.state)
+            about = asdict(variation) | {
+                "segment": number,
+                "wave": wave,
+                "hour": hours.get(number),
+                "arm": arms.get(number),
+                "request": dispatch.state,
+                "held_out": False,
+            }
             if self.launch.is_chosen_by_service:  # only people in post-backs are known
                 for heard_of in self._sets.values():
-                    yield heard_of, part
+                    yield heard_of, about
             else:
-                yield people, part
+                yield people, about
         for held_out in self._ledger.launches.suppressed(key, "holdout").values():
-            yield held_out, _Part(is_held_out=True)
+            yield held_out, {"held_out": True}
 
-    def _batch(self, people: Identifiers, verdict: str, about: _Part) -> pa.RecordBatch:
-        rows = len(people)
-        same: dict[str, Any] = {
+    def _batch(self, people: Identifiers, verdict: str, about: Mapping[str, Any]) -> pa.RecordBatch:
+        same = {
+            **about,
             "launch_key": self.launch.launch_key,
             "verdict": verdict,
-            "variant": about.variation.variant,
-            "language": about.variation.language,
-            "time_zone": about.variation.time_zone,
-            "segment": about.segment,
-            "wave": about.wave,
-            "hour": about.hour,
-            "arm": about.arm,
-            "request": about.request,
-            "held_out": about.is_held_out,
             "as_of": self.figures.as_of,
         }
         columns = [
-            _repeated(same[each.name], each.type, rows) if each.name in same else _column(people, each.type)
+            _column(people, each.type)
+            if each.name == self.launch.identified_by
+            else pa.repeat(pa.scalar(same.get(each.name), each.type), len(people))
             for each in self.schema
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The values that a group of people in a launch shares."""
-
-    variation: Variation = field(default_factory=Variation)
-    segment: int | None = None
-    wave: int | None = None
-    hour: int | None = None
-    arm: str | None = None
-    request: str | None = None
-    is_held_out: bool = False
 
 
 def write_file(verdicts: VerdictRows, path: Path, *, only: str | None = None, replace: bool = False) -> int:
@@ -183,9 +170,7 @@ def _schema(launch: LaunchRecord) -> pa.Schema:
             ),
             pa.field("verdict", _SHARED, nullable=False),
             *(pa.field(name, _SHARED) for name in ("variant", "language", "time_zone")),
-            pa.field("segment", pa.int32()),
-            pa.field("wave", pa.int32()),
-            pa.field("hour", pa.int32()),
+            *(pa.field(name, pa.int32()) for name in ("segment", "wave", "hour")),
             pa.field("arm", _SHARED),
             pa.field("request", _SHARED),
             pa.field("held_out", pa.bool_(), nullable=False),
@@ -210,17 +195,7 @@ def _in_batches(rows: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
 
 def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     table = pa.Table.from_batches(batches, schema).unify_dictionaries().combine_chunks()
-    nothing = [pa.array([], each.type) for each in schema]
-    yield from table.to_batches(max_chunksize=_ROWS_AT_ONCE) or [pa.record_batch(nothing, schema=schema)]
-
-
-def _repeated(value: Any, type_: pa.DataType, rows: int) -> pa.Array:
-    if not pa.types.is_dictionary(type_):
-        return pa.repeat(pa.scalar(value, type_), rows) if value is not None else pa.nulls(rows, type_)
-    if value is None:
-        return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string()))
-    places = pa.repeat(pa.scalar(0, pa.int32()), rows)
-    return pa.DictionaryArray.from_arrays(places, pa.array([value], pa.string()))
+    yield from table.to_batches(max_chunksize=_ROWS_AT_ONCE) or [pa.RecordBatch.from_pylist([], schema)]
 
 
 def _column(people: Identifiers, type_: pa.DataType) -> pa.Array:
