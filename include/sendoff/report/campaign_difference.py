@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from sendoff.campaign import CampaignDifference, Change, Part, Place
-from sendoff.figures import counted
+from sendoff.figures import counted, listed
 from sendoff.launch import RecipientChange
 from sendoff.report.model import Block, Code, Document, Listing, Section, Sentence, Table, Words
 
@@ -155,14 +155,14 @@ def _clauses(difference: CampaignDifference) -> Iterator[str]:
     nouns = [*_messages(difference, switched), *dict.fromkeys(_nouns(difference))]
     if nouns:
         is_one = len(nouns) == 1 and " and " not in nouns[0] and not nouns[0].endswith("s")
-        yield f"{_listed(nouns)} {'changes' if is_one else 'change'}"
+        yield f"{listed(nouns)} {'changes' if is_one else 'change'}"
     for change in switched:
         yield _switch(change)
 
 
 def _switch(change: Change) -> str:
     names = dict.fromkeys(at.channel for at in change.places)
-    return f"{_listed(names)} {'is' if len(names) == 1 else 'are'} {'added' if change.after else 'removed'}"
+    return f"{listed(names)} {'is' if len(names) == 1 else 'are'} {'added' if change.after else 'removed'}"
 
 
 def _messages(difference: CampaignDifference, switched: Sequence[Change]) -> Iterator[str]:
@@ -174,7 +174,7 @@ def _messages(difference: CampaignDifference, switched: Sequence[Change]) -> Ite
             if at.channel not in left_out:
                 fields.setdefault(_MESSAGES[at.channel], {})[change.name.replace("_", " ")] = None
     for message, names in fields.items():
-        yield f"the {_listed(names)} of the {message}"
+        yield f"the {listed(names)} of the {message}"
 
 
 def _nouns(difference: CampaignDifference) -> Iterator[str]:
@@ -224,11 +224,6 @@ def _where(places: Sequence[Place]) -> str:
     is_grid = len(places) == len(channels) * max(1, len(languages)) * max(1, len(variants))
     if not is_grid:
         return "; ".join(_where([at]) for at in places)
-    words = _listed(channels)
-    words += f" in {_listed(languages)}" if languages else ""
-    return words + (f", variant{'s' * (len(variants) > 1)} {_listed(variants)}" if variants else "")
-
-
-def _listed(words: Iterable[str]) -> str:
-    *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
+    words = listed(channels)
+    words += f" in {listed(languages)}" if languages else ""
+    return words + (f", variant{'s' * (len(variants) > 1)} {listed(variants)}" if variants else "")
