@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from sendoff.campaign import CampaignDifference, Change, Part, Place
-from sendoff.figures import counted, listed
+from sendoff.figures import counted, json_value, listed
 from sendoff.launch import RecipientChange
 from sendoff.report.model import Block, Code, Document, Listing, Section, Sentence, Table, Words
 
@@ -138,14 +138,9 @@ def difference_as_json(
 
 
 def _change_as_json(change: Change) -> dict[str, Any]:
-    places = [{"variant": at.variant, "channel": at.channel, "language": at.language} for at in change.places]
-    return {
-        "part": change.part,
-        "name": change.name,
-        "before": change.before,
-        "after": change.after,
-        "places": places,
-    }
+    values: dict[str, Any] = json_value(asdict(change))
+    del values["is_file"]
+    return values
 
 
 def _clauses(difference: CampaignDifference) -> Iterator[str]:
