@@ -90,23 +90,23 @@ def measure_outcome(
     asked = asked_about(launch, detect, CONTROL_GROUP)
     outcome = _Rows(FILE, launch, sides, kept=None if before_sql is None else {})
     outcome.read(source, sql, parameters)
-    if before_sql is None:
-        found = _compared(outcome, asked)
-    elif outcome.values is None:
-        text = (
-            f"{BEFORE} is not used, because it adjusts means, and {FILE} returns no column {VALUE}. Return 1 AS "
-            f"{VALUE} to compare adjusted means instead of shares."
-        )
-        found = _remarked(_compared(outcome, asked), text)
-    else:
+    seen = [outcome.seen()]
+    if before_sql is not None and outcome.values is not None:
         before = _Rows(BEFORE, launch, sides, outcome=outcome)
         before.read(source, before_sql, parameters)
-        found = _remarked(_adjusted(outcome, before, asked), before.seen())
-    found = _remarked(found, outcome.seen())
+        seen.append(before.seen())
+        found = _adjusted(outcome, before, asked)
+    else:
+        found = _compared(outcome, asked)
+        if before_sql is not None:
+            seen.append(
+                f"{BEFORE} is not used, because it adjusts means, and {FILE} returns no column {VALUE}. Return 1 AS "
+                f"{VALUE} to compare adjusted means instead of shares."
+            )
     people = {name: len(side) for name, side in sides.items()}
     campaign = Campaign.frozen(launch.definition)
     mismatch = mismatch_of_assigned(campaign, people, launch.dropped, launch.noun[1])
-    remarks = (*found.remarks, *_remarks(ledger, launch_key, sides))
+    remarks = (*seen, *found.remarks, *_remarks(ledger, launch_key, sides))
     found = replace(found, remarks=remarks, is_final=False)  # no one knows when outcomes end
     return without_mismatch(found, mismatch)
 
@@ -258,10 +258,6 @@ def _adjusted(outcome: _Rows, before: _Rows, asked: Asked) -> Comparison:
         for name, people in outcome.sides.items()
     ]
     return compared_adjusted(_MEAN, sides, **asked)
-
-
-def _remarked(found: Comparison, text: str) -> Comparison:
-    return replace(found, remarks=(text, *found.remarks))
 
 
 def _remarks(ledger: Ledger, launch_key: str, sides: Mapping[str, Identifiers]) -> tuple[str, ...]:
