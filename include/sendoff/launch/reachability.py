@@ -23,12 +23,10 @@ def may_reach(
     A recipient is out of reach only if all their platforms are known from the service's document and none of the
     campaign's channels pushes to one. Recipients without a platform, or with an unknown one, may be reached.
     """
-    idle = {name: members for name, members in platforms.items() if name in _KNOWN - pushed_to}
-    if sum(map(len, idle.values())) < sum(map(len, segments)):
+    idle = (members for name, members in platforms.items() if name in _KNOWN - pushed_to)
+    if sum(map(len, idle)) < sum(map(len, segments)):
         return True  # a shortcut for large audiences: there are too few of them to be all recipients
-    kind = next(iter(platforms.values())).kind
-    reachable = union(kind, (members for name, members in platforms.items() if name not in idle))
-    lost = union(kind, idle.values()) - reachable
+    lost = _out_of_reach(platforms, pushed_to)
     return any(len(segment.identifiers - lost) for segment in segments if segment.identifiers is not None)
 
 
@@ -37,8 +35,8 @@ def unreachable(campaign: Campaign, platforms: Mapping[str, Identifiers]) -> Ite
 
     Platforms that the service's document does not name count as reachable.
     """
-    lost = _out_of_reach(campaign, platforms)
-    if not lost:
+    pushed_to = platforms_pushed_to(campaign)
+    if pushed_to is None or not platforms or not (lost := _out_of_reach(platforms, pushed_to)):
         return
     everybody = union(lost.kind, platforms.values())
     counts = {name: len(platforms[name] & lost) for name in sorted(platforms)}
@@ -55,10 +53,10 @@ def reached_recipients(ledger: Ledger, launch: LaunchRecord) -> int | None:
     This reads all identifiers of the launch.
     """
     campaign = Campaign.frozen(launch.definition)
-    if isinstance(campaign, OwnRequest) or platforms_pushed_to(campaign) is None:
+    if isinstance(campaign, OwnRequest) or (pushed_to := platforms_pushed_to(campaign)) is None:
         return None
-    lost = _out_of_reach(campaign, ledger.launches.groups(launch.launch_key, "platform"))
-    if not lost:
+    platforms = ledger.launches.groups(launch.launch_key, "platform")
+    if not platforms or not (lost := _out_of_reach(platforms, pushed_to)):
         return None
     recipients = lost_recipients = 0
     for _, members in ledger.dispatch_queries.segments(launch.launch_key):
@@ -67,15 +65,12 @@ def reached_recipients(ledger: Ledger, launch: LaunchRecord) -> int | None:
     return recipients - lost_recipients if lost_recipients else None
 
 
-def _out_of_reach(campaign: Campaign, platforms: Mapping[str, Identifiers]) -> Identifiers | None:
-    """Return the recipients that the campaign's channels cannot reach, or None if that is not known."""
-    pushed_to = platforms_pushed_to(campaign)
-    if pushed_to is None or not platforms:
-        return None
+def _out_of_reach(platforms: Mapping[str, Identifiers], pushed_to: frozenset[str]) -> Identifiers:
+    """Return the recipients that are only on known platforms that no channel pushes to."""
     kind = next(iter(platforms.values())).kind
-    idle = [name for name in platforms if name in _KNOWN - pushed_to]
+    idle = _KNOWN - pushed_to
     reachable = union(kind, (members for name, members in platforms.items() if name not in idle))
-    return union(kind, (platforms[name] for name in idle)) - reachable
+    return union(kind, (members for name, members in platforms.items() if name in idle)) - reachable
 
 
 def platforms_pushed_to(campaign: Campaign) -> frozenset[str] | None:
