@@ -60,7 +60,9 @@ class PermanentError(SendoffError):
     ``not_launched``: why there is no launch, in words for everybody, if its audience or its gates stopped it.
     """
 
-    not_launched: str | None = None
+    def __init__(self, *args: object, not_launched: str | None = None) -> None:
+        super().__init__(*args)
+        self.not_launched = not_launched
 
 
 class SettingsError(PermanentError):

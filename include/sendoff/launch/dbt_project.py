@@ -92,10 +92,8 @@ def with_dbt_tables(folder: CampaignFolder, read: ReadArtifact, now: datetime) -
         *_columns_problems(folder, [found[reference] for reference in dict.fromkeys(of_audience)]),
         *project.problems(list({node["unique_id"]: node for node in found.values()}.values()), now),
     ]
-    if problems:
-        closed = GateError(f"{place}: nothing was sent: {'; '.join(problems)}")
-        closed.not_launched = f"dbt: {'; '.join(problems)}"
-        raise closed
+    if why := "; ".join(problems):
+        raise GateError(f"{place}: nothing was sent: {why}", not_launched=f"dbt: {why}")
     exclusions = {file: _resolved(sql, tables) for file, sql in folder.exclusion_sql.items()}
     sql = _select(folder.campaign, found[model], tables[model]) if model else _resolved(audience_sql, tables)
     return replace(folder, audience_sql=sql or folder.audience_sql, exclusion_sql=exclusions)

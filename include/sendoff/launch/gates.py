@@ -124,9 +124,8 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
             "; to send it anyway, turn on Send late in the form of a run, use --send-late in a shell, or set send_late "
             "in a DAG of your own"
         )
-    error = LateError(text) if names & {"lateness", "send"} else GateError(text)
-    error.not_launched = "; ".join(result.words for result in closed)
-    raise error
+    error = LateError if names & {"lateness", "send"} else GateError
+    raise error(text, not_launched="; ".join(result.words for result in closed))
 
 
 def gates_decision(launch_key: str, results: Sequence[GateResult], now: datetime) -> Decision:

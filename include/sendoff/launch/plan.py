@@ -252,7 +252,8 @@ def _read(
         )
         _check_later(folder, audience)
     except (AudienceError, NotFoundError, QueryError) as error:
-        raise _named(error, f"campaign {folder.name}: {origin}: {error}") from None
+        text = f"campaign {folder.name}: {origin}: {error}"
+        raise type(error)(text, not_launched=error.not_launched) from None
     if not len(audience.identifiers):
         raise _nobody(folder, audience)
     by_verdict, sources = read_verdict_exclusions(ledger, folder, audience, period, now=now)
@@ -262,13 +263,6 @@ def _read(
     }
     asked = joined_sources([*([from_verdicts.source] if from_verdicts else []), *sources])
     return replace(inputs, audience=audience, excluded=excluded, sources=asked)
-
-
-def _named(error: PermanentError, text: str) -> PermanentError:
-    """Return an error of the same kind with another text."""
-    named = type(error)(text)
-    named.not_launched = error.not_launched
-    return named
 
 
 def _groups_to_keep(folder: CampaignFolder) -> list[str]:
@@ -495,6 +489,4 @@ def _nobody(folder: CampaignFolder, audience: Audience) -> AudienceError:
             "the audience query returned no rows" if folder.audience_sql else f"{_origin(folder)} has no rows"
         )
         why = "the audience is empty"
-    error = NobodyLeftError(f"campaign {folder.name}: {text}; nothing was sent")
-    error.not_launched = why
-    return error
+    return NobodyLeftError(f"campaign {folder.name}: {text}; nothing was sent", not_launched=why)
