@@ -39,24 +39,20 @@ ReadArtifact = Callable[[str], bytes]
 _TABLES = ("model", "seed", "snapshot")
 _BUILDS_NOTHING = ("clone", "compile", "generate", "parse", "run-operation", "show")
 """Commands of dbt that write ``run_results.json`` too. Compiling a model or a test counts as a success there."""
-_TYPES: Mapping[str, str] = {
-    **dict.fromkeys(("int", "integer", "bigint", "smallint", "tinyint", "mediumint", "hugeint"), "integer"),
-    **dict.fromkeys(
-        ("int2", "int4", "int8", "int16", "int32", "int64", "byteint", "long", "short"), "integer"
-    ),
-    **dict.fromkeys(("ubigint", "uinteger", "usmallint", "utinyint", "serial", "bigserial"), "integer"),
-    **dict.fromkeys(("numeric", "decimal", "number", "bignumeric", "float", "double", "real"), "number"),
-    **dict.fromkeys(("float4", "float8", "float32", "float64", "double precision"), "number"),
-    **dict.fromkeys(
-        ("text", "string", "varchar", "char", "bpchar", "nvarchar", "nchar", "character"), "text"
-    ),
-    **dict.fromkeys(("character varying", "clob"), "text"),
-    **dict.fromkeys(("bool", "boolean"), "boolean"),
+_NAMES = {
+    "integer": "int, integer, bigint, smallint, tinyint, mediumint, hugeint, int2, int4, int8, int16, int32, int64, "
+    "byteint, long, short, ubigint, uinteger, usmallint, utinyint, serial, bigserial",
+    "number": "numeric, decimal, number, bignumeric, float, double, real, float4, float8, float32, float64, "
+    "double precision",
+    "text": "text, string, varchar, char, bpchar, nvarchar, nchar, character, character varying, clob",
+    "boolean": "bool, boolean",
     "date": "date",
-    **dict.fromkeys(("timestamp", "timestamptz", "datetime", "timestamp_ntz", "timestamp_ltz"), "timestamp"),
-    **dict.fromkeys(("timestamp_tz", "timestamp with time zone", "timestamp without time zone"), "timestamp"),
+    "timestamp": "timestamp, timestamptz, datetime, timestamp_ntz, timestamp_ltz, timestamp_tz, "
+    "timestamp with time zone, timestamp without time zone",
 }
-"""The types of a contract by the names of the usual warehouses; a type that is not here is not compared."""
+"""The names of the usual warehouses for each type of a contract; a type that is not here is not compared."""
+
+_TYPES = {name: type_ for type_, names in _NAMES.items() for name in names.split(", ")}
 
 
 def read_local(path: str) -> bytes:
