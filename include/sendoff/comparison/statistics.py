@@ -17,9 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from itertools import combinations
 from math import floor, log10
-from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+
+from pydantic import TypeAdapter
 
 from sendoff.comparison.sequential import UNIT, Answers, end_of_interval, interval_of_share, reach, spent
 from sendoff.figures import counted, listed
@@ -107,19 +110,15 @@ class Comparison:
         values = asdict(self)
         return {name: list(each) if isinstance(each, tuple) else each for name, each in values.items()}
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Self:
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> Comparison:
         """Read a comparison that ``to_json`` wrote."""
-        noun = tuple(values["noun"])
-        of_side = {"sides": Side, "differences": Difference}
-        parts = {
-            name: tuple(
-                kind(**{**each, "interval": Interval(**each["interval"]) if each["interval"] else None})
-                for each in values[name]
-            )
-            for name, kind in of_side.items()
-        }
-        return cls(**{**values, **parts, "remarks": tuple(values["remarks"]), "noun": noun})
+        return _comparisons().validate_python(values)
+
+
+@cache
+def _comparisons() -> TypeAdapter[Comparison]:
+    return TypeAdapter(Comparison)
 
 
 @dataclass(frozen=True, slots=True)
