@@ -1,7 +1,8 @@
 from .aggregation import aggregate
 from .erasure import Erased, continue_erasures, forget, replay_erasures, request_erasure
 from .feed_health import check_feeds, inspect_feeds
-from .reconcile import is_settled, measurable_recipients, reconcile_launch, until_sent
+from .measurable import measurable_recipients
+from .reconcile import is_settled, reconcile_launch, until_sent
 from .retention import maintain
 from .server import serve
 from .silence import count_silence

@@ -29,7 +29,7 @@ from sendoff.campaign import Campaign
 from sendoff.figures import RELIABLE_PLATFORMS, LaunchStats
 from sendoff.ledger import DispatchTotals, Feed, FeedState, LaunchRecord, Ledger
 from sendoff.postbacks.aggregation import aggregate
-from sendoff.postbacks.reconcile import measurable_recipients
+from sendoff.postbacks.measurable import measurable_recipients
 from sendoff.service import MATCHED_BY
 from sendoff.states import FeedHealth, PostBackKind, Verdict
 from sendoff.telemetry import metrics

@@ -20,33 +20,23 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
 
 from sendoff.audience.identifiers import Identifiers, Kind, empty, union
-from sendoff.campaign import Campaign, Channel, OwnRequest, Variation
+from sendoff.campaign import Campaign, OwnRequest
 from sendoff.errors import ConflictError
-from sendoff.figures import (
-    ANOMALIES,
-    DELIVERED_SINCE,
-    NO_PLATFORM,
-    OPENED_SINCE,
-    PLATFORM,
-    RELIABLE_PLATFORMS,
-    UNREAD,
-    LaunchStats,
-)
+from sendoff.figures import ANOMALIES, DELIVERED_SINCE, OPENED_SINCE, LaunchStats
 from sendoff.ledger import ERASED, LaunchRecord, Ledger
 from sendoff.postbacks.aggregation import aggregate
+from sendoff.postbacks.measurable import Measurable
 from sendoff.service import MATCHED_BY
 from sendoff.states import DispatchState, LaunchState, PostBackKind, Verdict
 from sendoff.telemetry import traces
 
 _log = logging.getLogger(__name__)
 
-_RELIABLE_CHANNELS = frozenset({Channel.EMAIL, Channel.SMS, Channel.INBOX, Channel.WEBHOOK})
 _JOINED_AT_ONCE = 100
 _REST = "\0"  # no variant has this name
 _SINCE = {Verdict.ENGAGED: OPENED_SINCE, Verdict.DELIVERED: DELIVERED_SINCE}
@@ -124,7 +114,7 @@ def _reconcile(ledger: Ledger, launch_key: str, now: datetime | None) -> LaunchS
     received = _received(ledger, launch)
     held_out = ledger.launches.suppressed(launch_key, "holdout").get("holdout", empty(launch.kind))
     sent = _sent(ledger, launch, received.unattributed)
-    measurable = _Measurable.of(ledger, launch, moment)
+    measurable = Measurable.of(ledger, launch, moment)
     reliable = measurable.among(sent.accepted)
     sets = _judge(sent, held_out, received, reliable)
     if gone := _without_recipients(ledger, launch, leaving) - held_out:
@@ -348,92 +338,6 @@ def _by_group(
         name: {verdict.value: len(sets[verdict] & members) for verdict in Verdict}
         for name, members in sorted(groups.items())
     }
-
-
-@dataclass(frozen=True)
-class _Measurable:
-    """Recipients whose silence means that nothing was delivered. ``why_nobody``: why there are none."""
-
-    launch: LaunchRecord
-    campaign: Campaign
-    platforms: Mapping[str, Identifiers]
-    why_nobody: str | None
-
-    @classmethod
-    def of(cls, ledger: Ledger, launch: LaunchRecord, now: datetime) -> _Measurable:
-        campaign = Campaign.frozen(launch.definition)
-        reasons = {
-            "sent again": launch.sends_at is None,
-            "not sent yet": launch.sends_at is not None and now < launch.sends_at,
-            "not named": launch.identified_by not in MATCHED_BY,
-            "not asked for": PostBackKind.DELIVERY not in campaign.post_backs.kinds,
-        }
-        platforms = ledger.launches.groups(launch.launch_key, "platform")
-        return cls(launch, campaign, platforms, next((why for why, holds in reasons.items() if holds), None))
-
-    @property
-    def unmeasured(self) -> tuple[str, ...]:
-        """The kinds of post-backs that were not requested, or cannot identify the recipients."""
-        asked = self.campaign.post_backs.kinds if self.launch.identified_by in MATCHED_BY else ()
-        return tuple(kind.value for kind in PostBackKind if kind not in asked)
-
-    def among(self, people: Identifiers) -> Identifiers:
-        """Return those of some recipients whose silence means that nothing was delivered."""
-        if self.why_nobody:
-            return empty(self.launch.kind)
-        return people if self.is_everyone else people & self.by_platform
-
-    @cached_property
-    def is_everyone(self) -> bool:
-        """Whether all channels report deliveries reliably."""
-        variations = [Variation(variant=name) for name in self.campaign.variants] or [Variation()]
-        end = self.launch.period.end
-        return all(_every_channel_reliable(self.campaign.variation(each, end)) for each in variations)
-
-    @cached_property
-    def by_platform(self) -> Identifiers:
-        """The recipients whose platforms all report deliveries reliably."""
-        # A recipient with two platforms may have been sent to on the one that reports nothing.
-        return self._on(are_reliable=True) - self._on(are_reliable=False)
-
-    def why_unknowable(self, unknowable: Identifiers, reliable: Identifiers) -> dict[str, int]:
-        """Count the recipients whose silence proves nothing by reason, in the order of precedence."""
-        if self.why_nobody:
-            return {self.why_nobody: len(unknowable)} if unknowable else {}
-        others = unknowable - reliable
-        unreliable = others & self._on(are_reliable=False)
-        counts = {
-            UNREAD: len(unknowable) - len(others),
-            PLATFORM: len(unreliable),
-            NO_PLATFORM: len(others) - len(unreliable),
-        }
-        return {reason: count for reason, count in counts.items() if count}
-
-    def _on(self, *, are_reliable: bool) -> Identifiers:
-        some = (who for name, who in self.platforms.items() if (name in RELIABLE_PLATFORMS) is are_reliable)
-        return union(self.launch.kind, some)
-
-
-def measurable_recipients(ledger: Ledger, launch: LaunchRecord, now: datetime) -> Identifiers:
-    """Return the recipients of a launch whose silence means that nothing was delivered."""
-    return _Measurable.of(ledger, launch, now).among(ledger.launches.audience(launch.launch_key))
-
-
-def measurable_filter(
-    ledger: Ledger, launch: LaunchRecord, now: datetime
-) -> Callable[[Identifiers], Identifiers]:
-    """Return a function that returns those of some recipients whose silence means that nothing was delivered."""
-    return _Measurable.of(ledger, launch, now).among
-
-
-def _every_channel_reliable(campaign: Campaign) -> bool:
-    others = set(campaign.channels_used()) - _RELIABLE_CHANNELS
-    web_push = campaign.channels.web_push
-    return not others or (
-        others == {Channel.WEB_PUSH}
-        and web_push is not None
-        and RELIABLE_PLATFORMS.issuperset(web_push.browsers)
-    )
 
 
 def _anomalies(launch: LaunchRecord, received: _Received) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.postbacks.aggregation import aggregate
-from sendoff.postbacks.reconcile import measurable_filter
+from sendoff.postbacks.measurable import Measurable
 
 
 class Silence(NamedTuple):
@@ -28,12 +28,12 @@ def count_silence(
     if launch.sends_at is None or launch.sends_at > before:
         return Silence(0, 0)
     aggregate(ledger, now=now)
-    measurable = measurable_filter(ledger, launch, now)
+    measurable = Measurable.of(ledger, launch, now)
     people = missing = 0
     for sent_to, totals in ledger.launch_counts.accepted(launch.launch_key, since=since, before=before):
         if totals and totals.has_unattributed_events:
             continue
-        silent = among = measurable(sent_to)
+        silent = among = measurable.among(sent_to)
         if totals:
             silent = among - totals.delivered - totals.engaged
         people, missing = people + len(among), missing + len(silent)
