@@ -36,6 +36,7 @@ import sendoff.dispatch.worker
 import sendoff.launch.own_hours
 import sendoff.launch.own_request
 import sendoff.launch.plan
+import sendoff.launch.plan_inputs
 import sendoff.ledger.control.audit_log
 import sendoff.ledger.control.daily_limits
 import sendoff.ledger.control.rate_limits
@@ -105,6 +106,7 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.launch.own_hours,
         sendoff.launch.own_request,
         sendoff.launch.plan,
+        sendoff.launch.plan_inputs,
         sendoff.ledger.launches.launches,
         sendoff.ledger.launches.freeze,
         sendoff.ledger.storage.stored_sets,

@@ -3,7 +3,8 @@ from .gates import due_time, lateness
 from .journey_steps import sent_at, step_due_at
 from .later import HeldByService, held_by_service
 from .own_request import NewRequest, prepare_request
-from .plan import LaunchOptions, Plan, prepare_launch
+from .plan import Plan, prepare_launch
+from .plan_inputs import LaunchOptions
 from .preview import ExistingLaunch, Preview, Zone
 from .reachability import reached_recipients
 from .recipient_change import RecipientChange, compare_recipients

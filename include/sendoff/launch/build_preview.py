@@ -14,7 +14,8 @@ from sendoff.campaign import Campaign, CampaignFolder, Once, OwnRequest, Period,
 from sendoff.figures import counted
 from sendoff.launch.gates import GateResult
 from sendoff.launch.own_hours import hours_by_words
-from sendoff.launch.plan import LaunchOptions, Plan, plan_launch
+from sendoff.launch.plan import Plan, plan_launch
+from sendoff.launch.plan_inputs import LaunchOptions
 from sendoff.launch.preview import (
     ApprovalNeed,
     AudienceChange,

@@ -6,45 +6,14 @@ Each launch key is planned once. A launch that is already in the ledger stays as
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from sendoff import warehouse
-from sendoff.audience import (
-    DEFAULT_VARIATION,
-    GROUP_COLUMNS,
-    Audience,
-    Segment,
-    build_audience,
-    check_groups,
-    checked_columns,
-    segments_of,
-    template_columns,
-    with_template_values,
-)
+from sendoff.audience import DEFAULT_VARIATION, Audience, Segment, segments_of, with_template_values
 from sendoff.audience.identifiers import Identifiers
-from sendoff.campaign import (
-    QUERY_ZONE,
-    Campaign,
-    CampaignFolder,
-    Once,
-    Period,
-    Variation,
-    check_campaign,
-    launch_key,
-)
-from sendoff.errors import (
-    AudienceError,
-    CampaignError,
-    ConflictError,
-    NobodyLeftError,
-    NotFoundError,
-    PermanentError,
-    QueryError,
-)
-from sendoff.figures import counted
-from sendoff.launch.dbt_project import ReadArtifact, read_local, with_dbt_tables
+from sendoff.campaign import QUERY_ZONE, Campaign, CampaignFolder, Once, Period, Variation, launch_key
+from sendoff.errors import AudienceError, CampaignError, ConflictError, PermanentError
 from sendoff.launch.gates import (
     GateInputs,
     GateResult,
@@ -54,10 +23,10 @@ from sendoff.launch.gates import (
     raise_if_closed,
 )
 from sendoff.launch.own_hours import HoursOfLaunch, hours_of_launch
+from sendoff.launch.plan_inputs import LaunchOptions, PlanInputs, groups_to_keep, nobody_left, read_inputs
 from sendoff.launch.sample import sample_request
 from sendoff.launch.send_times import ends_before, send_times_of
-from sendoff.launch.suppression import EligibleAudience, Rule, Warehouses, apply_rules, read_excluded
-from sendoff.launch.verdict_audience import joined_sources, read_verdict_exclusions, read_verdicts
+from sendoff.launch.suppression import EligibleAudience, Warehouses, apply_rules
 from sendoff.ledger import Decision, LaunchRecord, LaunchSource, Ledger, NewLaunch, NotLaunched
 from sendoff.service import MATCHED_BY, check_identifiers
 from sendoff.states import DecisionKind, LaunchState
@@ -67,28 +36,6 @@ _log = logging.getLogger(__name__)
 
 _MAX_PLANS = 20  # attempts to plan a launch while others are made; then the caller retries
 _UNCUT = 2**62
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchOptions:
-    """The options of a run for its launch.
-
-    ``size_limit``: maximum size of the audience, holdout included. ``due_at``: when the launch was due, from
-    :func:`~sendoff.launch.gates.due_time`. ``send_late``: whether to send it however late it is. ``resend``: a number
-    above 0 sends the period again, and needs a ``reason``, which the ledger keeps with the name ``who``.
-    ``reported``: the key of the launch whose report started the run, if one did. ``origin``: what makes the launch, for
-    the ledger. ``read_artifact``: reads a file that dbt wrote.
-    """
-
-    size_limit: int | None = None
-    due_at: datetime | None = None
-    send_late: bool = False
-    resend: int = 0
-    reason: str | None = None
-    who: str | None = None
-    reported: str | None = None
-    origin: str | None = None
-    read_artifact: ReadArtifact = read_local
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +72,7 @@ def prepare_launch(
     *,
     period: Period,
     warehouses: Warehouses,
-    options: LaunchOptions = LaunchOptions(),
+    options: LaunchOptions = LaunchOptions(),  # noqa: B008 - frozen
     now: datetime | None = None,
 ) -> LaunchRecord:
     """Read the audience, cut it into segments and freeze both in the ledger, once for each launch key.
@@ -146,11 +93,11 @@ def prepare_launch(
     try:
         if gates.lateness and not options.send_late:
             raise_if_closed(folder.name, [lateness(gates.lateness, options.due_at, moment)])
-        groups = _groups_to_keep(folder)
+        groups = groups_to_keep(folder)
         with traces.span("prepare", key):
             with traces.span("query", key) as count:
-                inputs = _Inputs(folder, folder.campaign, period, options, moment)
-                inputs = _read(ledger, inputs, warehouses, groups)
+                inputs = PlanInputs(folder, folder.campaign, period, options, moment)
+                inputs = read_inputs(ledger, inputs, warehouses, groups)
                 count(recipients=len(inputs.audience.identifiers) if inputs.audience else 0)
             with traces.span("freeze", key) as count:
                 launch = _planned(ledger, key, inputs, decisions)
@@ -164,7 +111,7 @@ def prepare_launch(
         raise
 
 
-def _planned(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decision]) -> LaunchRecord:
+def _planned(ledger: Ledger, key: str, inputs: PlanInputs, decisions: Iterable[Decision]) -> LaunchRecord:
     """Plan and freeze a launch, again if another launch is made meanwhile."""
     name = inputs.folder.name
     for _ in range(_MAX_PLANS):
@@ -185,7 +132,7 @@ def plan_launch(
     *,
     period: Period,
     warehouses: Warehouses,
-    options: LaunchOptions = LaunchOptions(),
+    options: LaunchOptions = LaunchOptions(),  # noqa: B008 - frozen
     now: datetime,
 ) -> Plan:
     """Run a campaign's query for a period, and return the launch as it would be frozen, without storing it.
@@ -196,8 +143,8 @@ def plan_launch(
     CampaignError if a request cannot be written or a date in the file has passed. Raise LateError if a date that
     follows from the period has passed.
     """
-    inputs = _Inputs(folder, folder.campaign, period, options, now)
-    return _plan(ledger, _read(ledger, inputs, warehouses))
+    inputs = PlanInputs(folder, folder.campaign, period, options, now)
+    return _plan(ledger, read_inputs(ledger, inputs, warehouses))
 
 
 def _resend_decisions(campaign: str, key: str, options: LaunchOptions, now: datetime) -> list[Decision]:
@@ -213,104 +160,7 @@ def _resend_decisions(campaign: str, key: str, options: LaunchOptions, now: date
     return [Decision(key, DecisionKind.RESEND, options.who or "unknown", options.reason.strip(), now, detail)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Inputs:
-    """The inputs of a plan. :func:`_read` resolves the campaign, and adds the audience and the identifiers to exclude.
-
-    ``audience`` is None if the service chooses the recipients.
-    """
-
-    folder: CampaignFolder
-    campaign: Campaign
-    period: Period
-    options: LaunchOptions
-    now: datetime
-    audience: Audience | None = None
-    excluded: Mapping[Rule, Identifiers] = field(default_factory=dict)
-    sources: tuple[LaunchSource, ...] = ()
-
-
-def _read(
-    ledger: Ledger | None,
-    inputs: _Inputs,
-    warehouses: Warehouses,
-    groups: Collection[str] = GROUP_COLUMNS,
-) -> _Inputs:
-    campaign, period, now = inputs.campaign, inputs.period, inputs.now
-    check_campaign(campaign)  # it may not come from a file
-    resolved = campaign.resolved(period.end)
-    campaign.check_not_over(period.end, now)
-    folder = with_dbt_tables(inputs.folder, inputs.options.read_artifact, now)
-    inputs = replace(inputs, folder=folder, campaign=resolved)
-    if (origin := _origin(folder)) is None:
-        return inputs
-    parameters = period.parameters
-    try:
-        from_verdicts = read_verdicts(ledger, folder, period, now=now, reported=inputs.options.reported)
-        audience = (
-            from_verdicts.audience if from_verdicts else _read_rows(folder, parameters, warehouses, groups)
-        )
-        _check_later(folder, audience)
-    except (AudienceError, NotFoundError, QueryError) as error:
-        text = f"campaign {folder.name}: {origin}: {error}"
-        raise type(error)(text, not_launched=error.not_launched) from None
-    if not len(audience.identifiers):
-        raise _nobody(folder, audience)
-    by_verdict, sources = read_verdict_exclusions(ledger, folder, audience, period, now=now)
-    excluded: dict[Rule, Identifiers] = {
-        **read_excluded(folder, audience, parameters=parameters, warehouses=warehouses),
-        **by_verdict,
-    }
-    asked = joined_sources([*([from_verdicts.source] if from_verdicts else []), *sources])
-    return replace(inputs, audience=audience, excluded=excluded, sources=asked)
-
-
-def _groups_to_keep(folder: CampaignFolder) -> list[str]:
-    """Return the group columns that a launch, its report or a later step uses; only a preview shows the others."""
-    has_languages = any(each.campaign.separate_languages() for each in (folder, *folder.later))
-    return [name for name in GROUP_COLUMNS if name != "language" or has_languages]
-
-
-def _check_later(folder: CampaignFolder, audience: Audience) -> None:
-    """Raise AudienceError if the audience of a journey's first step lacks a column that a later step needs."""
-    for step in folder.later:
-        try:
-            check_groups(step.campaign, audience)
-        except AudienceError as error:
-            raise AudienceError(f"step {step.name.rpartition('.')[2]}: {error}") from None
-
-
-def _origin(folder: CampaignFolder) -> str | None:
-    """Return where the recipients come from, for errors; None if the service chooses them."""
-    if folder.campaign.audience.source:
-        return "audience.source"
-    if rows := folder.audience_rows:
-        return rows.origin
-    return "audience.sql" if folder.audience_sql is not None else None
-
-
-def _read_rows(
-    folder: CampaignFolder,
-    parameters: Mapping[str, warehouse.Parameter],
-    warehouses: Warehouses,
-    groups: Collection[str],
-) -> Audience:
-    """Read the audience from rows or from the query, with some of the group columns."""
-    rows, campaign = folder.audience_rows, folder.campaign
-    if isinstance(rows, warehouse.Rows):
-        types = {name: each.type for name, each in campaign.audience.columns.items() if each.type}
-        opened, wording = rows.open(types), rows.wording
-    else:
-        assert folder.audience_sql is not None
-        source, partitions = warehouses(campaign.warehouse), campaign.audience.partitions
-        opened = warehouse.read(source, folder.audience_sql, parameters=parameters, partitions=partitions)
-        wording = warehouse.QUERY
-    with opened as batches:
-        checked = checked_columns(batches, campaign.audience.columns, wording)
-        return build_audience(checked, columns=template_columns(campaign), groups=groups, wording=wording)
-
-
-def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:
+def _plan(ledger: Ledger | None, inputs: PlanInputs) -> Plan:
     campaign, folder, period, now = inputs.campaign, inputs.folder, inputs.period, inputs.now
     previous = ledger.launches.previous(campaign.connection, folder.name, period) if ledger else None
     eligible = _eligible(ledger, inputs)
@@ -364,7 +214,7 @@ def _plan(ledger: Ledger | None, inputs: _Inputs) -> Plan:
     )
 
 
-def _hours(ledger: Ledger | None, inputs: _Inputs, recipients: Audience) -> dict[str, HoursOfLaunch]:
+def _hours(ledger: Ledger | None, inputs: PlanInputs, recipients: Audience) -> dict[str, HoursOfLaunch]:
     """Return the hours of the recipients as an argument of ``segments_of``; none if everyone is sent to at once."""
     campaign, folder = inputs.campaign, inputs.folder
     if campaign.own_hours is None:
@@ -386,7 +236,7 @@ def _hours(ledger: Ledger | None, inputs: _Inputs, recipients: Audience) -> dict
     }
 
 
-def _freeze(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decision]) -> LaunchRecord:
+def _freeze(ledger: Ledger, key: str, inputs: PlanInputs, decisions: Iterable[Decision]) -> LaunchRecord:
     """Plan and freeze a launch. Raise ConflictError if its rules depend on a launch that was made meanwhile."""
     campaign, options = inputs.campaign, inputs.options
     erasures = ledger.erasures.version()
@@ -418,7 +268,7 @@ def _freeze(ledger: Ledger, key: str, inputs: _Inputs, decisions: Iterable[Decis
     )
 
 
-def _eligible(ledger: Ledger | None, inputs: _Inputs) -> EligibleAudience | None:
+def _eligible(ledger: Ledger | None, inputs: PlanInputs) -> EligibleAudience | None:
     """Apply the campaign's rules to the audience; None if the service chooses the recipients."""
     folder, audience, size_limit = inputs.folder, inputs.audience, inputs.options.size_limit
     if audience is None:
@@ -439,7 +289,7 @@ def _eligible(ledger: Ledger | None, inputs: _Inputs) -> EligibleAudience | None
         size_limit=size_limit,
     )
     if not len(eligible.sent_to.identifiers):
-        raise _nobody(folder, eligible.sent_to)
+        raise nobody_left(folder, eligible.sent_to)
     return eligible
 
 
@@ -476,17 +326,3 @@ def _recipients_today(ledger: Ledger | None, campaign: Campaign, now: datetime) 
 
 def _depends_on_launches(campaign: Campaign) -> bool:
     return campaign.audience.depend_on_launches or campaign.rules_in_force.depend_on_launches
-
-
-def _nobody(folder: CampaignFolder, audience: Audience) -> AudienceError:
-    if audience.rows:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in audience.dropped.items() if count)
-        text = f"none of the {audience.rows} rows is left ({reasons})"
-        of_the_query = " of the query" if folder.audience_sql else ""
-        why = f"none of {counted(audience.rows, 'row')}{of_the_query} is left: {reasons}"
-    else:
-        text = (
-            "the audience query returned no rows" if folder.audience_sql else f"{_origin(folder)} has no rows"
-        )
-        why = "the audience is empty"
-    return NobodyLeftError(f"campaign {folder.name}: {text}; nothing was sent", not_launched=why)
