@@ -15,7 +15,7 @@ from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, integers, union
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Period, launch_key
-from sendoff.ledger import Ledger, NewLaunch
+from sendoff.ledger import Claim, Ledger, NewLaunch
 from sendoff.ledger.launches.launches import LaunchRecord
 from sendoff.ledger.post_backs.blocks import StoredPostBack
 from sendoff.ledger.post_backs.post_backs import parts_of, stored_runs
@@ -115,14 +115,20 @@ def make_accepted(
     return key
 
 
+def claimed(ledger: Ledger, key: str = KEY, *, at: datetime = NOW, worker: str = "w") -> Claim:
+    """Claim the next request of a launch."""
+    claim = ledger.dispatches.claim(key, worker=worker, now=at, lease=LEASE)
+    assert claim is not None
+    return claim
+
+
 def send(
     ledger: Ledger, key: str, *outcomes: Outcome | None, at: datetime = NOW, worker: str = "w"
 ) -> list[str]:
     """Claim a request for each outcome, record the outcome, and return the keys; None leaves a request in flight."""
     keys = []
     for outcome in outcomes:
-        claim = ledger.dispatches.claim(key, worker=worker, now=at, lease=LEASE)
-        assert claim is not None
+        claim = claimed(ledger, key, at=at, worker=worker)
         if outcome is not None:
             ledger.dispatches.record(claim, outcome, at)
         keys.append(claim.dispatch_key)

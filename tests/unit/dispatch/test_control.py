@@ -37,7 +37,7 @@ from sendoff.ledger import Claim, Decision, Doubt, Ledger
 from sendoff.ledger.storage.schema import decisions
 from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Resolution
 
-from ...factories import KEY, LEASE, NOW, PERIOD, make_campaign, make_launch, post_back, send, store
+from ...factories import KEY, LEASE, NOW, PERIOD, claimed, make_campaign, make_launch, post_back, send, store
 from ...leases import end_leases
 
 
@@ -215,8 +215,7 @@ def test_all_of_a_connection_are_stopped_where_something_is_left(ledger: Ledger)
     freeze(ledger, "held", OTHER, "another")
     made = launch_key("another", "made", PERIOD)
     freeze(ledger, "released", made, "another")
-    taken = claim(ledger, made)
-    assert taken
+    taken = claimed(ledger, made)
     ledger.dispatches.record(taken, Accepted(200, 1), NOW)
     assert stop_all(ledger, "ann", "it is over", connection="another", now=NOW) == [OTHER]
     assert stop_all(ledger, "ann", "it is over", now=NOW) == [KEY]
@@ -229,8 +228,7 @@ def test_what_was_being_sent_when_all_was_stopped_is_not_sent_again(
     ledger: Ledger, again: Outcome, is_stopped_in_flight: bool
 ) -> None:
     freeze(ledger, "released")
-    taken = claim(ledger)
-    assert taken
+    taken = claimed(ledger)
     if is_stopped_in_flight:
         assert stop_all(ledger, "ann", "it is over", now=NOW) == [KEY]
     ledger.dispatches.record(taken, again, NOW)
@@ -256,8 +254,7 @@ def test_what_waits_for_approval_is_not_released_with_the_rest(ledger: Ledger) -
 
 def in_doubt(ledger: Ledger) -> str:
     freeze(ledger, "released")
-    taken = claim(ledger)
-    assert taken
+    taken = claimed(ledger)
     ledger.dispatches.record(taken, InDoubt("no answer"), NOW)
     return taken.dispatch_key
 
@@ -364,8 +361,7 @@ def test_an_acceptance_that_comes_late_stands_over_a_person(
     ledger: Ledger, how: Resolution, late: Outcome, state: str | None
 ) -> None:
     freeze(ledger, "released")
-    slow = claim(ledger)
-    assert slow
+    slow = claimed(ledger)
     end_leases(ledger)
     (doubt,) = doubts(ledger, now=NOW + 2 * LEASE)
     resolve(ledger, doubt.dispatch_key, how, "ann", "nobody knows", now=NOW)
@@ -491,8 +487,7 @@ def test_nothing_is_to_be_continued_where_no_request_waits(
     if what == "stopped":
         stop(ledger, KEY, "ann", "enough")
     elif what != "never in doubt":
-        taken = claim(ledger)
-        assert taken is not None
+        taken = claimed(ledger)
         outcome = {"sent": Accepted(200, 17), "refused": Refused(400, "no")}.get(what, InDoubt("no answer"))
         ledger.dispatches.record(taken, outcome, NOW)
     for command in (["doubts"], ["doubts", KEY], ["report", KEY]):

@@ -18,7 +18,7 @@ from sendoff.launch.plan import Plan, plan_launch, prepare_launch
 from sendoff.ledger import DailyLimit, Ledger
 from sendoff.states import Accepted
 
-from ...factories import LEASE, NOW, PERIOD, make_campaign, make_launch, make_warehouse
+from ...factories import LEASE, NOW, PERIOD, claimed, make_campaign, make_launch, make_warehouse
 
 SQL = "SELECT device_id, time_zone FROM devices"
 WARM_UP = {"connection": "sendoff_default", "start": "2026-03-02", "first_day": 30, "growth": 2, "most": 100}
@@ -75,8 +75,7 @@ def test_exclusions_and_caps_of_the_rules_apply_besides_those_of_the_campaign(
     for name, people in (("own", [1, 2]), ("all", [2, 3])):
         ledger.uploaded_lists.store(name, "device_id", integers(people), "ann", NOW)
     other = make_launch(ledger, range(4, 7), connection="sendoff_default", name="autumn")
-    made = ledger.dispatches.claim(other.launch_key, worker="w", now=NOW, lease=LEASE)
-    assert made is not None
+    made = claimed(ledger, other.launch_key)
     ledger.dispatches.record(made, Accepted(200, 1), NOW)
     rules = {"exclude": [{"kind": "list", "name": "all"}], "cap": {"messages": 1, "days": 7}}
     own = {"exclude": [{"kind": "list", "name": "own"}], "cap": {"messages": 9, "days": 1}}

@@ -23,7 +23,7 @@ from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches.launches import LaunchRecord
 from sendoff.states import Accepted
 
-from ...factories import make_warehouse
+from ...factories import claimed, make_warehouse
 
 NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
@@ -652,8 +652,7 @@ def test_the_change_is_not_against_what_was_rejected_or_stopped_before_it_was_se
     assert last() == unsent
     decide(unsent, "stopped")
     assert last() == sent
-    claim = ledger.dispatches.claim(sent.launch_key, worker="w", now=NOW, lease=timedelta(minutes=5))
-    assert claim is not None
+    claim = claimed(ledger, sent.launch_key)
     ledger.dispatches.record(claim, Accepted(200, 1), NOW)
     decide(sent, "stopped")
     assert (found := last()) is not None

@@ -38,7 +38,7 @@ from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, InDoubt, Outcome, Resolution
 
 from ...examples import examples
-from ...factories import KEY, NOW, PERIOD, make_accepted, make_launch, post_back, store
+from ...factories import KEY, NOW, PERIOD, claimed, make_accepted, make_launch, post_back, store
 from ...leases import end_leases
 
 MINUTE = timedelta(minutes=1)
@@ -57,12 +57,6 @@ def freeze(ledger: Ledger) -> None:
     )
 
 
-def claim(ledger: Ledger, now: datetime = NOW) -> Claim:
-    taken = ledger.dispatches.claim(KEY, worker="w", now=now, lease=LEASE)
-    assert taken is not None
-    return taken
-
-
 @pytest.mark.promise("twice/once")
 def test_what_came_back_proves_a_request_that_a_restored_ledger_has_forgotten(ledger: Ledger) -> None:
     freeze(ledger)  # restored from a backup before the first claim
@@ -72,13 +66,13 @@ def test_what_came_back_proves_a_request_that_a_restored_ledger_has_forgotten(le
         ("accepted", 0),
         ("planned", 0),
     ]
-    assert claim(ledger).dispatch_key == KEYS[1]
+    assert claimed(ledger).dispatch_key == KEYS[1]
     assert ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE) is None
 
 
 def test_a_forgery_is_told_by_a_reply_that_comes_after_it(ledger: Ledger) -> None:
     freeze(ledger)
-    taken = claim(ledger)
+    taken = claimed(ledger)
     store(ledger, post_back(KEYS[0], "open", 1, campaign=18), post_back(KEYS[0], "open", 2))
     assert aggregate(ledger, now=NOW) == 0
     assert ledger.aggregates.totals(KEY) == {}
@@ -91,7 +85,7 @@ def test_a_forgery_is_told_by_a_reply_that_comes_after_it(ledger: Ledger) -> Non
 
 def test_no_reply_is_waited_for_after_the_lease(ledger: Ledger) -> None:
     freeze(ledger)
-    claim(ledger)
+    claimed(ledger)
     store(ledger, post_back(KEYS[0], "open", 2))
     assert aggregate(ledger, now=NOW + LEASE + MINUTE) == 0  # the aggregating process's clock may be wrong
     end_leases(ledger)
@@ -103,9 +97,9 @@ def test_no_reply_is_waited_for_after_the_lease(ledger: Ledger) -> None:
 @pytest.mark.parametrize("when", ["in flight", "accepted"])
 def test_what_a_request_that_was_made_twice_brings_back_is_no_forgery(ledger: Ledger, when: str) -> None:
     freeze(ledger)
-    ledger.dispatches.record(claim(ledger), InDoubt("no answer"), NOW)
+    ledger.dispatches.record(claimed(ledger), InDoubt("no answer"), NOW)
     assert ledger.doubts.resolve(KEYS[0], Resolution.RESEND, "ann", "twice is better than never", NOW)
-    again = claim(ledger)
+    again = claimed(ledger)
     if when == "accepted":
         ledger.dispatches.record(again, Accepted(200, 18), NOW)
     store(
@@ -128,7 +122,7 @@ def test_post_backs_of_a_dispatch_that_is_not_there_are_counted_until_it_is(ledg
     orphans = ledger.aggregates.orphans()
     assert (orphans.post_backs, orphans.dispatches, orphans.newest_at) == (3, 2, NOW + MINUTE)
     freeze(ledger)
-    ledger.dispatches.record(claim(ledger), Accepted(200, 17), NOW)
+    ledger.dispatches.record(claimed(ledger), Accepted(200, 17), NOW)
     assert aggregate(ledger, now=NOW) == 2
     assert ledger.aggregates.orphans().post_backs == 1
     figures = reconcile_launch(ledger, KEY, now=NOW)
@@ -211,7 +205,7 @@ def _after(template: Path, folder: Path, steps: Iterable[Step], outcome: Outcome
             elif step.what == "freeze":
                 freeze(ledger)
                 ledger.launches.settle(KEY, NOW + 2 * MINUTE)
-                claims = [claim(ledger), claim(ledger)]
+                claims = [claimed(ledger), claimed(ledger)]
             elif step.what == "outcomes":
                 for each, came in zip(claims, [outcome, Accepted(200, 17)], strict=True):
                     ledger.dispatches.record(each, came, NOW)
@@ -229,8 +223,8 @@ def prepared(ledger: Ledger) -> None:
     )
     aggregate(ledger, now=NOW)
     freeze(ledger)
-    ledger.dispatches.record(claim(ledger), InDoubt("no answer"), NOW)
-    ledger.dispatches.record(claim(ledger), Accepted(200, 17), NOW)
+    ledger.dispatches.record(claimed(ledger), InDoubt("no answer"), NOW)
+    ledger.dispatches.record(claimed(ledger), Accepted(200, 17), NOW)
     store(
         ledger,
         *(post_back(KEYS[0], "delivery", device) for device in (1, 2, 1)),
@@ -477,7 +471,7 @@ def test_what_another_process_took_from_the_set_aside_is_not_counted(ledger: Led
 def test_any_number_of_doubts_is_resolved_by_what_came_back(ledger: Ledger) -> None:
     freeze(ledger)
     for _ in KEYS:
-        ledger.dispatches.record(claim(ledger), InDoubt("no answer"), NOW)
+        ledger.dispatches.record(claimed(ledger), InDoubt("no answer"), NOW)
     store(ledger, post_back(KEYS[0], "open", 1), post_back(KEYS[1], "open", 4))
     assert aggregate(ledger, now=NOW) == 2
     # More copies of the first than PostgreSQL takes as parameters of one statement.
@@ -844,7 +838,7 @@ def test_whole_numbers_are_reconciled_without_the_time_and_memory_of_importing_p
 ) -> None:
     freeze(ledger)
     for campaign in (17, 18):
-        ledger.dispatches.record(claim(ledger), Accepted(200, campaign), NOW)
+        ledger.dispatches.record(claimed(ledger), Accepted(200, campaign), NOW)
     store(
         ledger,
         post_back(KEYS[0], "open", 1),

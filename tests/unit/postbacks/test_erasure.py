@@ -73,6 +73,7 @@ from ...factories import (
     LEASE,
     NOW,
     PERIOD,
+    claimed,
     make_accepted,
     make_audience,
     make_launch,
@@ -339,8 +340,7 @@ def test_a_planned_request_goes_without_the_erased(ledger: Ledger) -> None:
 def test_a_request_to_erased_people_alone_is_not_claimed_after_another(ledger: Ledger) -> None:
     make_launch(ledger, [1, 2, 3, 4, 5], size=2)
     forget(ledger, [3, 4], identified_by="device_id", **ROWS)
-    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-    assert claim
+    claim = claimed(ledger)
     following = ledger.dispatches.record_and_claim(claim, Accepted(200, 17), NOW, worker="w", lease=LEASE)
     following = following or ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
     assert following
@@ -353,8 +353,7 @@ def test_an_erasure_between_a_claim_and_its_check_of_the_list_is_noticed(
 ) -> None:
     """PostgreSQL commits the claim first. SQLite does both in one transaction, so nothing can come in between."""
     make_launch(ledger, [1, 2, 3, 4], size=2)
-    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-    assert claim
+    claim = claimed(ledger)
 
     def erase_first(*_: object) -> bool:
         forget(ledger, [4], identified_by="device_id", **ROWS)
@@ -372,12 +371,10 @@ def test_an_erasure_between_a_claim_and_its_check_of_the_list_is_noticed(
 
 def test_a_claimed_request_that_was_not_processed_is_sent_again_without_the_erased(ledger: Ledger) -> None:
     make_launch(ledger, [1, 2, 3])
-    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-    assert claim is not None
+    claim = claimed(ledger)
     forget(ledger, [2], identified_by="device_id", **ROWS)
     ledger.dispatches.record(claim, NotProcessed("the service was down"), NOW)
-    again = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-    assert again is not None
+    again = claimed(ledger)
     assert again.dispatch_key == claim.dispatch_key
     assert list(again.content.identifiers or ()) == [1, 3]
 
@@ -1013,8 +1010,7 @@ def test_a_request_that_is_claimed_before_an_erasure_is_carried_out_leaves_the_p
 ) -> None:
     make_launch(ledger, [1, 2, 3])
     request_erasure(ledger, [2], identified_by="device_id", **ROWS)
-    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-    assert claim
+    claim = claimed(ledger)
     assert list(claim.content.identifiers or ()) == [1, 3]
 
 
@@ -1173,8 +1169,7 @@ def test_a_request_of_your_own_loses_a_device_id_with_leading_zeros(ledger: Ledg
     request = NewRequest(body=body, mode="create", name="own", request_key="a")
     launch = prepare_request(ledger, request, period=PERIOD, now=NOW)
     forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
-    claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)
-    assert claim is not None
+    claim = claimed(ledger, launch.launch_key)
     assert json.loads(claim.content.body or b"")["device_ids"] == ["01000001"]
 
 
@@ -1183,8 +1178,7 @@ def test_a_request_of_your_own_loses_a_person_whose_letters_are_escaped(ledger: 
     request = NewRequest(body=body, mode="create", name="own", request_key="a")
     launch = prepare_request(ledger, request, period=PERIOD, now=NOW)
     forget(ledger, ["Éva"], identified_by="external_id", **ROWS)
-    claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)
-    assert claim is not None
+    claim = claimed(ledger, launch.launch_key)
     assert json.loads(claim.content.body or b"")["external_ids"] == ["ann"]
 
 
@@ -1196,8 +1190,7 @@ def test_a_request_of_your_own_loses_the_person_and_stays_the_same_request(ledge
     assert named_in(ledger, integers([1_000_002])) == set()
     again = prepare_request(ledger, request, period=PERIOD, now=NOW)
     assert again.launch_key == launch.launch_key
-    claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)
-    assert claim is not None
+    claim = claimed(ledger, launch.launch_key)
     assert json.loads(claim.content.body or b"")["device_ids"] == [1_000_001]
 
 

@@ -27,7 +27,7 @@ from sendoff.service.postbacks import PostBack, PostBackSigner
 from sendoff.states import Accepted, DispatchState, InDoubt
 from sendoff.telemetry import metrics
 
-from ...factories import LEASE, NOW, make_launch
+from ...factories import NOW, claimed, make_launch
 from ...waiting import until
 
 PERIOD = Period(NOW - timedelta(days=1), NOW)
@@ -80,8 +80,7 @@ def test_a_ledger_is_counted_by_connection_and_state(ledger: Ledger, collected: 
     freeze(ledger, "a" * 32)
     freeze(ledger, "b" * 32, "other", "held")
     for outcome in (Accepted(200, 17), InDoubt("no answer")):
-        claim = ledger.dispatches.claim("a" * 32, worker="w", now=NOW, lease=LEASE)
-        assert claim is not None
+        claim = claimed(ledger, "a" * 32)
         ledger.dispatches.record(claim, outcome, NOW)
     ledger.stats.collect_gauges(NOW)
     points = collected.points()
@@ -119,8 +118,7 @@ def test_what_is_over_is_counted_as_0_from_then_on(ledger: Ledger, collected: Co
 def test_the_lag_is_the_age_of_the_oldest_post_back_that_waits(ledger: Ledger, collected: Collected) -> None:
     freeze(ledger, "a" * 32)
     key = dispatch_key("a" * 32, SEGMENTS[0].fingerprint())
-    claim = ledger.dispatches.claim("a" * 32, worker="w", now=NOW, lease=LEASE)
-    assert claim is not None
+    claim = claimed(ledger, "a" * 32)
     ledger.dispatches.record(claim, Accepted(200, 17), NOW)
     for ages in ((50, 20), (70, 60)):  # minutes, in the order of each receiver's commits
         receiver = ledger.post_backs.register_receiver("r", NOW)
