@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,7 +31,7 @@ from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Resolution, Verdict
 
 from ...examples import examples
-from ...factories import EMAIL, KEY, LEASE, NOW, PERIOD, make_launch, send
+from ...factories import EMAIL, KEY, LEASE, NOW, PERIOD, claimed, make_launch, send, store
 from ...leases import end_leases, expire
 
 PUSH = Campaign.model_validate(
@@ -117,11 +117,6 @@ def event(
     return PostBack.received(kind, key, at, json.dumps(body).encode())
 
 
-def store(ledger: Ledger, events: Iterable[PostBack]) -> None:
-    receiver = ledger.post_backs.register_receiver("r", NOW)
-    ledger.post_backs.store(receiver, list(enumerate(events, start=1)))
-
-
 def verdict_of(ledger: Ledger, identifier: int) -> str:
     (verdict,) = [name for name, who in ledger.verdicts.sets(KEY).items() if identifier in who]
     return verdict
@@ -133,7 +128,10 @@ def test_every_verdict_says_what_is_known(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     store(
         ledger,
-        [event(key, "delivery", 1), event(key, "delivery", 2), event(key, "open", 2), event(key, "open", 5)],
+        event(key, "delivery", 1),
+        event(key, "delivery", 2),
+        event(key, "open", 2),
+        event(key, "open", 5),
     )
     figures = reconcile_launch(ledger, KEY, now=NOW)
     assert figures.verdicts == {
@@ -196,7 +194,7 @@ def test_where_no_deliveries_are_asked_for_none_is_missing(ledger: Ledger) -> No
 
 def test_identifiers_that_no_post_back_names_are_unknowable(ledger: Ledger) -> None:
     (key,) = launch(ledger, campaign=EMAIL, members=strings(["a", "b"]), identified_by="external_id")
-    store(ledger, [event(key, "delivery", 1)])
+    store(ledger, event(key, "delivery", 1))
     figures = reconcile_launch(ledger, KEY)
     assert figures.verdicts["unknowable"] == 2
     assert figures.unknowable_because == {"not named": 2}
@@ -206,7 +204,7 @@ def test_identifiers_that_no_post_back_names_are_unknowable(ledger: Ledger) -> N
 def test_users_are_matched_by_the_user_id_of_a_post_back(ledger: Ledger) -> None:
     (key,) = launch(ledger, campaign=EMAIL, members=strings(["ann", "bob"]), identified_by="user_id")
     body = b'{"time": 1, "device": {"id": 5}, "profile": {"user_id": "ann"}, "campaign": {"id": 17}}'
-    store(ledger, [PostBack.received("open", key, NOW, body)])
+    store(ledger, PostBack.received("open", key, NOW, body))
     assert reconcile_launch(ledger, KEY).verdicts["engaged"] == 1
 
 
@@ -214,13 +212,11 @@ def test_anomalies_are_counted_and_decide_nothing(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     store(
         ledger,
-        [
-            event(key, "delivery", 99),  # unexpected
-            event(key, "open", 1, campaign=18),  # forged
-            PostBack.received("open", key, NOW, b"{"),  # unreadable
-            event(key, "delivery", 1),
-            event(key, "delivery", 1),  # duplicate
-        ],
+        event(key, "delivery", 99),  # unexpected
+        event(key, "open", 1, campaign=18),  # forged
+        PostBack.received("open", key, NOW, b"{"),  # unreadable
+        event(key, "delivery", 1),
+        event(key, "delivery", 1),  # duplicate
     )
     figures = reconcile_launch(ledger, KEY)
     assert figures.anomalies == {"unexpected": 1, "forged": 1, "late": 0, "duplicate": 1, "unreadable": 1}
@@ -233,7 +229,7 @@ def test_anomalies_are_counted_and_decide_nothing(ledger: Ledger) -> None:
 def test_a_late_post_back_is_counted_and_still_decides(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     ledger.launches.settle(KEY, NOW)
-    store(ledger, [event(key, "open", 1, at=NOW + timedelta(seconds=1))])
+    store(ledger, event(key, "open", 1, at=NOW + timedelta(seconds=1)))
     figures = reconcile_launch(ledger, KEY)
     assert figures.anomalies["late"] == 1
     assert figures.verdicts["engaged"] == 1
@@ -241,7 +237,7 @@ def test_a_late_post_back_is_counted_and_still_decides(ledger: Ledger) -> None:
 
 def test_a_post_back_is_evidence_for_a_dispatch_in_doubt(ledger: Ledger) -> None:
     (key,) = launch(ledger, outcomes=[InDoubt("no answer")])
-    store(ledger, [event(key, "open", 1)])
+    store(ledger, event(key, "open", 1))
     reconcile_launch(ledger, KEY)
     (dispatch,) = ledger.dispatch_queries.of_launch(KEY)
     assert dispatch.state == "accepted"
@@ -250,9 +246,8 @@ def test_a_post_back_is_evidence_for_a_dispatch_in_doubt(ledger: Ledger) -> None
 
 def test_evidence_that_was_folded_before_the_doubt_still_counts(ledger: Ledger) -> None:
     (key,) = launch(ledger, outcomes=[])
-    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-    assert claim is not None
-    store(ledger, [event(key, "open", 1)])
+    claim = claimed(ledger)
+    store(ledger, event(key, "open", 1))
     aggregate(ledger)
     ledger.dispatches.record(claim, InDoubt("no answer"), NOW)
     reconcile_launch(ledger, KEY)
@@ -264,8 +259,7 @@ def test_a_doubt_that_a_late_refusal_of_its_attempt_clears_is_not_sent(
     ledger: Ledger, is_sent_again: bool
 ) -> None:
     (key,) = launch(ledger, outcomes=[])
-    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-    assert claim is not None
+    claim = claimed(ledger)
     assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
     if is_sent_again:
         assert ledger.doubts.resolve(key, Resolution.RESEND, "ann", "again", NOW + 2 * LEASE)
@@ -282,8 +276,7 @@ def test_a_write_off_whose_request_was_certainly_not_processed_is_not_sent(
     ledger: Ledger, outcome: Outcome
 ) -> None:
     (key,) = launch(ledger, outcomes=[])
-    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-    assert claim is not None
+    claim = claimed(ledger)
     assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
     assert ledger.doubts.resolve(key, Resolution.WRITE_OFF, "ann", "enough", NOW + 2 * LEASE)
     assert reconcile_launch(ledger, KEY, now=NOW + 2 * LEASE).verdicts["in_doubt"] == 10
@@ -300,8 +293,7 @@ def test_who_was_left_out_after_a_request_that_was_not_processed_is_not_sent(
     ledger: Ledger, outcome: Outcome
 ) -> None:
     (key,) = launch(ledger, outcomes=[])
-    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-    assert claim is not None
+    claim = claimed(ledger)
     later = NOW + 2 * LEASE
     assert expire(ledger, KEY, later) == 1
     assert ledger.doubts.resolve(key, Resolution.RESEND, "ann", "again", later)
@@ -315,9 +307,8 @@ def test_who_was_left_out_after_a_request_that_was_not_processed_is_not_sent(
 
 def test_an_answer_that_comes_after_the_evidence_still_tells_the_campaign(ledger: Ledger) -> None:
     (key,) = launch(ledger, outcomes=[])
-    claim = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-    assert claim is not None
-    store(ledger, [event(key, "open", 1)])
+    claim = claimed(ledger)
+    store(ledger, event(key, "open", 1))
     expire(ledger, KEY, NOW + 2 * LEASE)
     aggregate(ledger)
     ledger.dispatches.record(claim, Accepted(200, 17), NOW + 2 * LEASE)
@@ -327,21 +318,21 @@ def test_an_answer_that_comes_after_the_evidence_still_tells_the_campaign(ledger
 @pytest.mark.promise("private/forged")
 def test_a_stranger_is_no_evidence(ledger: Ledger) -> None:
     (key,) = launch(ledger, outcomes=[InDoubt("no answer")])
-    store(ledger, [event(key, "open", 99)])
+    store(ledger, event(key, "open", 99))
     reconcile_launch(ledger, KEY)
     assert ledger.dispatch_queries.states(KEY) == {"in_doubt": 1}
 
 
 def test_post_backs_of_an_unknown_dispatch_stop_nothing(ledger: Ledger) -> None:
     (key,) = launch(ledger)
-    store(ledger, [event("f" * 32, "open", 1), event(key, "open", 2)])
+    store(ledger, event("f" * 32, "open", 1), event(key, "open", 2))
     assert reconcile_launch(ledger, KEY).verdicts["engaged"] == 1
 
 
 @pytest.mark.promise("lost/aggregated")
 def test_folding_twice_adds_nothing(ledger: Ledger) -> None:
     (key,) = launch(ledger)
-    store(ledger, [event(key, "open", 1)])
+    store(ledger, event(key, "open", 1))
     assert aggregate(ledger) == 1
     assert aggregate(ledger) == 0
     assert reconcile_launch(ledger, KEY).post_backs["open"] == 1
@@ -350,15 +341,13 @@ def test_folding_twice_adds_nothing(ledger: Ledger) -> None:
 def test_the_timeline_counts_by_minute(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     later = NOW + timedelta(minutes=2)
-    store(
-        ledger, [event(key, "delivery", 1), event(key, "open", 1, at=later), event(key, "open", 2, at=later)]
-    )
+    store(ledger, event(key, "delivery", 1), event(key, "open", 1, at=later), event(key, "open", 2, at=later))
     assert list(reconcile_launch(ledger, KEY).timeline) == [(NOW, 1, 0), (later, 0, 2)]
 
 
 def test_figures_come_back_from_the_ledger_as_they_were(ledger: Ledger) -> None:
     (key,) = launch(ledger)
-    store(ledger, [event(key, "open", 1)])
+    store(ledger, event(key, "open", 1))
     figures = reconcile_launch(ledger, KEY, now=NOW)
     assert ledger.verdicts.figures(KEY).to_json() == figures.to_json()
 
@@ -366,7 +355,7 @@ def test_figures_come_back_from_the_ledger_as_they_were(ledger: Ledger) -> None:
 def test_only_launches_with_news_are_changed(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     assert ledger.verdicts.stale() == []
-    store(ledger, [event(key, "open", 1)])
+    store(ledger, event(key, "open", 1))
     aggregate(ledger)
     assert ledger.verdicts.stale() == [KEY]
     reconcile_launch(ledger, KEY)
@@ -402,8 +391,7 @@ def test_an_outcome_after_the_first_report_is_news(
     ledger: Ledger, end: Callable[[Ledger, Claim], object]
 ) -> None:
     launch(ledger, segment_size=5)
-    held = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-    assert held is not None
+    held = claimed(ledger)
     for _ in range(2):  # the first report is always made again
         reconcile_launch(ledger, KEY, now=NOW)
     assert ledger.verdicts.stale(NOW) == []
@@ -416,8 +404,7 @@ def test_an_outcome_after_the_first_report_is_news(
 def test_a_late_refusal_of_a_dispatch_that_somebody_had_sent_again_is_news(ledger: Ledger) -> None:
     """It moves no dispatch, but clears its doubt."""
     (key,) = launch(ledger, outcomes=[])
-    held = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-    assert held is not None
+    held = claimed(ledger)
     later = NOW + 2 * LEASE
     expire(ledger, KEY, later)
     assert ledger.doubts.resolve(key, Resolution.RESEND, "ann", "again", later)
@@ -431,7 +418,7 @@ def test_a_late_refusal_of_a_dispatch_that_somebody_had_sent_again_is_news(ledge
 def test_a_launch_is_settled_when_nothing_came_for_a_while(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     minute = timedelta(minutes=1)
-    store(ledger, [event(key, "open", 1, at=NOW + minute)])
+    store(ledger, event(key, "open", 1, at=NOW + minute))
     assert not is_settled(ledger, KEY, quiet_for=minute, now=NOW + minute)
     assert is_settled(ledger, KEY, quiet_for=minute, now=NOW + 2 * minute)
     assert ledger.launches.get(KEY).settled_at == NOW + 2 * minute
@@ -439,7 +426,7 @@ def test_a_launch_is_settled_when_nothing_came_for_a_while(ledger: Ledger) -> No
 
 def test_a_launch_is_settled_when_everybody_engaged(ledger: Ledger) -> None:
     (key,) = launch(ledger)
-    store(ledger, [event(key, "open", device) for device in range(1, 11)])
+    store(ledger, *[event(key, "open", device) for device in range(1, 11)])
     assert is_settled(ledger, KEY, quiet_for=timedelta(days=1), now=NOW)
 
 
@@ -497,7 +484,7 @@ def test_what_comes_again_is_a_duplicate_only_where_it_is_sent_once(
     ledger: Ledger, campaign: Campaign, duplicates: int
 ) -> None:
     (key,) = launch(ledger, platforms={}, campaign=campaign)
-    store(ledger, [event(key, "delivery", 1, second=day) for day in range(3)])
+    store(ledger, *[event(key, "delivery", 1, second=day) for day in range(3)])
     figures = reconcile_launch(ledger, KEY)
     assert figures.anomalies["duplicate"] == duplicates
     assert figures.verdicts["delivered"] == 1
@@ -509,16 +496,14 @@ def test_of_people_whom_the_service_chose_those_are_known_who_were_heard_of(ledg
     anonymous = b'{"time": 1, "profile": {"user_id": "ann"}, "campaign": {"id": 17}}'
     store(
         ledger,
-        [
-            event(key, "delivery", 1),
-            event(key, "delivery", 2),
-            event(key, "open", 2),
-            event(key, "open", 2**62),
-            event(key, "delivery", 1),  # duplicate
-            event(key, "delivery", 3, campaign=18),  # forged
-            PostBack.received("open", key, NOW, b"{"),  # unreadable
-            PostBack.received("open", key, NOW, anonymous),  # unexpected: it names no device
-        ],
+        event(key, "delivery", 1),
+        event(key, "delivery", 2),
+        event(key, "open", 2),
+        event(key, "open", 2**62),
+        event(key, "delivery", 1),  # duplicate
+        event(key, "delivery", 3, campaign=18),  # forged
+        PostBack.received("open", key, NOW, b"{"),  # unreadable
+        PostBack.received("open", key, NOW, anonymous),  # unexpected: it names no device,
     )
     figures = reconcile_launch(ledger, KEY)
     assert figures.is_chosen_by_service
@@ -544,7 +529,7 @@ def test_of_people_whom_the_service_chose_a_request_says_nothing(ledger: Ledger,
 
 def test_somebody_whom_the_service_chose_is_evidence(ledger: Ledger) -> None:
     key = broadcast(ledger, outcomes=[InDoubt("no answer")])
-    store(ledger, [event(key, "open", 5)])
+    store(ledger, event(key, "open", 5))
     assert reconcile_launch(ledger, KEY).dispatches == {"accepted": 1}
 
 
@@ -552,10 +537,10 @@ def test_a_launch_to_people_of_the_services_choice_is_never_complete(ledger: Led
     key = broadcast(ledger)
     minute = timedelta(minutes=1)
     assert not is_settled(ledger, KEY, quiet_for=minute, now=NOW)
-    store(ledger, [event(key, "open", 1)])
+    store(ledger, event(key, "open", 1))
     assert not is_settled(ledger, KEY, quiet_for=minute, now=NOW)
     assert is_settled(ledger, KEY, quiet_for=minute, now=NOW + minute)
-    store(ledger, [event(key, "open", 2, at=NOW + 2 * minute)])
+    store(ledger, event(key, "open", 2, at=NOW + 2 * minute))
     figures = reconcile_launch(ledger, KEY)
     assert (figures.anomalies["late"], figures.verdicts["engaged"]) == (1, 2)
 
@@ -566,7 +551,7 @@ def test_everybody_who_is_not_sent_to_is_so_for_one_reason(ledger: Ledger) -> No
     left_out = {"holdout": integers([7, 8, 9, 10]), "cap": integers([50])}
     outcomes = [Accepted(200, 17), Refused(400, "no")]
     (key, *_) = launch(ledger, segments=segments, suppressed=left_out, outcomes=outcomes)
-    store(ledger, [event(key, "open", 1)])
+    store(ledger, event(key, "open", 1))
     figures = reconcile_launch(ledger, KEY)
     assert figures.verdicts["not_sent"] == 8
     assert figures.not_sent_because == {"held out": 4, "refused": 3, "not requested": 1}
@@ -623,7 +608,7 @@ def test_verdicts_are_counted_by_variant(ledger: Ledger) -> None:
         suppressed={"holdout": integers([7, 8, 9, 10])},
         outcomes=[Accepted(200, 17)] * 3,
     )
-    store(ledger, [event(new, "open", 1), event(old, "delivery", 4), event(more, "open", 6)])
+    store(ledger, event(new, "open", 1), event(old, "delivery", 4), event(more, "open", 6))
     figures = reconcile_launch(ledger, KEY)
     nobody = dict.fromkeys(Verdict, 0)
     assert figures.by_variant == {
@@ -670,7 +655,7 @@ def test_nobody_is_missing_where_a_post_back_could_not_be_read(ledger: Ledger, c
         if campaign_id == 17
         else event(key, "delivery", 1, campaign=18)
     )
-    store(ledger, [strange])
+    store(ledger, strange)
     assert reconcile_launch(ledger, KEY).verdicts["unknowable"] == 10
 
 
@@ -683,7 +668,7 @@ def test_what_came_to_the_address_for_opens_hides_no_delivery(ledger: Ledger, ho
         if how == "unreadable"
         else event(key, "open", 1, campaign=18)
     )
-    store(ledger, [strange, event(key, "delivery", 2)])
+    store(ledger, strange, event(key, "delivery", 2))
     figures = reconcile_launch(ledger, KEY, now=NOW)
     assert (figures.verdicts["missing"], figures.verdicts["delivered"]) == (9, 1)
     assert figures.anomalies[how] == 1
@@ -692,7 +677,7 @@ def test_what_came_to_the_address_for_opens_hides_no_delivery(ledger: Ledger, ho
 
 def test_a_post_back_of_before_whose_address_was_not_noted_may_hide_a_delivery(ledger: Ledger) -> None:
     (key,) = launch(ledger, platforms={}, campaign=EMAIL)
-    store(ledger, [PostBack.received("open", key, NOW, b"{")])
+    store(ledger, PostBack.received("open", key, NOW, b"{"))
     aggregate(ledger)
     with ledger._database.write() as db:
         db.execute(sa.update(dispatch_totals).values(anomalies={"unreadable": 1}))
@@ -708,7 +693,7 @@ def test_each_of_the_unknowable_has_the_real_reason(ledger: Ledger, how: str) ->
         if how == "unreadable"
         else event(key, "delivery", 1, campaign=18)
     )
-    store(ledger, [strange, event(key, "delivery", 2)])
+    store(ledger, strange, event(key, "delivery", 2))
     figures = reconcile_launch(ledger, KEY, now=NOW)
     assert figures.unknowable_because == {
         "post-back not understood": 2,  # 1 and 3 are on Chrome
@@ -765,7 +750,7 @@ def test_what_makes_a_whole_launch_unknowable_is_its_only_reason(
 
 def test_a_fold_that_another_process_overtakes_goes_on_behind_it(ledger: Ledger) -> None:
     (key,) = launch(ledger, platforms={}, campaign=EMAIL)
-    store(ledger, [event(key, "delivery", device) for device in range(1, 11)])
+    store(ledger, *[event(key, "delivery", device) for device in range(1, 11)])
     aggregates, overtaken = ledger.aggregates, []
     store_run = aggregates.store_run
 
@@ -847,7 +832,9 @@ def _figures_after(
         outcomes = [Accepted(200, 17), InDoubt("no answer"), Refused(400, "no"), Accepted(200, 17)]
         keys = launch(ledger, segment_size=3, outcomes=outcomes)
         for part in parts:
-            store(ledger, [event(keys[which], kind, device, campaign=to) for which, kind, device, to in part])
+            store(
+                ledger, *[event(keys[which], kind, device, campaign=to) for which, kind, device, to in part]
+            )
             aggregate(ledger, run=run)
         return reconcile_launch(ledger, KEY, now=NOW)
     finally:
@@ -878,8 +865,7 @@ class Meanwhile:
 
     def __init__(self, ledger: Ledger, how: str) -> None:
         self._ledger, self._how = ledger, how
-        taken = ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE)
-        assert taken is not None
+        taken = claimed(ledger)
         self._claim = taken
         if how != "in flight":
             assert expire(ledger, KEY, NOW + 2 * LEASE) == 1
@@ -1001,7 +987,7 @@ def test_launches_are_changed_where_their_report_would_differ_and_where_somethin
 def _happens(ledger: Ledger, keys: Sequence[str], what: str, which: Any, device: int, now: datetime) -> bool:
     """Do one step to the launch, and return whether it was possible."""
     if what == "came":
-        store(ledger, [event(keys[which], "open", device, at=now)])
+        store(ledger, event(keys[which], "open", device, at=now))
         return aggregate(ledger, now=now) == 1
     if what == "decided":
         return ledger.audit_log.decide(Decision(KEY, which, "ann", None, now))
