@@ -33,9 +33,10 @@ import numpy.typing as npt
 
 from sendoff.comparison.adjustment import SideOutcome, compared_adjusted
 from sendoff.comparison.balance import are_losses_off, are_shares_off
+from sendoff.comparison.result import LEVEL
+from sendoff.comparison.result import PEOPLE as NOUN
 from sendoff.comparison.sequential import Answers, differs, spent
-from sendoff.comparison.statistics import LEVEL, Values
-from sendoff.comparison.statistics import PEOPLE as NOUN
+from sendoff.comparison.statistics import Values
 
 LOOK = 10  # minutes
 LOOKS = 24 * 60 // LOOK

@@ -1,21 +1,8 @@
 from .adjustment import BEFORE, SideOutcome, compared_adjusted
 from .balance import CONTROL_GROUP, mismatch_of_assigned, without_mismatch
 from .engagement import asked_about, comparisons_of, leader_of
-from .statistics import (
-    LEVEL,
-    NOTICEABLE,
-    Asked,
-    Comparison,
-    Difference,
-    Side,
-    Values,
-    amount,
-    compared_means,
-    compared_shares,
-    conclusion,
-    percent,
-    spoken,
-)
+from .result import LEVEL, Comparison, Difference, Side, amount, conclusion, percent, spoken
+from .statistics import NOTICEABLE, Asked, Values, compared_means, compared_shares
 
 __all__ = [
     "BEFORE",

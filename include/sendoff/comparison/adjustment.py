@@ -14,7 +14,8 @@ from statistics import NormalDist
 from typing import NamedTuple, Unpack
 
 from sendoff.comparison.balance import FALSE_ALARMS
-from sendoff.comparison.statistics import Asked, Comparison, SideValues, Values, compared_means, percent
+from sendoff.comparison.result import Comparison, percent
+from sendoff.comparison.statistics import Asked, SideValues, Values, compared_means
 
 BEFORE = "before.sql"
 """The file of a campaign with the query of what the people did before the launch."""

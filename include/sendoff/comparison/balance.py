@@ -12,8 +12,9 @@ from math import sqrt
 from statistics import NormalDist
 
 from sendoff.campaign import Campaign
+from sendoff.comparison.result import Comparison
 from sendoff.comparison.sequential import Answers, differs
-from sendoff.comparison.statistics import Comparison, Counted
+from sendoff.comparison.statistics import Counted
 from sendoff.figures import DELIVERED_SINCE, OPENED_SINCE, LaunchStats, spoken_reason
 from sendoff.states import Arm, LaunchState, Verdict
 

@@ -19,16 +19,8 @@ from sendoff.comparison.balance import (
     mismatch_of_sent,
     without_mismatch,
 )
-from sendoff.comparison.statistics import (
-    NOTICEABLE,
-    Asked,
-    Comparison,
-    Counted,
-    Side,
-    compared_shares,
-    percent,
-    spoken,
-)
+from sendoff.comparison.result import Comparison, Side, percent, spoken
+from sendoff.comparison.statistics import NOTICEABLE, Asked, Counted, compared_shares
 from sendoff.figures import LaunchStats, counted, duration
 from sendoff.launch import ANSWERED_AFTER
 from sendoff.ledger import LaunchRecord, Ledger, Progress
@@ -173,7 +165,7 @@ def of_own_hours(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABL
 def _gain(found: Comparison) -> Iterator[str]:
     """Yield a sentence on what own hours gain, unless the sides must not be compared."""
     for each in found.differences:
-        if each.interval is None or each.interval.low <= 0 <= each.interval.high:
+        if each.interval is None or not each.interval.is_clear:
             yield "No gain of sending at own hours can be shown, and no loss."
         else:
             low, high = (spoken(end, "share") for end in (each.interval.low, each.interval.high))

@@ -16,18 +16,26 @@ says why. It is never 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cache
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import floor, log10
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import NamedTuple, TypedDict, Unpack
 
-from pydantic import TypeAdapter
-
+from sendoff.comparison.result import (
+    LEVEL,
+    PEOPLE,
+    Comparison,
+    Difference,
+    Interval,
+    Measure,
+    Side,
+    amount,
+    percent,
+    spoken,
+)
 from sendoff.comparison.sequential import UNIT, Answers, end_of_interval, interval_of_share, reach, spent
-from sendoff.figures import counted, listed
+from sendoff.figures import counted
 
-LEVEL = 0.95
 FEWEST = 20
 """The fewest people on each side for a difference, and the fewest answers on both together.
 
@@ -40,85 +48,8 @@ FEW_VALUES = 300
 NOTICEABLE = 0.1
 """The relative difference for which a report says how many answers it takes, unless its reader chooses another."""
 
-PEOPLE = ("person", "people")
-
 _STEPS = 50  # of a bisection
 _HOPELESS = 1e-12  # squared, in standard deviations of one answer: no number of answers shows it
-_LARGE = 999.95  # means from here on are shown without decimals
-
-Measure = Literal["share", "mean"]
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A confidence interval."""
-
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One side of a comparison.
-
-    ``people``: the people in this side. ``count``: how many of them engaged, converted, or have a value. ``estimate``:
-    their share between 0 and 1, or the mean over everyone. A value is None if it cannot be known; ``note`` says why.
-    """
-
-    name: str
-    people: int
-    count: int | None = None
-    estimate: float | None = None
-    interval: Interval | None = None
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One side minus another: the estimate, its interval, and a sentence. None if there are too few people to tell."""
-
-    side: str
-    against: str
-    estimate: float | None
-    interval: Interval | None
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """The sides of a launch by one measure, their differences, and remarks on how to read them.
-
-    ``measure``: whether the estimates are shares between 0 and 1, or means. ``level``: the confidence level of each
-    difference at all looks together. It is above 0.95, so that all differences of the campaign hold together.
-    ``is_final``: False while results still arrive. ``noun``: for the recipients, singular and plural. ``outlook``: how
-    much longer it takes to see a difference. ``mismatch``: why the sides must not be compared, if they must not.
-    """
-
-    what: str
-    measure: Measure
-    sides: tuple[Side, ...]
-    differences: tuple[Difference, ...] = ()
-    remarks: tuple[str, ...] = ()
-    level: float = LEVEL
-    is_final: bool = True
-    noun: tuple[str, str] = PEOPLE
-    outlook: str = ""
-    mismatch: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the comparison as JSON values, which ``from_json`` reads."""
-        values = asdict(self)
-        return {name: list(each) if isinstance(each, tuple) else each for name, each in values.items()}
-
-    @staticmethod
-    def from_json(values: Mapping[str, Any]) -> Comparison:
-        """Read a comparison that ``to_json`` wrote."""
-        return _comparisons().validate_python(values)
-
-
-@cache
-def _comparisons() -> TypeAdapter[Comparison]:
-    return TypeAdapter(Comparison)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +222,7 @@ def _compared(  # noqa: PLR0913 - the last four are those of Asked
         few = _too_few_people(noun, {each: people[each] for each in (name, against)})
         found = _Pair(few) if few else pair(name, against, 1 - level)
         differences.append(_difference(measure, name, against, found))
-        if found.so_far and found.interval and not _is_clear(found.interval):
+        if found.so_far and found.interval and not found.interval.is_clear:
             unclear[f"{name} and {against}"] = found.so_far
     return Comparison(
         what,
@@ -422,11 +353,6 @@ def _methods(differences: int, launch: int) -> tuple[str, ...]:
     )
 
 
-def percent(share: float, digits: int = 0) -> str:
-    """Return a share between 0 and 1 in percent."""
-    return f"{100 * share:.{digits}f} %"
-
-
 def _too_few_people(noun: tuple[str, str], sides: Mapping[str, int]) -> str:
     for name, people in sides.items():
         if people < FEWEST:
@@ -448,17 +374,13 @@ def _too_few_values(*sides: Side) -> str:
     return ""
 
 
-def _is_clear(interval: Interval) -> bool:
-    return interval.low > 0 or interval.high < 0
-
-
 def _difference(measure: Measure, side: str, against: str, found: _Pair) -> Difference:
     pair, estimate, interval = f"{side} against {against}", found.estimate, found.interval
     if interval is None:
         return Difference(side, against, None, None, f"{pair}: too few to tell ({found.few}).")
     ends = (interval.low, interval.high)
     low, high, seen = (spoken(each, measure) for each in (*ends, estimate))
-    if _is_clear(interval):
+    if interval.is_clear:
         least, most, by = (
             spoken(each, measure).lstrip("+") for each in (*sorted(map(abs, ends)), abs(estimate))
         )
@@ -468,49 +390,3 @@ def _difference(measure: Measure, side: str, against: str, found: _Pair) -> Diff
             f"no clear difference. {seen} was measured, and any value between {low} and {high} is plausible"
         )
     return Difference(side, against, estimate, interval, f"{pair}: {said}.")
-
-
-def conclusion(compared: Comparison) -> str:
-    """Return the result of a comparison in a sentence, or an empty text if there are no differences.
-
-    A side is only called ahead of another if the interval of their difference excludes 0, and never if the sides must
-    not be compared.
-    """
-    if compared.mismatch or not compared.differences:
-        return compared.mismatch
-    known = [(each, each.interval) for each in compared.differences if each.interval]
-    clear = [each for each, interval in known if _is_clear(interval)]
-    if not known:
-        begin = "There" if compared.is_final else "So far, there"
-        return f"{begin} are too few {compared.noun[1]} to tell which side is ahead."
-    if not clear:
-        what = "the difference" if len(known) == 1 else "each difference"
-        begin = "No" if compared.is_final else "So far, no"
-        return f"{begin} side is clearly ahead, because chance can explain {what}."
-    sides = sorted(compared.sides, key=lambda side: -(side.estimate or 0))
-    results = {side.name: amount(side.estimate or 0, compared.measure) for side in sides}
-    pairs = {
-        (each.side, each.against) if (each.estimate or 0) > 0 else (each.against, each.side) for each in clear
-    }
-    ahead = []
-    for one, result in results.items():  # the largest first
-        if others := [other for other in results if (one, other) in pairs]:
-            than = listed(results[other] for other in others)
-            ahead.append(f"{one} is ahead of {listed(others)} ({result} against {than} {compared.what})")
-    rest = "" if len(clear) == len(compared.differences) else " The other differences may be chance."
-    begin = "" if compared.is_final else "So far, "
-    return f"{begin}{'; '.join(ahead)}. Chance alone seldom makes such a difference, however often you look.{rest}"
-
-
-def amount(estimate: float, measure: Measure) -> str:
-    """Return a share in percent, or a mean, as text."""
-    if measure == "share":
-        return percent(max(0.0, estimate), 2)
-    return f"{estimate:#,.4g}" if abs(estimate) < _LARGE else f"{estimate:,.0f}"
-
-
-def spoken(difference: float, measure: Measure) -> str:
-    """Return a difference as text. A difference of shares is in percentage points."""
-    if measure == "share":
-        return f"{100 * difference:+.2f} points"
-    return f"{difference:+#,.4g}" if abs(difference) < _LARGE else f"{difference:+,.0f}"

@@ -18,7 +18,8 @@ from sendoff.audience.identifiers import Identifiers, integers, strings, union
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Variation
 from sendoff.comparison.adjustment import SideOutcome, compared_adjusted
-from sendoff.comparison.statistics import PEOPLE, Comparison, Values, compared_means
+from sendoff.comparison.result import PEOPLE, Comparison
+from sendoff.comparison.statistics import Values, compared_means
 from sendoff.errors import AudienceError, QueryError
 from sendoff.ledger import Ledger
 from sendoff.report import as_text, describe_comparison

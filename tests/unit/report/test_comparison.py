@@ -21,19 +21,8 @@ from sendoff.audience.identifiers import Identifiers, empty, integers, strings, 
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Variation
 from sendoff.comparison.engagement import CONTROL_GROUP, of_engagement
-from sendoff.comparison.statistics import (
-    FEW_VALUES,
-    FEWEST,
-    Comparison,
-    Counted,
-    Interval,
-    Values,
-    amount,
-    compared_means,
-    compared_shares,
-    conclusion,
-    spoken,
-)
+from sendoff.comparison.result import Comparison, Interval, amount, conclusion, spoken
+from sendoff.comparison.statistics import FEW_VALUES, FEWEST, Counted, Values, compared_means, compared_shares
 from sendoff.errors import AudienceError, QueryError
 from sendoff.figures import LaunchStats
 from sendoff.ledger import Decision, Ledger

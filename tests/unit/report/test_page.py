@@ -16,7 +16,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from sendoff import report
-from sendoff.comparison.statistics import Comparison, compared_shares
+from sendoff.comparison.result import Comparison
+from sendoff.comparison.statistics import compared_shares
 from sendoff.errors import SettingsError
 from sendoff.figures import LaunchStats
 from sendoff.report import Line, Sum, css, describe_launch
