@@ -117,18 +117,22 @@ _commit_size = _histogram(
 _commit_seconds = _histogram(
     "sendoff.commit.duration", "s", "Duration of one commit of the receiver", _COMMIT_SECONDS
 )
-_aggregated = _counter("sendoff.post_backs.aggregated", "{post_back}", "Aggregated post-backs")
-_lag = _gauge(
+aggregated = _counter("sendoff.post_backs.aggregated", "{post_back}", "Aggregated post-backs").add
+"""Count aggregated post-backs."""
+aggregation_lag = _gauge(
     "sendoff.aggregation.lag", "s", "Age of the oldest post-back not yet aggregated; 0 if there is none"
-)
-_report_age = _gauge("sendoff.report.age", "s", "Age of the newest report of any launch")
+).set
+"""Set the age of the oldest post-back not yet aggregated, or 0 if there is none."""
+report_age = _gauge("sendoff.report.age", "s", "Age of the newest report of any launch").set
+"""Set the age of the newest report."""
 _feeds = _gauge(
     "sendoff.feeds",
     "{feed}",
     "Feeds of post-backs, by their last certain state",
     state=", ".join(f"`{state}`" for state in _FEED_STATES),
 )
-_observed_at = _gauge("sendoff.observed_at", "s", "Unix time of the last complete count of the ledger")
+observed_at = _gauge("sendoff.observed_at", "s", "Unix time of the last complete count of the ledger").set
+"""Set the time at which the gauges of the ledger were last set. They keep their values while it is unavailable."""
 
 
 def audience_rows(kept: int, dropped: Mapping[str, int]) -> None:
@@ -169,11 +173,6 @@ def receiver_available(is_available: bool) -> None:
     _available.set(int(is_available))
 
 
-def aggregated(post_backs: int) -> None:
-    """Count aggregated post-backs."""
-    _aggregated.add(post_backs)
-
-
 def launches(by_state: Mapping[str, int]) -> None:
     """Set the number of unsettled launches in each state; pass 0 for an empty state."""
     for state, count in by_state.items():
@@ -192,22 +191,7 @@ def doubts(by_connection: Mapping[str, int]) -> None:
         _doubts.set(count, {"connection": connection})
 
 
-def aggregation_lag(seconds: float) -> None:
-    """Set the age of the oldest post-back not yet aggregated, or 0 if there is none."""
-    _lag.set(seconds)
-
-
-def report_age(seconds: float) -> None:
-    """Set the age of the newest report."""
-    _report_age.set(seconds)
-
-
 def feeds(by_state: Mapping[FeedHealth, int]) -> None:
     """Set the number of feeds of post-backs in each state; a missing state counts as 0."""
     for state in _FEED_STATES:
         _feeds.set(by_state.get(state, 0), {"state": state})
-
-
-def observed_at(unix_time: float) -> None:
-    """Set the time at which the gauges of the ledger were last set. They keep their values while it is unavailable."""
-    _observed_at.set(unix_time)
