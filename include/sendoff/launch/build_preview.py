@@ -16,14 +16,7 @@ from sendoff.launch.gates import GateResult
 from sendoff.launch.own_hours import hours_by_words
 from sendoff.launch.plan import Plan, plan_launch
 from sendoff.launch.plan_inputs import LaunchOptions
-from sendoff.launch.preview import (
-    ApprovalNeed,
-    AudienceChange,
-    ExistingLaunch,
-    Preview,
-    SourceLaunch,
-    Zone,
-)
+from sendoff.launch.preview import ApprovalNeed, AudienceChange, ExistingLaunch, Preview, SourceLaunch, Zone
 from sendoff.launch.reachability import unreachable
 from sendoff.launch.rendering import Rendering, renderings
 from sendoff.launch.sample import sample_request

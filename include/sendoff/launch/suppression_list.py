@@ -18,14 +18,7 @@ import pyarrow as pa
 from sendoff import warehouse
 from sendoff.audience import build_audience, count_people, kind_of
 from sendoff.audience.identifiers import UNUSABLE_TEXT, Identifiers, as_integer, as_member, integers, strings
-from sendoff.campaign import (
-    ACCOUNT,
-    EVERYTHING,
-    Channel,
-    channel_scope,
-    is_suppression_scope,
-    topic_scope,
-)
+from sendoff.campaign import ACCOUNT, EVERYTHING, Channel, channel_scope, is_suppression_scope, topic_scope
 from sendoff.errors import AudienceError, GateError, SettingsError
 from sendoff.figures import noun_of
 from sendoff.launch.suppression import without_groups

@@ -12,14 +12,7 @@ from datetime import datetime
 
 from sendoff.audience import GROUP_COLUMNS, Audience, template_columns
 from sendoff.audience.identifiers import Identifiers, empty, union
-from sendoff.campaign import (
-    CampaignFolder,
-    Period,
-    VerdictExclusion,
-    VerdictsOf,
-    VerdictSource,
-    counted_as,
-)
+from sendoff.campaign import CampaignFolder, Period, VerdictExclusion, VerdictsOf, VerdictSource, counted_as
 from sendoff.errors import AudienceError, NotFoundError
 from sendoff.launch.suppression import Rule
 from sendoff.ledger import LaunchRecord, LaunchSource, Ledger
