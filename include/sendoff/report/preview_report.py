@@ -140,19 +140,21 @@ def _sections(preview: Preview, *, is_question: bool) -> Iterator[tuple[str, str
 
 
 def _people(preview: Preview) -> Iterator[Block]:
-    if preview.is_own_request:
-        yield from _people_of_own_request(preview)
-        return
+    is_own = preview.is_own_request
     if preview.audience is None or preview.people is None:
-        yield Sentence(f"{_CHOSEN[preview.targeting]}, so their number is not known here.")
+        why = "The request has no single list of people" if is_own else _CHOSEN[preview.targeting]
+        yield Sentence(f"{why}, so their number is not known here.")
         return
-    later = [item for item in preview.suppressed.items() if item[0] not in preview.dropped]
-    lines = [Line("", preview.rows, "rows of the query")]
+    lines = [Line("", preview.rows, "identifiers in the request" if is_own else "rows of the query")]
     lines += [Line("-", count, spoken_reason(reason)) for reason, count in preview.dropped.items()]
+    people = Line("=", preview.people, noun_of(preview.identified_by)[1])
+    if is_own:
+        yield Sum([*lines, people])
+        return
     lines.append(Line("=", preview.audience, "audience"))
+    later = [item for item in preview.suppressed.items() if item[0] not in preview.dropped]
     if later or preview.people != preview.audience:
-        lines += [Line("-", count, spoken_reason(reason)) for reason, count in later]
-        lines.append(Line("=", preview.people, noun_of(preview.identified_by)[1]))
+        lines += [*(Line("-", count, spoken_reason(reason)) for reason, count in later), people]
     yield Sum(lines)
     if source := preview.source:
         verdicts = ", ".join(Verdict(verdict).label for verdict in source.verdicts)
@@ -164,15 +166,6 @@ def _people(preview: Preview) -> Iterator[Block]:
         )
     else:
         yield Sentence("There is no earlier launch to compare with.")
-
-
-def _people_of_own_request(preview: Preview) -> Iterator[Block]:
-    if preview.people is None:
-        yield Sentence("The request has no single list of people, so their number is not known here.")
-        return
-    lines = [Line("", preview.rows, "identifiers in the request")]
-    lines += [Line("-", count, spoken_reason(reason)) for reason, count in preview.dropped.items()]
-    yield Sum([*lines, Line("=", preview.people, noun_of(preview.identified_by)[1])])
 
 
 def _parts(preview: Preview) -> Iterator[tuple[str, Iterable[Block]]]:
