@@ -197,18 +197,13 @@ def how_to_continue(planned: Sequence[PendingResend]) -> list[str]:
 def _how_to_send(launch_key: str, campaign: str, state: str, *, is_own_request: bool) -> str:
     if is_own_request:
         return f"clear its task in Airflow, or run again what sent {campaign}"
-    command = _continue_command(launch_key, campaign, state)
-    return f"unless a task is sending the launch now, continue it with: {command}"
-
-
-def _continue_command(launch_key: str, campaign: str, state: str) -> str:
     conf = shlex.quote(json.dumps({"launch": launch_key}))
-    command = (
-        f"airflow dags trigger {shlex.quote(campaign)} --conf {conf}, or, if {campaign} is not a DAG, with: "
-        f"sendoff send {launch_key[:12]}"
-    )
     first = {LaunchState.HELD: "release", LaunchState.PAUSED: "resume"}.get(LaunchState(state))
-    return f"sendoff {first} {launch_key[:12]} --why TEXT; {command}" if first else command
+    prepared = f"sendoff {first} {launch_key[:12]} --why TEXT; " if first else ""
+    return (
+        f"unless a task is sending the launch now, continue it with: {prepared}airflow dags trigger "
+        f"{shlex.quote(campaign)} --conf {conf}, or, if {campaign} is not a DAG, with: sendoff send {launch_key[:12]}"
+    )
 
 
 def resolve(
