@@ -2212,8 +2212,9 @@ def test_a_launch_that_was_refused_did_not_go_out(vera: Person, ledger: Ledger) 
     before = freeze(ledger, "spring_sale", people=20, day=2)
     send(ledger, before, Accepted(200, 1))
     reconcile_launch(ledger, before)
-    key = freeze(ledger, "spring_sale", people=20)
-    send(ledger, key, *[Refused(400, "no")] * 10)
+    now = datetime.now(UTC)  # the tests may have begun yesterday
+    key = freeze(ledger, "spring_sale", people=20, made=now)
+    send(ledger, key, *[Refused(400, "no")] * 10, at=now)
     today = words(vera.get("").text).partition("Tomorrow")[0].partition("Today")[2]
     assert re.search(r"refused Spring sale spring_sale, (\d+) of \1 requests made, \1 refused", today), today
     assert "Went out" not in words(vera.get(f"launches/{key}").text)
