@@ -42,9 +42,8 @@ def count_people(file: Path | bytes, column: str, kind: Kind) -> RowCounter:
         return BytesIO(file) if isinstance(file, bytes) else file.open("rb")
 
     name = "the file" if isinstance(file, bytes) else str(file)
-    if (
-        isinstance(file, Path) and file.exists() and not file.is_file()
-    ):  # such as a pipe, which is read only once
+    # Such as a pipe, which is read only once.
+    if isinstance(file, Path) and file.exists() and not file.is_file():
         try:
             file = file.read_bytes()
         except OSError as error:

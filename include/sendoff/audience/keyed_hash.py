@@ -35,9 +35,8 @@ from sendoff.errors import AudienceError
 _BITS = 20
 _IN_CACHE = 1 << 15  # numbers to mix at once
 _TEXTS_AT_ONCE = 1 << 17
-_OWN_BYTES = np.array(
-    [256**length - 1 for length in range(9)], np.uint64
-)  # masks of the bytes of a short text
+# Masks of the bytes of a short text, by its length.
+_OWN_BYTES = np.array([256**length - 1 for length in range(9)], np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +95,8 @@ class KeyedHash:
         ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
         text = np.frombuffer(buffer or b"", np.uint8)[ends[0] : ends[-1]]
         padded = np.concatenate([text, np.zeros(8, np.uint8)])
-        words: Numbers = np.ndarray(
-            len(padded) - 7, np.uint64, padded, strides=(1,)
-        )  # at each byte, the next eight
+        # At each byte, the next eight.
+        words: Numbers = np.ndarray(len(padded) - 7, np.uint64, padded, strides=(1,))
         starts, lengths = ends[:-1] - ends[0], np.diff(ends)
         room, own = np.maximum(lengths - 8, 0), _OWN_BYTES[np.minimum(lengths, 8)]
         mixed = lengths.astype(np.uint64) ^ self._keys[0]

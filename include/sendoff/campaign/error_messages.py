@@ -47,9 +47,8 @@ def schema_with_rules() -> dict[str, Any]:
 def with_required_kinds(schema: dict[str, Any]) -> dict[str, Any]:
     """Require the field ``kind`` in a schema wherever it tells which fields may follow."""
     for node in schema["$defs"].values():
-        if "const" in node.get("properties", {}).get(
-            "kind", ()
-        ):  # its default is for Python only, not for the file
+        # The default of a kind is for Python only, not for the file.
+        if "const" in node.get("properties", {}).get("kind", ()):
             del node["properties"]["kind"]["default"]
             node["required"] = ["kind", *node.get("required", ())]
     return schema

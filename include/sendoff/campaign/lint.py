@@ -41,9 +41,8 @@ _GSM = frozenset(
     "¡ABCDEFGHIJKLMNOPQRSTUVWXYZÄÖÑÜ§¿abcdefghijklmnopqrstuvwxyzäöñüà"
 )
 _GSM_TWICE = frozenset("\f^{}\\[~]|€")  # encoded with an escape character, so each counts twice
-_TAG = re.compile(
-    r"\{\{(?:(?!\{\{).)*?\}\}", re.DOTALL
-)  # stops at the next tag: many unclosed ones would be slow
+# Stops at the next tag: many unclosed ones would be slow.
+_TAG = re.compile(r"\{\{(?:(?!\{\{).)*?\}\}", re.DOTALL)
 _PICTURELESS = frozenset({"firefox", "safari"})
 _UNREPORTED = frozenset({Channel.ANDROID_PUSH, Channel.IOS_PUSH})
 

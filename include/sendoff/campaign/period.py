@@ -160,7 +160,6 @@ def _derived(*parts: str) -> str:
     digest = hashlib.blake2b(digest_size=16, person=b"sendoff-key")
     for part in parts:
         encoded = part.encode()
-        digest.update(
-            len(encoded).to_bytes(8, "big") + encoded
-        )  # the lengths keep ("ab", "c") from ("a", "bc")
+        # The lengths keep ("ab", "c") from ("a", "bc").
+        digest.update(len(encoded).to_bytes(8, "big") + encoded)
     return digest.hexdigest()

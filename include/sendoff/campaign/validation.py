@@ -24,9 +24,8 @@ from sendoff.campaign.tags import broken_tags
 from sendoff.campaign.variants import Variant
 from sendoff.errors import CampaignError
 
-_TITLED = frozenset(
-    {Channel.WEB_PUSH, Channel.INBOX}
-)  # these need a title; browsers show no message without one
+# These need a title; browsers show no message without one.
+_TITLED = frozenset({Channel.WEB_PUSH, Channel.INBOX})
 
 _ROUNDING = 1e-6  # percent
 _LONGEST_SCHEDULE = 80  # characters; Airflow stores a description of it, which is much longer

@@ -222,9 +222,8 @@ class _Body:
         problem: BaseException | None = None
         try:
             data = self._answer.read(size)
-        except (
-            urllib3.exceptions.HTTPError
-        ) as error:  # the server ends an answer with an error like a broken one
+        except urllib3.exceptions.HTTPError as error:
+            # The server ends an answer with an error like a broken one.
             problem, data = error, _received(error)
         seen = self._last + data
         if (at := seen.find(self._mark)) >= 0 and (said := _SAID.search(seen[at:].decode(errors="replace"))):

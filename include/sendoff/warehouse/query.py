@@ -342,9 +342,8 @@ def _primary_message(error: BaseException) -> str:
         return primary.decode(errors="replace") if isinstance(primary, bytes) else str(primary)
     text = str(error)
     match error.args:
-        case (int(), str(said)) if not isinstance(
-            error, OSError
-        ):  # of a driver of MySQL, with the error's number
+        # Of a driver of MySQL, with the error's number.
+        case (int(), str(said)) if not isinstance(error, OSError):
             text = said
     return next(iter(text.strip().splitlines()), type(error).__name__)
 
