@@ -11,25 +11,16 @@ import pyarrow.compute as pc
 from sendoff.campaign import AudienceColumn, did_you_mean
 from sendoff.errors import AudienceError
 from sendoff.figures import counted
-from sendoff.warehouse import QUERY, Wording, is_text, sql_type_name, value_type
+from sendoff.warehouse import QUERY, Wording, is_number, is_text, sql_type_name, value_type
 
 _MOST_VALUES = 10  # accepted values to show in an error
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    is_numeric = (
-        getattr(type_, "type_name", None) == "numeric"
-    )  # PostgreSQL's, which its driver returns as text
-    return bool(
-        pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_) or is_numeric
-    )
 
 
 _CHECKS: Mapping[str, Callable[[pa.DataType], bool]] = {
     "boolean": pa.types.is_boolean,
     "date": pa.types.is_date,
     "integer": pa.types.is_integer,
-    "number": _is_number,
+    "number": lambda type_: pa.types.is_integer(type_) or is_number(type_),
     "text": is_text,
     "timestamp": pa.types.is_timestamp,
 }
