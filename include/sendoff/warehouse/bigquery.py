@@ -154,13 +154,13 @@ def url_of(fields: Fields) -> sa.URL | None:
     key = json_object(extra.get("keyfile_dict", {}))
     if key is None or not extra.keys() <= set(EXTRAS):
         return None
-    return sa.URL.create(
+    return fields.url(
         "bigquery",
+        {name: extra[name] for name in ("key_path", "location") if name in extra},
         username="key" if key else None,  # without a user, a URL has no password
         password=base64.b64encode(json.dumps(key).encode()).decode() if key else None,
         host=extra.get("project") or key.get("project_id"),
-        database=fields.schema,
-        query={name: str(extra[name]) for name in ("key_path", "location") if name in extra},
+        port=None,
     )
 
 

@@ -146,15 +146,7 @@ def url_of(fields: Fields) -> sa.URL | None:
     if not options.keys() <= set(OPTIONS):
         return None
     options |= {f"{_SETTING}{name}": value for name, value in settings.items()}
-    return sa.URL.create(
-        "clickhouse",
-        username=fields.login,
-        password=fields.password,
-        host=fields.host or "localhost",
-        port=fields.port,
-        database=fields.schema,
-        query={name: _text(value) for name, value in options.items()},
-    )
+    return fields.url("clickhouse", options, host=fields.host or "localhost")
 
 
 def _types(client: Any, sql: str, settings: Mapping[str, str]) -> dict[str, str]:
@@ -178,10 +170,6 @@ def _with_known_types(sql: str, types: Mapping[str, str]) -> str:
         elif _TIME.match(type_):
             converted.append(f"toDateTime64({quoted}, 0) AS {quoted}")
     return f"SELECT * REPLACE ({', '.join(converted)}) FROM ({sql})" if converted else sql  # noqa: S608
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _own_settings(url: sa.URL) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import time
 from collections.abc import Generator, Mapping
@@ -139,19 +138,9 @@ def url_of(fields: Fields) -> sa.URL | None:
         user = _TOKEN
     if not host or not secret or "http_path" not in extra or not extra.keys() <= set(EXTRAS):
         return None
-    return sa.URL.create(
-        "databricks",
-        username=user,
-        password=secret,
-        host=host,
-        port=fields.port,
-        database=f"{extra.get('catalog', '')}/{fields.schema}" if fields.schema else extra.get("catalog"),
-        query={name: _text(extra[name]) for name in OPTIONS if name in extra},
-    )
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    options = {name: extra[name] for name in OPTIONS if name in extra}
+    database = fields.within(extra.get("catalog"))
+    return fields.url("databricks", options, username=user, password=secret, host=host, database=database)
 
 
 def _authentication(url: sa.URL) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -140,7 +141,7 @@ DRIVERS = (
         title="MariaDB",
         backend="mariadb",
         connection_type="mariadb",
-        url_of=mysql.mariadb_url_of,
+        url_of=partial(mysql.url_of, name="mariadb"),
     ),
     _driver("Trino", "trino.dbapi", trino),
     _driver("Redshift", "psycopg", redshift, is_plain),

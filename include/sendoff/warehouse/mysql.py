@@ -109,17 +109,8 @@ def driver_options(url: sa.URL) -> dict[str, Any]:
     return {**options, **flags}
 
 
-def url_of(fields: Fields) -> sa.URL | None:
-    """Return the URL of a ``mysql`` connection in Airflow, or None if a URL cannot hold all its extras."""
-    return _url_of(fields, "mysql")
-
-
-def mariadb_url_of(fields: Fields) -> sa.URL | None:
-    """Return the URL of a ``mariadb`` connection in Airflow, or None if a URL cannot hold all its extras."""
-    return _url_of(fields, "mariadb")
-
-
-def _url_of(fields: Fields, name: str) -> sa.URL | None:
+def url_of(fields: Fields, name: str = "mysql") -> sa.URL | None:
+    """Return the URL of a connection in Airflow, or None if a URL cannot hold all its extras."""
     extra = {key: value for key, value in fields.extra.items() if value and key not in _IGNORED}
     if isinstance(ssl := extra.pop("ssl", {}), dict):
         extra |= {f"ssl_{key}": value for key, value in ssl.items()}
@@ -127,15 +118,7 @@ def _url_of(fields: Fields, name: str) -> sa.URL | None:
         return None
     if not extra.keys() <= set(OPTIONS):
         return None
-    return sa.URL.create(
-        name,
-        username=fields.login,
-        password=fields.password,
-        host=fields.host or "localhost",
-        port=fields.port,
-        database=fields.schema,
-        query={key: str(value).lower() if value is True else str(value) for key, value in extra.items()},
-    )
+    return fields.url(name, extra, host=fields.host or "localhost")
 
 
 def _driver() -> Any:

@@ -109,12 +109,4 @@ def url_of(fields: Fields) -> sa.URL | None:
         extra["sslmode"] = "disable"
     if not fields.host or not extra.keys() <= EXTRAS.keys():
         return None
-    return sa.URL.create(
-        "redshift",
-        username=fields.login,
-        password=fields.password,
-        host=fields.host,
-        port=fields.port,
-        database=fields.schema,
-        query={EXTRAS[name]: str(value) for name, value in extra.items()},
-    )
+    return fields.url("redshift", {EXTRAS[name]: value for name, value in extra.items()})

@@ -60,18 +60,11 @@ def batches(cursor: Any, query: Query) -> Generator[pa.RecordBatch, None, None]:
 
 def url_of(fields: Fields) -> sa.URL | None:
     """Return the URL of a ``snowflake`` connection in Airflow, or None if a URL cannot hold all its fields."""
-    options = {name: str(value) for name, value in fields.extra.items() if value}
+    options = {name: value for name, value in fields.extra.items() if value}
     account, database = options.pop("account", None), options.pop("database", "")
     if not account or not options.keys() <= CONNECTION_OPTIONS:
         return None
-    return sa.URL.create(
-        "snowflake",
-        username=fields.login,
-        password=fields.password,
-        host=account,
-        database=f"{database}/{fields.schema}" if fields.schema else database,
-        query=options,
-    )
+    return fields.url("snowflake", options, host=account, port=None, database=fields.within(database))
 
 
 def driver_options(url: sa.URL) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
@@ -115,21 +114,8 @@ def url_of(fields: Fields) -> sa.URL | None:
         return None
     if fields.password and extra.get("protocol", "http") == "http":
         return None  # the hook names the mistake
-    return sa.URL.create(
-        "trino",
-        username=fields.login,
-        password=fields.password,
-        host=fields.host,
-        port=fields.port,
-        database=f"{catalog}/{fields.schema}" if fields.schema else catalog,
-        query={_EXTRAS[name]: _text(value) for name, value in extra.items()},
-    )
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    return value if isinstance(value, str) else json.dumps(value)
+    options = {_EXTRAS[name]: value for name, value in extra.items()}
+    return fields.url("trino", options, database=fields.within(catalog))
 
 
 def _verification(text: str) -> bool | str:

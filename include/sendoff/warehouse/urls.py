@@ -59,6 +59,23 @@ class Fields:
         """Return the extras that have a value. Airflow's form also stores others."""
         return {name: value for name, value in self.extra.items() if value not in (None, "")}
 
+    def url(self, backend: str, options: Mapping[str, Any], **others: Any) -> sa.URL:
+        """Return the URL of the connection with some options. ``others``: parts that differ from the fields."""
+        own = {"username": self.login, "password": self.password, "host": self.host, "port": self.port}
+        parts = {**own, "database": self.schema, **others}
+        return sa.URL.create(backend, **parts, query={name: _text(value) for name, value in options.items()})
+
+    def within(self, catalog: str | None) -> str | None:
+        """Return a catalog with the schema of the connection, as the database of a URL."""
+        return f"{catalog or ''}/{self.schema}" if self.schema else catalog
+
+
+def _text(value: Any) -> str:
+    """Return an extra of a connection as an option of a URL."""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return json.dumps(value) if isinstance(value, dict | bool) else str(value)
+
 
 def parse_url(text: str) -> sa.URL:
     """Parse a URL, and add time-outs for PostgreSQL. Raise QueryError if the text is not a URL."""

@@ -16,8 +16,8 @@ import pytest
 import sqlalchemy as sa
 
 from sendoff.errors import QueryError, WarehouseUnavailableError
-from sendoff.warehouse import Fields, address_of, read
-from sendoff.warehouse.mysql import OPTIONS, accepts, driver_options, mariadb_url_of, url_of
+from sendoff.warehouse import Fields, address_of, driver_of_type, read
+from sendoff.warehouse.mysql import OPTIONS, accepts, driver_options
 
 from ...waiting import until
 from .reading import audience, refusal
@@ -214,11 +214,13 @@ def test_every_option_is_one_of_the_driver() -> None:
     assert "pa55word" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("conversion", "name"), [(url_of, "mysql"), (mariadb_url_of, "mariadb")])
-def test_an_airflow_connection_becomes_a_url(conversion: Any, name: str) -> None:
+@pytest.mark.parametrize("name", ["mysql", "mariadb"])
+def test_an_airflow_connection_becomes_a_url(name: str) -> None:
+    driver = driver_of_type(name)
+    assert driver is not None
+
     def url(**extra: Any) -> sa.URL | None:
-        found: sa.URL | None = conversion(Fields("db", 3307, "ann", "p%/w", "shop", extra))
-        return found
+        return driver.url_of(Fields("db", 3307, "ann", "p%/w", "shop", extra))
 
     plain = sa.URL.create(name, "ann", "p%/w", "db", 3307, "shop")
     assert url() == url(cursor="sscursor", client="mysqlclient") == plain
