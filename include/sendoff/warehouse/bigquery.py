@@ -48,8 +48,11 @@ class Connection:
 
 
 def connect(query: Query, stack: ExitStack) -> Connection:
-    """Make the clients. They ask the server only when a query runs."""
-    check(query.url)
+    """Make the clients for ``bigquery://project/dataset?key_path=…&location=…``.
+
+    They ask the server only when a query runs. Raise QueryError for an unknown parameter.
+    """
+    check_options(query.url, "BigQuery", OPTIONS)
     library: Any = attempt(lambda: importlib.import_module("google.cloud.bigquery"), query)
     endpoint = query.url.query.get("api_endpoint")
 
@@ -131,11 +134,6 @@ def cancel(connection: Connection) -> None:
         if connection.job is not None:
             _in_short(lambda: connection.job.cancel(retry=None, timeout=_CANCEL_SECONDS))
     connection.storage.transport.close()
-
-
-def check(url: sa.URL) -> None:
-    """Raise QueryError for an unknown parameter of ``bigquery://project/dataset?key_path=…&location=…``."""
-    check_options(url, "BigQuery", OPTIONS)
 
 
 def url_of(fields: Fields) -> sa.URL | None:

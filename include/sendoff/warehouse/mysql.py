@@ -40,12 +40,6 @@ class Connection:
     opened: Any = field(repr=False)
     options: Mapping[str, Any] = field(repr=False)
 
-    def end_query(self) -> None:
-        """End the query that runs on this connection, through another one."""
-        limits = {"connect_timeout": _CANCEL_SECONDS, "read_timeout": _CANCEL_SECONDS}
-        with suppress(Exception), closing(_driver().connect(**{**self.options, **limits})) as other:
-            other.query(f"KILL QUERY {self.opened.thread_id()}")
-
 
 def accepts(url: sa.URL) -> bool:
     """Check whether a URL names no driver of SQLAlchemy after a plus sign, or PyMySQL."""
@@ -77,7 +71,7 @@ def batches(connection: Connection, query: Query) -> Generator[pa.RecordBatch, N
         attempt(execute, query, Exception)
         yield from rows_of(cursor, query)
     except GeneratorExit:
-        connection.end_query()  # because the driver reads all other rows before it closes a cursor
+        cancel(connection)  # because the driver reads all other rows before it closes a cursor
         raise
     finally:
         with suppress(Exception):
@@ -85,8 +79,10 @@ def batches(connection: Connection, query: Query) -> Generator[pa.RecordBatch, N
 
 
 def cancel(connection: Connection) -> None:
-    """End the query on the server."""
-    connection.end_query()
+    """End the query on the server, through another connection."""
+    limits = {"connect_timeout": _CANCEL_SECONDS, "read_timeout": _CANCEL_SECONDS}
+    with suppress(Exception), closing(_driver().connect(**{**connection.options, **limits})) as other:
+        other.query(f"KILL QUERY {connection.opened.thread_id()}")
 
 
 def driver_options(url: sa.URL) -> dict[str, Any]:

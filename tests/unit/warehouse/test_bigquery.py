@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from sendoff.errors import QueryError, WarehouseUnavailableError
 from sendoff.warehouse import Fields, read
-from sendoff.warehouse.bigquery import check, credentials_of, url_of
+from sendoff.warehouse.bigquery import credentials_of, url_of
 
 from ...bigquery_server import BigQuery, bigquery_server
 from ...waiting import PATIENCE, until
@@ -228,9 +228,9 @@ def test_a_wrong_key_is_not_told(bigquery: tuple[BigQuery, str]) -> None:
     assert words not in said
 
 
-def test_an_unknown_parameter_is_told() -> None:
-    with pytest.raises(QueryError, match=r"has locaton\. Use key_path, location"):
-        check(sa.make_url("bigquery://shop?locaton=EU"))
+def test_an_unknown_parameter_is_told(clients: None) -> None:
+    said = refusal("bigquery://shop?locaton=EU", "SELECT 1 AS device_id")
+    assert "has locaton. Use key_path, location" in said
 
 
 def test_an_airflow_connection_becomes_a_url(clients: None) -> None:
