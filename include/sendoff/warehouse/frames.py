@@ -172,9 +172,7 @@ def _problems_of_stream(wording: Wording) -> Iterator[None]:
             )
         else:
             problem = "it cannot be read as a table. Use a DataFrame or an Arrow table"
-    else:
-        return
-    raise AudienceError(problem)
+        raise AudienceError(problem) from None
 
 
 @contextmanager
@@ -332,8 +330,6 @@ def _problems_of_file(names: Sequence[str] = ()) -> Iterator[None]:
             problem = "the file has text that is not UTF-8. Save it in UTF-8"
         else:
             problem = f"the file cannot be read ({_DAMAGED})"
+        raise AudienceError(problem) from None
     except OSError as error:  # Arrow's own has no strerror, if a file ends too early
-        problem = f"the file cannot be read ({error.strerror or _DAMAGED})"
-    else:
-        return
-    raise AudienceError(problem)
+        raise AudienceError(f"the file cannot be read ({error.strerror or _DAMAGED})") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,10 +39,10 @@ def rows_of(given: Any) -> Rows:
 
 
 def refused(given: Any, *columns: str) -> str:
-    """Return the error of something that is no audience. No value of a test's data may be in it."""
+    """Return the error of something that is no audience. No value of a test's data may be in it or in its traceback."""
     with pytest.raises(AudienceError) as caught:
         audience_of(given, *columns)
-    assert "734" not in str(caught.value)
+    assert "734" not in "".join(traceback.format_exception(caught.value))
     assert caught.value.__cause__ is None
     return str(caught.value)
 
@@ -280,7 +281,7 @@ def test_a_frame_can_be_read_again() -> None:
             'frame["device_id"] = frame["device_id"].astype("Int64")',
         ),
         (pd.DataFrame({"device_id": ["u734"]}), 'frame["device_id"].astype("Int64")'),
-        (pd.DataFrame({"user_id": [734, "a"]}), 'frame["user_id"].astype("string")'),
+        (pd.DataFrame({"user_id": [7, "u734"]}), 'frame["user_id"].astype("string")'),
         (pd.DataFrame({"user_id": [734, None]}), 'frame["user_id"].astype("Int64")'),
         (pd.DataFrame([[734, 1]], columns=["device_id", "device_id"]), "it has a column more than once"),
         (pd.DataFrame({"user_id": [2**64 - 1, None]}, dtype=object), "a whole number that is too large"),
