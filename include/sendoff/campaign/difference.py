@@ -28,29 +28,14 @@ class Part(StrEnum):
     NO_EFFECT = "no_effect"
 
 
-_PARTS = {
-    "audience.holdout": Part.SHARES,
-    "audience.partitions": Part.NO_EFFECT,
-    **dict.fromkeys(("outcome.sql", "before.sql"), Part.NO_EFFECT),
-    **dict.fromkeys(("encryption", "template", "language"), Part.MESSAGES),
-    **dict.fromkeys(("audience", "targeting", "warehouse", "rules.cap", "rules.exclude"), Part.AUDIENCE),
-    **dict.fromkeys(
-        (
-            "schedule",
-            "schedule_time_zone",
-            "after",
-            "start",
-            "send",
-            "push_expiry",
-            "gates",
-            "approval",
-            "rules",
-        ),
-        Part.TIMES,
-    ),
-    **dict.fromkeys(("connection", "on_doubt"), Part.TIMES),
-    **dict.fromkeys(("variants", "decide"), Part.SHARES),
+_FIELDS = {
+    Part.MESSAGES: "encryption language template",
+    Part.AUDIENCE: "audience targeting warehouse rules.cap rules.exclude",
+    Part.TIMES: "after approval connection gates on_doubt push_expiry rules schedule schedule_time_zone send start",
+    Part.SHARES: "audience.holdout decide variants",
+    Part.NO_EFFECT: "audience.partitions before.sql outcome.sql",
 }
+_PARTS = {name: part for part, names in _FIELDS.items() for name in names.split()}
 """The part of each field; the longest prefix counts, and every other field has no effect on recipients."""
 
 
