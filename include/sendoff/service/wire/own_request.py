@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 
 from sendoff.audience import Audience, build_audience
-from sendoff.audience.identifiers import LONGEST_TEXT, as_member
+from sendoff.audience.identifiers import LONGEST_TEXT, as_integer, as_member
 from sendoff.campaign import Channel, is_time_zone
 from sendoff.errors import CampaignError
 from sendoff.service.wire.names import FieldNames
@@ -33,7 +33,6 @@ Mode = Literal["create", "execute"]
 _USABLE_TEXT = (
     f"text that is not blank, of at most {LONGEST_TEXT:,} bytes, without NUL or white space around it"
 )
-_DIGITS = len(str(2**63))  # of the largest identifier
 _LAST_ZONE = timezone(timedelta(hours=-12))  # the last time zone on Earth to reach a time of day
 _WEB_BROWSERS = ("web_push_chrome", "web_push_firefox")
 
@@ -270,14 +269,10 @@ def _typed(column: str, name: str, values: Sequence[Any]) -> Iterator[Any]:
     words = "a whole number from 1 to 9,223,372,036,854,775,807" if is_number else _USABLE_TEXT
     for place, value in enumerate(values):
         typed: int | str | None = None
-        if is_number:
-            is_digits = (
-                isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS
-            )
-            number = int(value) if is_digits else value
-            typed = number if type(number) is int and 0 < number < 2**63 else None
-        elif isinstance(value, str):
-            typed = as_member("string", value) if value == value.strip() else None
+        if is_number and type(value) in (int, str):
+            typed = as_integer(str(value))
+        elif not is_number and isinstance(value, str) and value == value.strip():
+            typed = as_member("string", value)
         if typed is None:
             raise CampaignError(f"body.{name}: identifier {place + 1} is {_kind(value)}. Use {words}")
         yield typed
