@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import subprocess
 import sys
-import traceback
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,13 +14,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sendoff.errors import QueryError, WarehouseUnavailableError
+from sendoff.errors import WarehouseUnavailableError
 from sendoff.warehouse import Fields, read
 from sendoff.warehouse.bigquery import credentials_of, url_of
 
 from ...bigquery_server import BigQuery, bigquery_server
-from ...waiting import PATIENCE, until
-from .reading import audience
+from .reading import audience, end_task_while, traced_refusal
 
 pytestmark = pytest.mark.proof
 
@@ -40,12 +37,6 @@ def clients() -> None:
 def bigquery(clients: None) -> Iterator[tuple[BigQuery, str]]:
     with bigquery_server() as server:
         yield server
-
-
-def refusal(url: str, sql: str, **options: Any) -> str:
-    with pytest.raises(QueryError) as caught:
-        audience(url, sql, **options)
-    return "".join(traceback.format_exception(caught.value))
 
 
 def test_rows_of_many_pages_are_an_audience(bigquery: tuple[BigQuery, str]) -> None:
@@ -101,14 +92,16 @@ def test_a_job_has_its_dataset_and_its_limit(bigquery: tuple[BigQuery, str]) -> 
 
 def test_more_than_one_statement_is_refused(bigquery: tuple[BigQuery, str]) -> None:
     server, url = bigquery
-    assert "found more than one statement" in refusal(url, "SELECT 1 AS device_id -- x\n; DROP TABLE devices")
+    assert "found more than one statement" in traced_refusal(
+        url, "SELECT 1 AS device_id -- x\n; DROP TABLE devices"
+    )
     assert not server.planned
 
 
 def test_a_comment_may_begin_with_a_hash(bigquery: tuple[BigQuery, str]) -> None:
     _, url = bigquery
     assert audience(url, "#standardSQL\nSELECT 1 AS device_id # it's for :nothing").identifiers
-    assert "found more than one statement" in refusal(
+    assert "found more than one statement" in traced_refusal(
         url, "SELECT 1 AS device_id # '\n; DROP TABLE devices # '"
     )
 
@@ -117,31 +110,16 @@ def test_what_bigquery_does_not_call_a_select_is_not_run(bigquery: tuple[BigQuer
     server, url = bigquery
     # To BigQuery, three quotes begin and end a text. To Sendoff, the rest of the line is a text too.
     hidden = "SELECT ''' ' ''' AS name, 1 AS device_id; DROP TABLE devices -- '"
-    assert "found a statement of the type SCRIPT" in refusal(url, hidden)
+    assert "found a statement of the type SCRIPT" in traced_refusal(url, hidden)
     assert (len(server.planned), server.jobs) == (1, [])
 
 
 # The end of a query
 
 
-ASK = """
-import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-from sendoff.warehouse import read
-with read(sys.argv[1], "SELECT 'a slow one' AS external_id") as batches:
-    list(batches)
-"""
-
-
 def test_a_task_that_is_ended_ends_its_query(bigquery: tuple[BigQuery, str]) -> None:
     server, url = bigquery
-    asking = subprocess.Popen([sys.executable, "-c", ASK, url], stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: server.jobs)
-        asking.terminate()
-        assert asking.wait(PATIENCE) != 0
-    finally:
-        asking.kill()
+    end_task_while(lambda: server.jobs, url, "SELECT 'a slow one' AS external_id")
     [job] = server.jobs
     assert job.problem is not None
     assert job.problem["reason"] == "stopped"
@@ -157,7 +135,7 @@ def test_no_data_is_in_an_error_or_a_log(
     server, url = bigquery
     caplog.set_level(logging.WARNING)
     word = "plan" + "ted"
-    said = refusal(
+    said = traced_refusal(
         url, "SELECT CAST(x AS BIGINT) AS device_id FROM (SELECT :who AS x)", parameters={"who": word}
     )
     assert word in server.jobs[0].problem["message"]  # type: ignore[index]
@@ -167,7 +145,7 @@ def test_no_data_is_in_an_error_or_a_log(
 
 def test_a_mistake_is_told_with_its_names_before_it_runs(bigquery: tuple[BigQuery, str]) -> None:
     server, url = bigquery
-    assert '"nosuch" not found' in refusal(url, "SELECT nosuch FROM range(3)")
+    assert '"nosuch" not found' in traced_refusal(url, "SELECT nosuch FROM range(3)")
     assert not server.jobs
 
 
@@ -180,7 +158,7 @@ def test_where_nothing_answers_it_may_be_tried_again(clients: None, free_port: i
 def test_without_its_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("google.cloud.bigquery", "google.cloud.bigquery_storage"):
         monkeypatch.setitem(sys.modules, module, None)
-    assert "airflow-provider-sendoff[bigquery]" in refusal("bigquery://shop", "SELECT 1 AS device_id")
+    assert "airflow-provider-sendoff[bigquery]" in traced_refusal("bigquery://shop", "SELECT 1 AS device_id")
 
 
 # URLs, keys and connections
@@ -222,14 +200,14 @@ def test_a_wrong_key_is_not_told(bigquery: tuple[BigQuery, str]) -> None:
     _, url = bigquery
     words = base64.b64encode(json.dumps({"private_key": "pa55word"}).encode()).decode()
     url = url.replace("api_endpoint=http:", "api_endpoint=https:").replace("//shop", f"//key:{words}@shop")
-    said = refusal(url, "SELECT 1 AS device_id")
+    said = traced_refusal(url, "SELECT 1 AS device_id")
     assert "the warehouse said: Service account info was not in the expected format" in said
     assert "pa55word" not in said
     assert words not in said
 
 
 def test_an_unknown_parameter_is_told(clients: None) -> None:
-    said = refusal("bigquery://shop?locaton=EU", "SELECT 1 AS device_id")
+    said = traced_refusal("bigquery://shop?locaton=EU", "SELECT 1 AS device_id")
     assert "has locaton. Use key_path, location" in said
 
 

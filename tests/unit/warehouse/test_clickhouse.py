@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import signal
-import subprocess
 import sys
 import traceback
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ from sendoff.warehouse.clickhouse import client_options, url_of
 from sendoff.warehouse.query import Query
 
 from ...waiting import until
-from .reading import audience, refusal
+from .reading import audience, end_task_while, growth, refusal
 
 pytestmark = pytest.mark.proof
 
@@ -148,25 +147,11 @@ def test_a_large_result_is_read_in_small_batches(shop: Shop) -> None:
     assert max(rows) <= 65_536
 
 
-MEASURE = """
-import resource, sys
-from sendoff.warehouse import read
-rows = 0
-with read(sys.argv[1], sys.argv[2]) as batches:
-    next(batches)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for batch in batches:
-        rows += batch.num_rows
-print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-
-
 def test_memory_does_not_grow_with_the_rows(shop: Shop) -> None:
     sql = "SELECT number AS device_id, toString(number) AS platform FROM numbers(20000000)"
-    command = [sys.executable, "-c", MEASURE, shop.url, sql]
-    rows, kib = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    assert int(rows) > 19_000_000
-    assert int(kib) < 50_000  # the rows would be some 400 MB
+    rows, kib = growth(shop.url, sql)
+    assert rows > 19_000_000
+    assert kib < 50_000  # the rows would be some 400 MB
 
 
 # The end of a query
@@ -179,27 +164,12 @@ def test_a_reader_that_stops_ends_the_query(shop: Shop) -> None:
     until(lambda: shop.running("an endless one") == 0)
 
 
-ASK = """
-import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-from sendoff.warehouse import read
-with read(sys.argv[1], sys.argv[2]) as batches:
-    for batch in batches:
-        pass
-"""
-
-
 @pytest.mark.parametrize("way", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize(("sql", "words"), [(SLOW, "a slow one"), (ENDLESS, "an endless one")])
 def test_a_query_ends_with_the_process_that_asked_it(
     shop: Shop, way: signal.Signals, sql: str, words: str
 ) -> None:
-    asking = subprocess.Popen([sys.executable, "-c", ASK, shop.url, sql], stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: shop.running(words) == 1)
-    finally:
-        asking.send_signal(way)
-        asking.wait(60)
+    end_task_while(lambda: shop.running(words) == 1, shop.url, sql, way)
     until(lambda: shop.running(words) == 0)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
@@ -21,8 +20,7 @@ from sendoff.warehouse.databricks import client_options, url_of
 from sendoff.warehouse.query import Query, database_message
 
 from ...databricks_server import PATH, SECRET, SIGNATURE, TOKEN, Databricks, databricks_server
-from ...waiting import PATIENCE, until
-from .reading import audience
+from .reading import audience, end_task_while, traced_refusal
 
 pytestmark = pytest.mark.proof
 
@@ -35,12 +33,6 @@ def databricks(tmp_path: Path) -> Iterator[tuple[Databricks, str]]:
     pytest.importorskip("databricks.sql", reason=INSTALL)
     with databricks_server(tmp_path) as server:
         yield server
-
-
-def refusal(url: str, sql: str, **options: Any) -> str:
-    with pytest.raises(QueryError) as caught:
-        audience(url, sql, **options)
-    return "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.parametrize("way", ["inline", "in files"])
@@ -121,7 +113,7 @@ def test_a_service_principal_gets_a_token(databricks: tuple[Databricks, str], se
         assert audience(url, "SELECT 1 AS device_id").identifiers
         assert len(server.logins) == 1
     else:
-        said = refusal(url, "SELECT 1 AS device_id")
+        said = traced_refusal(url, "SELECT 1 AS device_id")
         assert "the login of the service principal was refused (401)" in said
         assert secret not in said
 
@@ -131,7 +123,7 @@ def test_a_wrong_token_is_refused_and_not_told(
     databricks: tuple[Databricks, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     _, url = databricks
-    said = refusal(url.replace(TOKEN, "dapi-wrong"), "SELECT 1 AS device_id")
+    said = traced_refusal(url.replace(TOKEN, "dapi-wrong"), "SELECT 1 AS device_id")
     assert "Invalid access token" in said
     assert "dapi-wrong" not in said + caplog.text
 
@@ -139,24 +131,9 @@ def test_a_wrong_token_is_refused_and_not_told(
 # The end of a query
 
 
-ASK = """
-import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-from sendoff.warehouse import read
-with read(sys.argv[1], "SELECT 'a slow one' AS external_id") as batches:
-    list(batches)
-"""
-
-
 def test_a_task_that_is_ended_ends_its_query(databricks: tuple[Databricks, str]) -> None:
     server, url = databricks
-    asking = subprocess.Popen([sys.executable, "-c", ASK, url], stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: len(server.queries) > 1)
-        asking.terminate()
-        assert asking.wait(PATIENCE) != 0
-    finally:
-        asking.kill()
+    end_task_while(lambda: len(server.queries) > 1, url, "SELECT 'a slow one' AS external_id")
     assert server.queries[-1].state == "CANCELED"
 
 
@@ -170,7 +147,7 @@ def test_no_data_is_in_an_error_or_a_log(
     _, url = databricks
     caplog.set_level(logging.WARNING)
     word = "plan" + "ted"
-    said = refusal(url, "SELECT CAST(:who AS BIGINT) AS device_id", parameters={"who": word})
+    said = traced_refusal(url, "SELECT CAST(:who AS BIGINT) AS device_id", parameters={"who": word})
     assert "Could not convert string" in said
     assert word not in said + caplog.text
 
@@ -185,7 +162,7 @@ def test_the_signature_of_a_file_is_not_told(
     server.files_are_gone = are_gone
     sql = "SELECT range AS device_id FROM range(3) -- in files"
     if are_gone:
-        assert SIGNATURE not in refusal(url, sql)
+        assert SIGNATURE not in traced_refusal(url, sql)
     else:
         audience(url, sql)
         assert f"https://{server.address}/files/" in caplog.text
@@ -203,7 +180,7 @@ def test_the_signature_of_a_file_is_not_in_an_error() -> None:
 
 def test_a_mistake_is_told_with_its_names(databricks: tuple[Databricks, str]) -> None:
     _, url = databricks
-    assert '"nosuch" not found' in refusal(url, "SELECT nosuch FROM range(3)")
+    assert '"nosuch" not found' in traced_refusal(url, "SELECT nosuch FROM range(3)")
 
 
 @pytest.mark.parametrize("user", ["token", "principal"])
@@ -218,7 +195,7 @@ def test_where_nothing_answers_it_may_be_tried_again(user: str, free_port: int) 
 def test_without_its_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("databricks", "databricks.sql"):
         monkeypatch.setitem(sys.modules, module, None)
-    assert "airflow-provider-sendoff[databricks]" in refusal(URL, "SELECT 1 AS device_id")
+    assert "airflow-provider-sendoff[databricks]" in traced_refusal(URL, "SELECT 1 AS device_id")
 
 
 # URLs and connections

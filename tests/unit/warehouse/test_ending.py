@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
 
 import psycopg
 import pytest
 import sqlalchemy as sa
 
 from ...waiting import until
+from .reading import end_task_while
 
-ASK = """
-import sys
-from sendoff.warehouse import read
-with read(sys.argv[1], sys.argv[2]) as batches:
-    list(batches)
-"""
 QUERY = "SELECT n AS device_id FROM generate_series(1, 3) n, pg_sleep(600) WHERE 'a slow one' <> ''"
 RUNNING = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%a slow one%' AND pid <> pg_backend_pid()"
 
@@ -25,12 +19,7 @@ RUNNING = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%a slow one%'
 def test_a_query_ends_with_the_process_that_asked_it(postgres_url: str) -> None:
     uri = sa.make_url(postgres_url).set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(uri, autocommit=True) as watcher:
-        asking = subprocess.Popen([sys.executable, "-c", ASK, postgres_url, QUERY])
-        try:
-            until(lambda: running(watcher) == 1)
-        finally:
-            asking.kill()
-            asking.wait()
+        end_task_while(lambda: running(watcher) == 1, postgres_url, QUERY, signal.SIGKILL)
         until(lambda: running(watcher) == 0)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from sendoff.warehouse import Fields, address_of, driver_of_type, read
 from sendoff.warehouse.mysql import OPTIONS, accepts, driver_options
 
 from ...waiting import until
-from .reading import audience, refusal
+from .reading import audience, end_task_while, growth, refusal
 
 pytestmark = pytest.mark.proof
 
@@ -88,25 +87,11 @@ def test_the_period_is_in_utc_and_texts_arrive_as_they_are(shop: Shop) -> None:
     assert (row["b"], row["c"], row["d"]) == (parameters["who"], "50%", "1970-01-01 00:00:00")
 
 
-MEASURE = """
-import resource, sys
-from sendoff.warehouse import read
-rows = 0
-with read(sys.argv[1], sys.argv[2]) as batches:
-    next(batches)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for batch in batches:
-        rows += batch.num_rows
-print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-
-
 def test_memory_does_not_grow_with_the_rows(shop: Shop) -> None:
     sql = "SELECT seq AS device_id, concat('platform ', seq) AS platform FROM seq_1_to_1000000"
-    command = [sys.executable, "-c", MEASURE, shop.url, sql]
-    rows, kib = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    assert int(rows) > 900_000
-    assert int(kib) < 60_000  # two batches of Python objects; all rows would be several hundred MB
+    rows, kib = growth(shop.url, sql)
+    assert rows > 900_000
+    assert kib < 60_000  # two batches of Python objects; all rows would be several hundred MB
 
 
 def test_a_reader_that_stops_ends_the_query(shop: Shop) -> None:
@@ -114,16 +99,6 @@ def test_a_reader_that_stops_ends_the_query(shop: Shop) -> None:
         next(batches)
         assert shop.running("an endless one") == 1
     until(lambda: shop.running("an endless one") == 0)
-
-
-ASK = """
-import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-from sendoff.warehouse import read
-with read(sys.argv[1], sys.argv[2]) as batches:
-    for batch in batches:
-        pass
-"""
 
 
 # MariaDB notices that a killed client is gone when it sends the next rows.
@@ -138,12 +113,7 @@ with read(sys.argv[1], sys.argv[2]) as batches:
 def test_a_query_ends_with_the_process_that_asked_it(
     shop: Shop, sql: str, words: str, way: signal.Signals
 ) -> None:
-    asking = subprocess.Popen([sys.executable, "-c", ASK, shop.url, sql], stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: shop.running(words) == 1)
-    finally:
-        asking.send_signal(way)
-        asking.wait(60)
+    end_task_while(lambda: shop.running(words) == 1, shop.url, sql, way)
     until(lambda: shop.running(words) == 0)
 
 

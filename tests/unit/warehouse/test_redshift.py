@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
@@ -21,8 +20,8 @@ from sendoff.warehouse.drivers import driver_of
 from sendoff.warehouse.redshift import OPTIONS, driver_options, url_of
 
 from ...redshift_server import Redshift, redshift_server
-from ...waiting import PATIENCE, until
-from .reading import audience, refusal
+from ...waiting import until
+from .reading import audience, end_task_while, growth, refusal
 
 pytestmark = pytest.mark.proof
 
@@ -106,25 +105,11 @@ def test_a_query_cannot_write(redshift: Redshift) -> None:
 # The end of a query
 
 
-MEASURE = """
-import resource, sys
-from sendoff.warehouse import read
-rows = 0
-with read(sys.argv[1], sys.argv[2]) as batches:
-    next(batches)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for batch in batches:
-        rows += batch.num_rows
-print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-"""
-
-
 def test_memory_does_not_grow_with_the_rows(redshift: Redshift) -> None:
     sql = "SELECT n AS device_id, 'platform ' || n AS platform FROM generate_series(1, 1000000) n"
-    command = [sys.executable, "-c", MEASURE, redshift.url, sql]
-    rows, kib = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    assert int(rows) > 900_000
-    assert int(kib) < 60_000  # two batches of Python objects; all rows would be several hundred MB
+    rows, kib = growth(redshift.url, sql)
+    assert rows > 900_000
+    assert kib < 60_000  # two batches of Python objects; all rows would be several hundred MB
 
 
 def test_a_reader_that_stops_ends_the_query(redshift: Redshift) -> None:
@@ -135,25 +120,9 @@ def test_a_reader_that_stops_ends_the_query(redshift: Redshift) -> None:
     until(lambda: running(redshift, "an unending one") == 0)
 
 
-ASK = """
-import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-from sendoff.warehouse import read
-with read(sys.argv[1], sys.argv[2]) as batches:
-    for batch in batches:
-        pass
-"""
-
-
 @pytest.mark.parametrize(("sql", "words"), [(SLOW, "a lasting one"), (ENDLESS, "an unending one")])
 def test_a_task_that_is_ended_ends_its_query(redshift: Redshift, sql: str, words: str) -> None:
-    asking = subprocess.Popen([sys.executable, "-c", ASK, redshift.url, sql], stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: running(redshift, words) == 1)
-        asking.terminate()
-        assert asking.wait(PATIENCE) != 0
-    finally:
-        asking.kill()
+    end_task_while(lambda: running(redshift, words) == 1, redshift.url, sql)
     until(lambda: running(redshift, words) == 0)
 
 

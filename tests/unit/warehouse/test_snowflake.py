@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import subprocess
-import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -29,7 +27,8 @@ from sendoff.warehouse.query import Query
 from sendoff.warehouse.rows import with_whole_numbers
 from sendoff.warehouse.snowflake import driver_options
 
-from ...waiting import PATIENCE, until
+from ...waiting import PATIENCE
+from .reading import end_task_while
 
 KEYS = Path(__file__).parents[2] / "keys"
 URL = "snowflake://ann:pa55%2Fword@org-shop/sales/public?warehouse=small&role=reader"
@@ -316,25 +315,10 @@ def test_what_snowflake_says_of_a_mistake_is_told(snowflake: str) -> None:
     assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
-ASK = """
-import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-from sendoff.warehouse import read
-with read(sys.argv[1], "SELECT slow") as batches:
-    list(batches)
-"""
-
-
 @pytest.mark.proof
 def test_a_task_that_is_ended_ends_its_query(snowflake: str) -> None:
-    asking = subprocess.Popen([sys.executable, "-c", ASK, snowflake], stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: "SELECT slow" in Answers.asked)
-        asking.terminate()
-        assert asking.wait(PATIENCE) != 0
-        assert Answers.aborted.is_set()
-    finally:
-        asking.kill()
+    end_task_while(lambda: "SELECT slow" in Answers.asked, snowflake, "SELECT slow")
+    assert Answers.aborted.is_set()
 
 
 @pytest.mark.proof

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
@@ -20,8 +19,7 @@ from sendoff.warehouse.query import Query
 from sendoff.warehouse.trino import OPTIONS, client_options, url_of
 
 from ...trino_server import Trino, trino_server
-from ...waiting import PATIENCE, until
-from .reading import audience
+from .reading import audience, end_task_while
 
 pytestmark = pytest.mark.proof
 
@@ -83,23 +81,8 @@ def test_a_reader_that_stops_ends_the_query(trino: str) -> None:
     assert query.state == "CANCELLED"
 
 
-ASK = """
-import signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-from sendoff.warehouse import read
-with read(sys.argv[1], "SELECT 'a slow one' AS external_id") as batches:
-    list(batches)
-"""
-
-
 def test_a_task_that_is_ended_ends_its_query(trino: str) -> None:
-    asking = subprocess.Popen([sys.executable, "-c", ASK, trino], stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: Trino.queries)
-        asking.terminate()
-        assert asking.wait(PATIENCE) != 0
-    finally:
-        asking.kill()
+    end_task_while(lambda: Trino.queries, trino, "SELECT 'a slow one' AS external_id")
     [query] = Trino.queries.values()
     assert query.state == "CANCELLED"
 
