@@ -20,7 +20,7 @@ from sendoff.audience.build import build_audience
 from sendoff.errors import QueryError, SettingsError, WarehouseUnavailableError
 from sendoff.ledger import Ledger
 from sendoff.warehouse import Cursors, read
-from sendoff.warehouse.snowflake import driver_options
+from sendoff.warehouse.databases.snowflake import driver_options
 from sendoff_airflow.hooks.connections import database_url
 from sendoff_airflow.hooks.ledger import LedgerHook, open_ledger
 from sendoff_airflow.hooks.receiver import ReceiverHook, post_back_signer

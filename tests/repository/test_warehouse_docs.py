@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from sendoff.campaign import load_campaign
-from sendoff.warehouse import address_of, bigquery, databricks, is_sqlite_file, mysql, redshift, trino
-from sendoff.warehouse.clickhouse import OPTIONS, client_options
+from sendoff.warehouse import address_of, is_sqlite_file
+from sendoff.warehouse.databases import bigquery, databricks, mysql, redshift, trino
+from sendoff.warehouse.databases.clickhouse import OPTIONS, client_options
+from sendoff.warehouse.databases.snowflake import driver_options
 from sendoff.warehouse.drivers import DRIVERS
-from sendoff.warehouse.snowflake import driver_options
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 PAGE = (REFERENCE / "warehouses.md").read_text(encoding="utf-8")

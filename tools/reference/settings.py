@@ -196,18 +196,18 @@ def _warehouse() -> str:
     def named(module: griffe.Module, constant: str) -> list[str]:
         return [*ast.literal_eval(str(module[constant].value))]
 
-    warehouse = package("sendoff")["warehouse"]
-    mysql = named(warehouse, "mysql.OPTIONS")
+    databases = package("sendoff")["warehouse.databases"]
+    mysql = named(databases, "mysql.OPTIONS")
     extras = {
         "`postgres`": named(package(), "hooks.connections.POSTGRES_OPTIONS"),
-        "`snowflake`": ["account", "database", *sorted(named(warehouse, "snowflake.CONNECTION_OPTIONS"))],
-        "`clickhouse`": [*named(warehouse, "clickhouse.OPTIONS"), "session_settings", "client_kwargs"],
+        "`snowflake`": ["account", "database", *sorted(named(databases, "snowflake.CONNECTION_OPTIONS"))],
+        "`clickhouse`": [*named(databases, "clickhouse.OPTIONS"), "session_settings", "client_kwargs"],
         "`mysql`": ["ssl", *mysql],
         "`mariadb`": mysql,
-        "`trino`": ["catalog", "protocol", *named(warehouse, "trino.OPTIONS")[1:]],
-        "`redshift`": ["ssl", *named(warehouse, "redshift.EXTRAS")],
-        "`databricks`": named(warehouse, "databricks.EXTRAS"),
-        "`google_cloud_platform`, `gcpbigquery`": named(warehouse, "bigquery.EXTRAS"),
+        "`trino`": ["catalog", "protocol", *named(databases, "trino.OPTIONS")[1:]],
+        "`redshift`": ["ssl", *named(databases, "redshift.EXTRAS")],
+        "`databricks`": named(databases, "databricks.EXTRAS"),
+        "`google_cloud_platform`, `gcpbigquery`": named(databases, "bigquery.EXTRAS"),
     }
     rows = [[kind, "as in Airflow", ", ".join(map(code, names))] for kind, names in extras.items()]
     rows[1:1] = [

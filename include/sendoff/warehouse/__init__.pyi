@@ -6,8 +6,8 @@ from .frames import Rows, audience_source, csv_header, quoting_problem, wrong_cs
 from .query import Parameter, Query, named_parameters, refusal
 from .reader import Source, address_of, is_reading, read
 from .sql_lexer import Spot, code_of, jinja_at, usual_dialect
-from .sqlalchemy import writing_engine
 from .urls import LIBPQ_TIMEOUTS, Fields, is_sqlite_file
+from .writer import writing_engine
 
 __all__ = [
     "LIBPQ_TIMEOUTS",

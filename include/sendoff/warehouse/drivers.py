@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import sqlalchemy as sa
 
-from sendoff.warehouse import (
-    adbc,
+from sendoff.warehouse import adbc
+from sendoff.warehouse.databases import (
     bigquery,
     clickhouse,
     databricks,

@@ -1,4 +1,4 @@
-"""Read and write any database that SQLAlchemy supports, with a Python object for each value."""
+"""Read any database that SQLAlchemy supports, with a Python object for each value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
 from sendoff.errors import QueryError
-from sendoff.warehouse import mysql
 from sendoff.warehouse.adbc import attempt, open_connection
 from sendoff.warehouse.query import NO_ROWS, Query
 from sendoff.warehouse.rows import batches_of_rows
@@ -36,19 +35,6 @@ def engine_of(url: sa.URL, stack: ExitStack) -> sa.Engine:
     elif url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
     engine = attempt(lambda: sa.create_engine(url, poolclass=NullPool), query)
-    stack.callback(engine.dispose)
-    return engine
-
-
-def writing_engine(query: Query, stack: ExitStack) -> sa.Engine:
-    """Return an engine that may write to the warehouse of a query; closing the stack disposes of it."""
-    url, options = query.url, {}
-    if url.drivername == "postgresql":
-        url = url.set(drivername="postgresql+psycopg")
-    elif url.get_backend_name() in ("mysql", "mariadb") and mysql.accepts(url):
-        options = mysql.driver_options(url)  # as for reading queries
-        url = url.set(drivername=f"{url.get_backend_name()}+pymysql", query={})
-    engine = attempt(lambda: sa.create_engine(url, connect_args=options, hide_parameters=True), query)
     stack.callback(engine.dispose)
     return engine
 

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from sendoff.errors import WarehouseUnavailableError
 from sendoff.warehouse import Fields, read
-from sendoff.warehouse.bigquery import credentials_of, url_of
+from sendoff.warehouse.databases.bigquery import credentials_of, url_of
 
 from ...bigquery_server import BigQuery, bigquery_server
 from .reading import audience, end_task_while, traced_refusal

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from sendoff.errors import QueryError, WarehouseUnavailableError
 from sendoff.warehouse import Fields, address_of, read
-from sendoff.warehouse.clickhouse import client_options, url_of
+from sendoff.warehouse.databases.clickhouse import client_options, url_of
 from sendoff.warehouse.query import Query
 
 from ...waiting import until
@@ -280,7 +280,7 @@ def test_every_option_is_one_of_the_client() -> None:
     from clickhouse_connect.driver import create_client
     from clickhouse_connect.driver.httpclient import HttpClient
 
-    from sendoff.warehouse.clickhouse import OPTIONS
+    from sendoff.warehouse.databases.clickhouse import OPTIONS
 
     known = {*signature(create_client).parameters, *signature(HttpClient).parameters}
     assert {*OPTIONS, *client_options(address_of(URL))} <= known

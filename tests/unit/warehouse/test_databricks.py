@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from sendoff.errors import QueryError, WarehouseUnavailableError
 from sendoff.warehouse import Fields, address_of, read
-from sendoff.warehouse.databricks import client_options, url_of
+from sendoff.warehouse.databases.databricks import client_options, url_of
 from sendoff.warehouse.query import Query, database_message
 
 from ...databricks_server import PATH, SECRET, SIGNATURE, TOKEN, Databricks, databricks_server

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from sendoff.errors import QueryError, WarehouseUnavailableError
 from sendoff.warehouse import Fields, address_of, driver_of_type, read
-from sendoff.warehouse.mysql import OPTIONS, accepts, driver_options
+from sendoff.warehouse.databases.mysql import OPTIONS, accepts, driver_options
 
 from ...waiting import until
 from .reading import audience, end_task_while, growth, refusal

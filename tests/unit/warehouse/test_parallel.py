@@ -15,7 +15,8 @@ from sqlalchemy.pool import NullPool
 
 from sendoff.audience.build import Audience, build_audience
 from sendoff.errors import QueryError, WarehouseUnavailableError
-from sendoff.warehouse import Source, postgresql, read
+from sendoff.warehouse import Source, read
+from sendoff.warehouse.databases import postgresql
 from sendoff.warehouse.parallel import together
 
 ARE_FASTER = postgresql._are_faster
@@ -29,7 +30,7 @@ TEXTS = "SELECT 'user ' || device_id AS external_id FROM devices WHERE abs(hasht
 def parts_as_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read in as many parts as a test wants: with a high number of cores, and without a trial."""
     monkeypatch.setattr("os.cpu_count", lambda: 64)
-    monkeypatch.setattr("sendoff.warehouse.postgresql._are_faster", lambda *_: True)
+    monkeypatch.setattr("sendoff.warehouse.databases.postgresql._are_faster", lambda *_: True)
 
 
 IN_PARTS = "SELECT device_id, :parts AS parts FROM devices {} WHERE device_id % :parts = :part {}"
@@ -74,8 +75,8 @@ def audience(source: Source, sql: str, parts: int | None, **options: Any) -> Aud
 def test_several_parts_are_read_only_if_a_trial_shows_that_they_are_faster(
     devices: str, monkeypatch: pytest.MonkeyPatch, slow: str, last: str, least: int, parts: int
 ) -> None:
-    monkeypatch.setattr("sendoff.warehouse.postgresql._are_faster", ARE_FASTER)
-    monkeypatch.setattr("sendoff.warehouse.postgresql._LONG", least)
+    monkeypatch.setattr("sendoff.warehouse.databases.postgresql._are_faster", ARE_FASTER)
+    monkeypatch.setattr("sendoff.warehouse.databases.postgresql._LONG", least)
     run(devices, "DELETE FROM devices WHERE device_id > 200")
     with read(devices, IN_PARTS.format(slow, last), partitions=2, batch_rows=20) as batches:
         found = [row for batch in batches for row in batch.to_pylist()]

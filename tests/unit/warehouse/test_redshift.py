@@ -16,8 +16,8 @@ from psycopg.conninfo import make_conninfo
 
 from sendoff.errors import QueryError, WarehouseUnavailableError
 from sendoff.warehouse import Fields, address_of, read
+from sendoff.warehouse.databases.redshift import OPTIONS, driver_options, url_of
 from sendoff.warehouse.drivers import driver_of
-from sendoff.warehouse.redshift import OPTIONS, driver_options, url_of
 
 from ...redshift_server import Redshift, redshift_server
 from ...waiting import until

@@ -23,9 +23,9 @@ import sqlalchemy as sa
 from sendoff.audience.build import build_audience
 from sendoff.errors import AudienceError, QueryError, WarehouseUnavailableError
 from sendoff.warehouse import read
+from sendoff.warehouse.databases.snowflake import driver_options
 from sendoff.warehouse.query import Query
 from sendoff.warehouse.rows import with_whole_numbers
-from sendoff.warehouse.snowflake import driver_options
 
 from ...waiting import PATIENCE
 from .reading import end_task_while

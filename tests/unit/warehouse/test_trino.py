@@ -15,8 +15,8 @@ import sqlalchemy as sa
 
 from sendoff.errors import QueryError, WarehouseUnavailableError
 from sendoff.warehouse import Fields, address_of, read
+from sendoff.warehouse.databases.trino import OPTIONS, client_options, url_of
 from sendoff.warehouse.query import Query
-from sendoff.warehouse.trino import OPTIONS, client_options, url_of
 
 from ...trino_server import Trino, trino_server
 from .reading import audience, end_task_while
