@@ -18,15 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from sendoff.campaign.audience_rules import KnownVerdict, QueryExclusion
-from sendoff.campaign.defaults import (
-    DEFAULTS,
-    RULES,
-    Defaults,
-    read_defaults,
-    rules_for,
-    rules_of,
-    used_definitions,
-)
+from sendoff.campaign.defaults import RULES, Defaults, used_definitions
 from sendoff.campaign.error_messages import sentence, sentences, validated, with_required_kinds
 from sendoff.campaign.field_types import (
     ConnectionName,
@@ -189,8 +181,6 @@ class _JourneyReader(FolderReader):
     """Reads the files of a journey's folder, and collects their mistakes."""
 
     def read_journey(self) -> JourneyFolder:
-        defaults = read_defaults(self._folder.parent)
-        rules = rules_of(defaults, self._folder.parent / DEFAULTS) or rules_for(self._defaults)
         if self._leads_out(JOURNEY):
             raise self._error()
         document = read_document(self._folder / JOURNEY)
@@ -198,39 +188,7 @@ class _JourneyReader(FolderReader):
         for other in ("campaign.yaml", "outcome.sql", "before.sql"):
             if self._has(other):
                 self._refuse(other, f"found this file beside {JOURNEY}. Remove one of them")
-        campaigns: list[CampaignFolder] = []
-        if journey:
-            shared = _shared(document.tree, defaults)
-            sql, exits = (
-                self._sql("audience.sql", "the query of the first step's recipients"),
-                self._exits(journey),
-            )
-            for number, step in enumerate(journey.steps):
-                if (self._folder / step.name).is_dir():
-                    self._refuse(
-                        step.name,
-                        f"found a folder with the name of a step, whose campaign is in {JOURNEY}. Move or remove it",
-                    )
-                tree, inherited = defaults.under(_own_fields(document.tree["steps"][number]))
-                tree = _compiled(journey, self._folder.name, number, {**tree, **shared})
-                if rules:
-                    tree[RULES] = rules.rules
-                campaign = _checked_step(document, number, tree)
-                if campaign:
-                    found = CampaignFolder(
-                        step_name(self._folder.name, step.name),
-                        campaign,
-                        None if number else sql,
-                        self._folder,
-                        {**exits, **self._exclusion_sql(step.audience.exclude)},
-                        inherited={
-                            place: line for place, line in inherited.items() if place[0] not in shared
-                        },
-                        rules=rules,
-                        file=JOURNEY,
-                        within=("steps", number),
-                    )
-                    campaigns.append(found)
+        campaigns = list(self._campaigns(journey, document)) if journey else []
         self._check_names(journey)
         self._mistakes += document.findings(self._folder / JOURNEY)
         if self._mistakes or journey is None:
@@ -239,9 +197,33 @@ class _JourneyReader(FolderReader):
         campaigns[0] = replace(first, later=tuple(later))
         return JourneyFolder(self._folder.name, journey, self._folder, tuple(campaigns))
 
-    def _exits(self, journey: Journey) -> dict[str, str]:
-        queries = [QueryExclusion(file=each.file) for each in journey.exits if isinstance(each, QueryExit)]
-        return self._exclusion_sql(queries)
+    def _campaigns(self, journey: Journey, document: YamlDocument) -> Iterator[CampaignFolder]:
+        """Yield the campaign of each step, and report its mistakes."""
+        shared = _shared(document.tree, self._defaults)
+        sql = self._sql("audience.sql", "the query of the first step's recipients")
+        exits = self._exclusion_sql(
+            [QueryExclusion(file=each.file) for each in journey.exits if isinstance(each, QueryExit)]
+        )
+        for number, step in enumerate(journey.steps):
+            if (self._folder / step.name).is_dir():
+                text = f"found a folder with the name of a step, whose campaign is in {JOURNEY}. Move or remove it"
+                self._refuse(step.name, text)
+            tree, inherited = self._defaults.under(_own_fields(document.tree["steps"][number]))
+            tree = _compiled(journey, self._folder.name, number, {**tree, **shared})
+            if self._rules:
+                tree[RULES] = self._rules.rules
+            if campaign := _checked_step(document, number, tree):
+                yield CampaignFolder(
+                    step_name(self._folder.name, step.name),
+                    campaign,
+                    None if number else sql,
+                    self._folder,
+                    {**exits, **self._exclusion_sql(step.audience.exclude)},
+                    inherited={place: line for place, line in inherited.items() if place[0] not in shared},
+                    rules=self._rules,
+                    file=JOURNEY,
+                    within=("steps", number),
+                )
 
     def _check_names(self, journey: Journey | None) -> None:
         longest = max((len(step.name) for step in journey.steps), default=0) if journey else 0

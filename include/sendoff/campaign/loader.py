@@ -23,7 +23,6 @@ from sendoff.campaign.dbt import Reference, other_jinja_at, references_in
 from sendoff.campaign.defaults import (
     DEFAULTS,
     RULES,
-    Defaults,
     RulesOfFile,
     Setting,
     read_defaults,
@@ -323,16 +322,15 @@ class FolderReader:
 
     def __init__(self, folder: Path, defaults: Path | None) -> None:
         self._folder = folder
-        self._defaults = defaults
+        self._defaults = read_defaults(folder.parent)
+        self._rules = rules_of(self._defaults, folder.parent / DEFAULTS) or rules_for(defaults)
         self._mistakes: list[Finding] = []
 
     def read(self, has_audience: bool) -> CampaignFolder:
         """Return the campaign. Raise CampaignError with all mistakes."""
-        defaults = read_defaults(self._folder.parent)
-        rules = rules_of(defaults, self._folder.parent / DEFAULTS) or rules_for(self._defaults)
         if self._leads_out(_CAMPAIGN):
             raise self._error()
-        campaign, inherited = self._campaign(defaults, rules)
+        campaign, inherited = self._campaign()
         audience_sql = self._audience_sql(campaign) if has_audience else None
         exclusion_sql = self._exclusion_sql(campaign.audience.exclude if campaign else (), campaign)
         outcome_sql = self._sql(OUTCOME, "the outcome query") if self._has(OUTCOME) else None
@@ -351,21 +349,19 @@ class FolderReader:
             outcome_sql,
             before_sql,
             inherited=inherited,
-            rules=rules,
+            rules=self._rules,
         )
 
-    def _campaign(
-        self, defaults: Defaults, rules: RulesOfFile | None
-    ) -> tuple[Campaign | None, Mapping[YamlPath, int]]:
+    def _campaign(self) -> tuple[Campaign | None, Mapping[YamlPath, int]]:
         """Return the campaign, and the places and lines of the defaults that it uses."""
         document = read_document(self._folder / _CAMPAIGN)
         campaign: Campaign | None = None
         if isinstance(document.tree, dict):
-            tree, document.inherited = defaults.under(document.tree)
+            tree, document.inherited = self._defaults.under(document.tree)
             if RULES in document.tree:
                 document.report((RULES,), _NO_RULES)
-            if rules:
-                tree[RULES] = rules.rules
+            if self._rules:
+                tree[RULES] = self._rules.rules
             campaign = _checked(document, tree)
         elif document.tree is not None:
             document.report((), f"found {describe(document.tree)}. Use a mapping")
