@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sendoff.campaign.deployment_rules import DeploymentRules
-from sendoff.campaign.error_messages import schema_with_rules, sentences, validated
+from sendoff.campaign.error_messages import MOST_MISTAKES, schema_with_rules, sentences, validated
 from sendoff.campaign.field_types import FrozenModel, describe, did_you_mean
 from sendoff.campaign.model import Campaign
 from sendoff.campaign.yaml_document import (
@@ -47,7 +47,6 @@ _SECTIONS: dict[str, type[FrozenModel]] = {
     if isinstance(default := Campaign.model_fields[name].default, FrozenModel)
 }
 _FILES_OF_A_FOLDER = ("file", "query")  # kinds of exclusions that read a file of the campaign's folder
-_MOST = 50  # mistakes to report
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,7 @@ def _read(file: Path) -> Defaults:
     except UnfitFileError as error:
         raise _error(file, str(error)) from None
     if document.problems:
-        mistakes = document.findings(file)[:_MOST]
+        mistakes = document.findings(file)[:MOST_MISTAKES]
         raise CampaignError("\n".join(map(str, mistakes)), mistakes)
     return Defaults(document.tree or {}, document.lines)
 
@@ -146,7 +145,7 @@ def _checked(text: str) -> YamlDocument:
             document.report((name,), _no_default(name))
     # A title is all that a campaign needs besides: broken_rules checks the rest, in each campaign.
     _, errors = validated({"title": "Defaults", **{name: tree[name] for name in tree if name in _ALL}})
-    for place, problem in [*sentences(errors[:_MOST]), *_exclusions_of_folders(tree)]:
+    for place, problem in [*sentences(errors[:MOST_MISTAKES]), *_exclusions_of_folders(tree)]:
         document.report(place, problem)
     return document
 

@@ -14,6 +14,7 @@ from sendoff.campaign.field_types import describe, did_you_mean
 from sendoff.campaign.model import Campaign
 from sendoff.campaign.yaml_document import YamlPath
 
+MOST_MISTAKES = 50  # of a file, to report one by one
 _QUOTED = re.compile(r"'([^']+)'")
 _MAPPING = ("model_type", "model_attributes_type", "dict_type")
 _RANGES = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")

@@ -19,7 +19,13 @@ from pydantic import Field, ValidationError
 
 from sendoff.campaign.audience_rules import KnownVerdict, QueryExclusion
 from sendoff.campaign.defaults import RULES, Defaults, used_definitions
-from sendoff.campaign.error_messages import sentence, sentences, validated, with_required_kinds
+from sendoff.campaign.error_messages import (
+    MOST_MISTAKES,
+    sentence,
+    sentences,
+    validated,
+    with_required_kinds,
+)
 from sendoff.campaign.field_types import (
     ConnectionName,
     Day,
@@ -33,7 +39,6 @@ from sendoff.campaign.field_types import (
 from sendoff.campaign.gates import Duration
 from sendoff.campaign.loader import (
     ALLOWED_NAMES,
-    MOST_MISTAKES,
     CampaignFolder,
     FolderReader,
     is_campaign_name,

@@ -31,7 +31,7 @@ from sendoff.campaign.defaults import (
     rules_settings,
     settings_of,
 )
-from sendoff.campaign.error_messages import sentence, sentences, validated
+from sendoff.campaign.error_messages import MOST_MISTAKES, sentence, sentences, validated
 from sendoff.campaign.field_types import describe
 from sendoff.campaign.model import Campaign
 from sendoff.campaign.validation import broken_rules, broken_texts, check_campaign
@@ -65,7 +65,6 @@ _NO_ARTIFACTS = (
 _NO_RULES = (
     "found rules, which hold for all campaigns. Move them to defaults.yaml, beside the campaigns' folders"
 )
-MOST_MISTAKES = 50  # mistakes of a file to report one by one
 
 
 @dataclass(frozen=True, slots=True)
