@@ -13,6 +13,7 @@ from .audience_rules import (
     VerdictSource,
     counted_as,
 )
+from .campaign_folder import CampaignFolder, is_campaign_name
 from .content import PUSH_LIKE, Channel, Channels, Email, Message, Translation, Webhook
 from .dbt import Dbt, Reference, references_in
 from .defaults import Setting, defaults_schema
@@ -39,6 +40,7 @@ from .folders import (
     is_campaign_folder,
     load_campaign,
 )
+from .from_python import campaign_from, campaign_of
 from .gates import Duration, Failures, Gates, HoldAbove, Rollout, SendWindow
 from .journey import (
     Journey,
@@ -51,7 +53,6 @@ from .journey import (
     step_name,
 )
 from .lint import advice
-from .loader import CampaignFolder, campaign_from, campaign_of, is_campaign_name
 from .model import Campaign, OwnRequest, Variation
 from .period import Given, Period, dispatch_key, launch_key, request_launch_key
 from .runs import interval_before, last_period

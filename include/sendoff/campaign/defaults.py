@@ -40,6 +40,9 @@ FIELDS = (
 """The fields that may have a default: not the content of a campaign, its recipients or its times."""
 
 RULES = "rules"
+NO_RULES = (
+    "found rules, which hold for all campaigns. Move them to defaults.yaml, beside the campaigns' folders"
+)
 _ALL = (*FIELDS, RULES)
 _SECTIONS: dict[str, type[FrozenModel]] = {
     name: type(default)

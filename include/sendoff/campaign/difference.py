@@ -9,9 +9,9 @@ from itertools import product
 from typing import Any
 
 from sendoff.campaign.audience_rules import FileExclusion
+from sendoff.campaign.campaign_folder import CampaignFolder
 from sendoff.campaign.content import PUSH_LIKE, Channel
 from sendoff.campaign.defaults import DEFAULTS
-from sendoff.campaign.loader import CampaignFolder
 from sendoff.campaign.model import Campaign
 
 _NOT_SHOWN = "(not shown)"

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sendoff.campaign.campaign_folder import AUDIENCE, BEFORE, OUTCOME, CampaignFolder
 from sendoff.campaign.defaults import DEFAULTS, RULES
 from sendoff.campaign.field_types import did_you_mean
 from sendoff.campaign.journey import JOURNEY, is_journey_folder, load_journey
 from sendoff.campaign.lint import advice
-from sendoff.campaign.loader import AUDIENCE, BEFORE, OUTCOME, CampaignFolder, load_folder
+from sendoff.campaign.loader import load_folder
 from sendoff.campaign.period import OUTCOME_PARAMETERS, QUERY_PARAMETERS
 from sendoff.errors import CampaignError, Finding
 from sendoff.warehouse import refusal

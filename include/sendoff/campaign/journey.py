@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from sendoff.campaign.audience_rules import KnownVerdict, QueryExclusion
+from sendoff.campaign.campaign_folder import ALLOWED_NAMES, CampaignFolder, is_campaign_name
 from sendoff.campaign.defaults import RULES, Defaults, used_definitions
 from sendoff.campaign.error_messages import (
     MOST_MISTAKES,
@@ -37,12 +38,7 @@ from sendoff.campaign.field_types import (
     optional,
 )
 from sendoff.campaign.gates import Duration
-from sendoff.campaign.loader import (
-    ALLOWED_NAMES,
-    CampaignFolder,
-    FolderReader,
-    is_campaign_name,
-)
+from sendoff.campaign.loader import FolderReader
 from sendoff.campaign.model import Campaign
 from sendoff.campaign.schedule import Once
 from sendoff.campaign.validation import broken_rules, broken_texts

@@ -5,251 +5,52 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sendoff.campaign.audience_rules import (
-    DbtModelSource,
     Exclusion,
     FileExclusion,
     QueryExclusion,
-    VerdictsOf,
 )
-from sendoff.campaign.dbt import Reference, other_jinja_at, references_in
+from sendoff.campaign.campaign_folder import (
+    ALLOWED_NAMES,
+    AUDIENCE,
+    BEFORE,
+    CAMPAIGN,
+    NO_JINJA,
+    OUTCOME,
+    CampaignFolder,
+    chooser_of,
+    is_campaign_name,
+    jinja_problem,
+    partitions_problem,
+)
 from sendoff.campaign.defaults import (
     DEFAULTS,
+    NO_RULES,
     RULES,
-    RulesOfFile,
-    Setting,
     read_defaults,
     rules_for,
     rules_of,
-    rules_settings,
-    settings_of,
 )
-from sendoff.campaign.error_messages import MOST_MISTAKES, sentence, sentences, validated
+from sendoff.campaign.error_messages import MOST_MISTAKES, sentences, validated
 from sendoff.campaign.field_types import describe
 from sendoff.campaign.model import Campaign
-from sendoff.campaign.validation import broken_rules, broken_texts, check_campaign
+from sendoff.campaign.validation import broken_rules, broken_texts
 from sendoff.campaign.yaml_document import (
     MOST_SQL,
     UnfitFileError,
     YamlDocument,
     YamlPath,
-    dotted,
     leads_out,
     read_document,
     read_text,
 )
 from sendoff.errors import CampaignError, Finding
-from sendoff.warehouse import Spot, jinja_at, named_parameters
-
-if TYPE_CHECKING:
-    from sendoff.warehouse import Rows
-
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
-_CAMPAIGN, AUDIENCE, OUTCOME, BEFORE = "campaign.yaml", "audience.sql", "outcome.sql", "before.sql"
-ALLOWED_NAMES = "Use at most 100 letters, digits, _, - and . in its name"
-_NO_JINJA = (
-    "found Jinja, such as {{ ds }}, which is not rendered in queries. Use query parameters, such as :period_start and "
-    ":period_end, without quotes"
-)
-_NO_ARTIFACTS = (
-    "found {reference} of dbt without dbt.artifacts. Set it to the folder with manifest.json, in campaign.yaml or "
-    "defaults.yaml"
-)
-_NO_RULES = (
-    "found rules, which hold for all campaigns. Move them to defaults.yaml, beside the campaigns' folders"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class CampaignFolder:
-    """A campaign with its name, its queries and its folder.
-
-    The name is the folder's. ``audience_sql``: the audience query. ``audience_rows``: the rows of the audience
-    instead, or verdicts, for a campaign from Python. Both are None if the service or ``audience.source`` chooses
-    the recipients. ``exclusion_sql``: the queries of exclusions, by file name. ``outcome_sql``: the outcome query,
-    if the folder has one. ``before_sql``: the query of what people did before the launch, if there is one.
-    ``inherited``: the places with a value from ``defaults.yaml``, and their lines there. ``rules``: the rules for all
-    campaigns, with their file. ``file``: the name of the file that has the campaign, at the place ``within``.
-    ``later``: the later steps of its journey, which take their recipients from it.
-    """
-
-    name: str
-    campaign: Campaign
-    audience_sql: str | None = field(repr=False)
-    path: Path
-    exclusion_sql: Mapping[str, str] = field(default_factory=dict, repr=False)
-    outcome_sql: str | None = field(default=None, repr=False)
-    before_sql: str | None = field(default=None, repr=False)
-    audience_rows: Rows | VerdictsOf | None = None
-    inherited: Mapping[YamlPath, int] = field(default_factory=dict)
-    rules: RulesOfFile | None = None
-    file: str = _CAMPAIGN
-    within: YamlPath = ()
-    later: tuple[CampaignFolder, ...] = field(default=(), repr=False)
-
-    def place_of(self, *place: str | int) -> str:
-        """Return the place of a field for an error: its file, and its line if the file still has it."""
-        return str(self.finding(place, dotted((*self.within, *place))))
-
-    def finding(self, place: YamlPath, text: str) -> Finding:
-        """Return a finding about a field in the file that sets it, with its line if the file still has the field."""
-        if default := self.inherited.get(place[:1]) or self.inherited.get(place[:2]):
-            return Finding(self.path.parent / DEFAULTS, text, default)
-        file = self.path / self.file
-        return Finding(file, text, read_document(file).lines.get((*self.within, *place)))
-
-    def settings(self) -> list[Setting]:
-        """Return every field that may have a default, with its value and the file that sets it."""
-        own = "Python" if self.path == Path() else self.file
-        settings = settings_of(self.campaign, self.inherited, own)
-        if self.rules is None:
-            return settings
-        is_beside = self.rules.file.parent == self.path.parent
-        return settings + rules_settings(self.rules, DEFAULTS if is_beside else str(self.rules.file))
-
-    def named(self, name: str) -> CampaignFolder:
-        """Return the campaign under another name. Raise CampaignError if a folder cannot have it."""
-        if not is_campaign_name(name):
-            raise CampaignError(f"found a campaign {name!r}. {ALLOWED_NAMES}")
-        return replace(self, name=name)
-
-    def with_audience(self, audience: Any) -> CampaignFolder:
-        """Return the campaign with another audience, as in :func:`campaign_from`. Raise the same errors."""
-        chosen_by = _chooser(self.campaign)
-        if not chosen_by and audience is None:
-            raise CampaignError(
-                f"campaign {self.name}: it has no audience. Use SQL, a path, a DataFrame or an Arrow table"
-            )
-        if chosen_by and audience is not None:
-            raise CampaignError(
-                f"campaign {self.name}: found an audience with {chosen_by}. Leave one of them out"
-            )
-        source = None if audience is None else _source(audience)
-        if not isinstance(source, str):
-            return replace(self, audience_sql=None, audience_rows=source)
-        _check_query(self.name, source, self.campaign)
-        return replace(self, audience_sql=source, audience_rows=None)
-
-    def dbt_references(self) -> list[Reference]:
-        """Return the models and sources of dbt that its audience and its exclusions name, each once."""
-        source = self.campaign.audience.source
-        found = [Reference("ref", (source.name,))] if isinstance(source, DbtModelSource) else []
-        for sql in (self.audience_sql or "", *self.exclusion_sql.values()):
-            found += [each.reference for each in references_in(sql)]
-        return list(dict.fromkeys(found))
-
-    def needed_outcome_sql(self) -> str:
-        """Return the outcome query. Raise CampaignError if there is none."""
-        if self.outcome_sql is None:
-            raise CampaignError(f"{self.path / OUTCOME}: the file does not exist. Add the outcome query")
-        return self.outcome_sql
-
-
-def is_campaign_name(name: str) -> bool:
-    """Check whether a campaign may have this name."""
-    return _NAME.fullmatch(name) is not None
-
-
-def campaign_of(given: Campaign | Mapping[str, Any], name: str, *, defaults: Path | None = None) -> Campaign:
-    """Return a campaign from Python after the checks of a campaign from a file, with the rules for all campaigns.
-
-    ``given``: the campaign, or a mapping with the fields of ``campaign.yaml``. ``name``: its name in errors.
-    ``defaults``: the file with the rules; by default the one that ``SENDOFF_DEFAULTS`` names.
-
-    Raise one CampaignError that lists all mistakes.
-    """
-    if not isinstance(given, Campaign) and RULES in given:
-        raise CampaignError(f"campaign {name}: {_NO_RULES}")
-    campaign, errors = (given, []) if isinstance(given, Campaign) else validated(given)
-    if campaign is None:
-        mistakes = (
-            f"{'.'.join(map(str, error['loc']))}: {sentence(error)}" for error in errors[:MOST_MISTAKES]
-        )
-        raise CampaignError("\n".join(f"campaign {name}: {mistake}" for mistake in mistakes))
-    if found := rules_for(defaults):
-        campaign = campaign.replace(rules=found.rules)
-    try:
-        check_campaign(campaign)
-    except CampaignError as error:
-        raise CampaignError(f"campaign {name}: {error}") from None
-    return campaign
-
-
-def campaign_from(
-    given: Campaign | Mapping[str, Any], name: str, audience: Any = None, *, defaults: Path | None = None
-) -> CampaignFolder:
-    """Return a campaign from Python as if it had been read from a folder of this name.
-
-    ``given`` and ``defaults``: as in :func:`campaign_of`. ``audience``: anything that
-    :func:`~sendoff.warehouse.audience_source` reads; None only if the service chooses the recipients.
-
-    Raise one CampaignError that lists all mistakes. Raise AudienceError if ``audience`` cannot be an audience.
-    """
-    campaign = campaign_of(given, name, defaults=defaults)
-    folder = CampaignFolder("", campaign, None, Path(), rules=rules_for(defaults)).named(name)
-    problems = [
-        f"audience.exclude: found the file {each.file}. Leave its people out of the audience, or upload them as a list"
-        for each in folder.campaign.audience.exclude
-        if isinstance(each, QueryExclusion | FileExclusion)
-    ]
-    if problems:
-        raise CampaignError("\n".join(f"campaign {name}: {problem}" for problem in problems))
-    return folder.with_audience(audience)
-
-
-def _chooser(campaign: Campaign) -> str | None:
-    """Return the field that says where the recipients come from, or None if a query returns them."""
-    if campaign.audience.source:
-        return f"audience.source.kind: {campaign.audience.source.kind}"
-    kind = campaign.targeting.kind
-    return None if kind == "query" else f"targeting.kind: {kind}"
-
-
-def _check_query(name: str, sql: str, campaign: Campaign) -> None:
-    problem = _partitions_problem(sql, campaign.audience.partitions)
-    if found := _jinja_problem(sql, campaign):
-        problem = f"line {found[1]} of the query: {found[0]}"
-    if problem:
-        raise CampaignError(f"campaign {name}: {problem}")
-
-
-def _jinja_problem(sql: str, campaign: Campaign | None) -> tuple[str, int] | None:
-    """Return what is wrong with the Jinja in a query, and its line: only references of dbt are resolved."""
-    if (at := other_jinja_at(sql)) is not None:
-        return _NO_JINJA, Spot.at(sql, at).line
-    if campaign and campaign.dbt.artifacts is None and (found := references_in(sql)):
-        return _NO_ARTIFACTS.replace("{reference}", str(found[0][0])), Spot.at(sql, found[0][1]).line
-    return None
-
-
-def _partitions_problem(sql: str, partitions: int | None) -> str | None:
-    """Return what is wrong if a query's parameters ``:part`` and ``:parts`` do not match ``audience.partitions``."""
-    named = set(named_parameters(sql)) if ":part" in sql else set()
-    used = [f":{name}" for name in ("part", "parts") if name in named]
-    missing = [f":{name}" for name in ("part", "parts") if name not in named]
-    if partitions is None and used:
-        allowed = "neither, or audience.partitions in campaign.yaml"
-        return f"found {' and '.join(used)} without audience.partitions. Use {allowed}"
-    if partitions is not None and missing:
-        found = f"audience.partitions: {partitions} without {' and '.join(missing)} in the query"
-        allowed = "WHERE device_id % :parts = :part, so that each row is read exactly once"
-        return f"found {found}. Use both, such as {allowed}"
-    return None
-
-
-def _source(audience: Any) -> str | Rows | VerdictsOf:
-    if isinstance(audience, VerdictsOf):
-        return audience
-    from sendoff.warehouse import audience_source  # it imports pyarrow, which takes long
-
-    return audience_source(audience)
+from sendoff.warehouse import Spot, jinja_at
 
 
 def load_folder(folder: Path, *, has_audience: bool = True, defaults: Path | None = None) -> CampaignFolder:
@@ -327,7 +128,7 @@ class FolderReader:
 
     def read(self, has_audience: bool) -> CampaignFolder:
         """Return the campaign. Raise CampaignError with all mistakes."""
-        if self._leads_out(_CAMPAIGN):
+        if self._leads_out(CAMPAIGN):
             raise self._error()
         campaign, inherited = self._campaign()
         audience_sql = self._audience_sql(campaign) if has_audience else None
@@ -353,18 +154,18 @@ class FolderReader:
 
     def _campaign(self) -> tuple[Campaign | None, Mapping[YamlPath, int]]:
         """Return the campaign, and the places and lines of the defaults that it uses."""
-        document = read_document(self._folder / _CAMPAIGN)
+        document = read_document(self._folder / CAMPAIGN)
         campaign: Campaign | None = None
         if isinstance(document.tree, dict):
             tree, document.inherited = self._defaults.under(document.tree)
             if RULES in document.tree:
-                document.report((RULES,), _NO_RULES)
+                document.report((RULES,), NO_RULES)
             if self._rules:
                 tree[RULES] = self._rules.rules
             campaign = _checked(document, tree)
         elif document.tree is not None:
             document.report((), f"found {describe(document.tree)}. Use a mapping")
-        self._mistakes += document.findings(self._folder / _CAMPAIGN)
+        self._mistakes += document.findings(self._folder / CAMPAIGN)
         return campaign, document.inherited
 
     def _refuse(self, file: str, text: str, line: int | None = None) -> None:
@@ -375,12 +176,12 @@ class FolderReader:
 
     def _audience_sql(self, campaign: Campaign | None) -> str | None:
         """Read the audience query, or refuse one that targeting does not use."""
-        if campaign and (chosen_by := _chooser(campaign)):
+        if campaign and (chosen_by := chooser_of(campaign)):
             if (self._folder / AUDIENCE).exists():
                 self._refuse(AUDIENCE, f"found a query with {chosen_by}. Remove one of them")
             return None
         sql = self._sql(AUDIENCE, "the query of the recipients", campaign, has_references=True)
-        if campaign and sql and (problem := _partitions_problem(sql, campaign.audience.partitions)):
+        if campaign and sql and (problem := partitions_problem(sql, campaign.audience.partitions)):
             self._refuse(AUDIENCE, problem)
         return sql
 
@@ -431,10 +232,10 @@ class FolderReader:
         if not sql.strip():
             self._refuse(name, f"the file is empty. Add {meaning}")
         if has_references:
-            if found := _jinja_problem(sql, campaign):
+            if found := jinja_problem(sql, campaign):
                 self._refuse(name, *found)
         elif (at := jinja_at(sql)) is not None:
-            self._refuse(name, _NO_JINJA, Spot.at(sql, at).line)
+            self._refuse(name, NO_JINJA, Spot.at(sql, at).line)
         return sql
 
     def _leads_out(self, name: str) -> bool:
