@@ -177,9 +177,10 @@ class DeploymentRules(FrozenModel):
         """
         if (hours := self.quiet_hours) and not hours.contains(hour_minute):
             return f"{hour_minute} is in the quiet hours, before {hours.earliest} or after {hours.latest}"
-        if day is None:
-            return None
-        if code := self._holiday_on(day):
+        return None if day is None else self._why_not_on(day)
+
+    def _why_not_on(self, day: date) -> str | None:
+        if code := next((code for code in self.holidays if day in _holidays_of(code, day.year)), None):
             return f"{day} is a public holiday in {code}"
         weekday = WEEKDAYS[day.weekday()]
         return f"{day} is a {weekday.title()}" if self.days and weekday not in self.days else None
@@ -193,7 +194,7 @@ class DeploymentRules(FrozenModel):
         today = now.astimezone(ZoneInfo(time_zone)).date()
         for count in range(_HORIZON.days + 2):
             day = today + timedelta(days=count)
-            if not self._is_day_off(day):
+            if self._why_not_on(day) is None:
                 break
         if day != today:
             return moment(day, "00:00", time_zone).astimezone(UTC)
@@ -205,13 +206,6 @@ class DeploymentRules(FrozenModel):
         parts += [f"on {', '.join(self.days)}"] if self.days else []
         parts += [f"not on holidays in {', '.join(self.holidays)}"] if self.holidays else []
         return f"{', '.join(parts)}, in each person's time zone"
-
-    def _holiday_on(self, day: date) -> str | None:
-        return next((code for code in self.holidays if day in _holidays_of(code, day.year)), None)
-
-    def _is_day_off(self, day: date) -> bool:
-        is_off = self.days is not None and WEEKDAYS[day.weekday()] not in self.days
-        return is_off or self._holiday_on(day) is not None
 
 
 def next_open(
