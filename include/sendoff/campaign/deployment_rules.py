@@ -31,8 +31,8 @@ from sendoff.campaign.field_types import (
     optional,
     problem,
 )
-from sendoff.campaign.gates import DailyHours, SendWindow
-from sendoff.campaign.schedule import Now, Schedule, local_times
+from sendoff.campaign.gates import SendWindow
+from sendoff.campaign.schedule import DailyHours, Now, Schedule, local_times
 
 _CODE = re.compile(r"([A-Z]{2})(?:-([A-Z0-9]{1,3}))?", re.ASCII)
 _HORIZON = timedelta(days=2 * 366)  # rules that allow nothing for this long never do

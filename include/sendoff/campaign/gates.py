@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Literal, Self
-from zoneinfo import ZoneInfo
 
 from pydantic import Field, model_validator
 
@@ -13,18 +12,16 @@ from sendoff.campaign.field_types import (
     QUERY_ZONE,
     ConnectionName,
     FrozenModel,
-    HourMinute,
     Int32,
     Text,
     TimeZone,
     TimeZoneOrQuery,
     between,
     check_only_with,
-    moment,
     optional,
     problem,
 )
-from sendoff.campaign.schedule import Unit, check_window
+from sendoff.campaign.schedule import DailyHours, Unit
 from sendoff.figures import counted
 
 _LONGEST = timedelta(days=36_500)
@@ -50,34 +47,6 @@ class Duration(FrozenModel):
     def words(self) -> str:
         """The length in words, such as ``1 day``."""
         return counted(self.length, self.unit.removesuffix("s"))
-
-
-class DailyHours(FrozenModel):
-    """Hours of every day, in a time zone."""
-
-    earliest: HourMinute = Field(description="First minute when recipients may get messages")
-    latest: HourMinute = Field(description="Last minute; later than earliest, on the same day")
-
-    @model_validator(mode="after")
-    def _starts_before_it_ends(self) -> Self:
-        check_window(self.earliest, self.latest)
-        return self
-
-    def contains(self, hour_minute: str) -> bool:
-        """Check whether a time of day (``HH:MM``) is within these hours."""
-        return self.earliest <= hour_minute <= self.latest
-
-    def opens_at(self, time_zone: str, now: datetime) -> datetime | None:
-        """Return the moment (UTC) when these hours next begin in a time zone, or None during them.
-
-        They begin twice on a day whose clock change repeats their first minute.
-        """
-        local = now.astimezone(ZoneInfo(time_zone))
-        if self.contains(f"{local:%H:%M}"):
-            return None
-        firsts = (moment(local.date() + timedelta(days=n), self.earliest, time_zone) for n in (0, 1, 2))
-        openings = (at.replace(fold=fold).astimezone(UTC) for at in firsts for fold in (0, 1))
-        return next(at for at in openings if at > now)
 
 
 class SendWindow(DailyHours):

@@ -161,22 +161,41 @@ class Once(FrozenModel):
         return now > self.sends_at()
 
 
-def check_window(earliest: str, latest: str) -> None:
-    """Raise an error unless a daily window starts before it ends."""
-    if earliest >= latest:
-        raise problem(f"{earliest} to {latest}", "a window that starts before it ends, on one day")
+class DailyHours(FrozenModel):
+    """Hours of every day, in a time zone."""
+
+    earliest: HourMinute = Field(description="First minute when recipients may get messages")
+    latest: HourMinute = Field(description="Last minute; later than earliest, on the same day")
+
+    @model_validator(mode="after")
+    def _starts_before_it_ends(self) -> Self:
+        if self.earliest >= self.latest:
+            found = f"{self.earliest} to {self.latest}"
+            raise problem(found, "a window that starts before it ends, on one day")
+        return self
+
+    def contains(self, hour_minute: str) -> bool:
+        """Check whether a time of day (``HH:MM``) is within these hours."""
+        return self.earliest <= hour_minute <= self.latest
+
+    def opens_at(self, time_zone: str, now: datetime) -> datetime | None:
+        """Return the moment (UTC) when these hours next begin in a time zone, or None during them.
+
+        They begin twice on a day whose clock change repeats their first minute.
+        """
+        local = now.astimezone(ZoneInfo(time_zone))
+        if self.contains(f"{local:%H:%M}"):
+            return None
+        firsts = (moment(local.date() + timedelta(days=n), self.earliest, time_zone) for n in (0, 1, 2))
+        openings = (at.replace(fold=fold).astimezone(UTC) for at in firsts for fold in (0, 1))
+        return next(at for at in openings if at > now)
 
 
-class Window(FrozenModel):
+class Window(DailyHours):
     """The hours of the day during which a triggered campaign may send."""
 
     earliest: HourMinute = optional("Time of day when sending may start", "00:00")
     latest: HourMinute = optional("Last minute of sending; later than earliest, on the same day", "23:59")
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        check_window(self.earliest, self.latest)
-        return self
 
 
 class _Running(FrozenModel):
