@@ -92,11 +92,6 @@ def adbc_cursor(query: Query, connect: Callable[[Any], Any], stack: ExitStack) -
     return stack.enter_context(connection.cursor())
 
 
-def cancel(cursor: Any) -> None:
-    """Interrupt what a cursor does in another thread."""
-    cursor.adbc_cancel()
-
-
 def batches_of(
     reader: pa.RecordBatchReader, query: Query, *further: type[Exception]
 ) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 import sqlalchemy as sa
 
-from sendoff.warehouse import adbc
 from sendoff.warehouse.databases import (
     bigquery,
     clickhouse,
@@ -109,7 +108,7 @@ DRIVERS = (
         extra="postgres",
         connect=postgresql.connect,
         batches=postgresql.batches,
-        cancel=adbc.cancel,
+        cancel=postgresql.cancel,
         in_parts=postgresql.read_partitions,
     ),
     Driver(
@@ -123,17 +122,7 @@ DRIVERS = (
         accepts=is_sqlite_file,
     ),
     _driver("DuckDB", "duckdb", duckdb),
-    Driver(
-        title="Snowflake",
-        backend="snowflake",
-        package="adbc_driver_snowflake.dbapi",
-        extra="snowflake",
-        connect=snowflake.connect,
-        batches=snowflake.batches,
-        cancel=adbc.cancel,
-        connection_type="snowflake",
-        url_of=snowflake.url_of,
-    ),
+    _driver("Snowflake", "adbc_driver_snowflake.dbapi", snowflake),
     _driver("ClickHouse", "clickhouse_connect", clickhouse, is_plain),
     _MYSQL,
     replace(

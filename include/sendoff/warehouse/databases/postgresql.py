@@ -60,6 +60,11 @@ def batches(cursor: Any, query: Query) -> Generator[pa.RecordBatch, None, None]:
         yield from batches_of(reader, query)
 
 
+def cancel(cursor: Any) -> None:
+    """Interrupt what a cursor does in another thread."""
+    cursor.adbc_cancel()
+
+
 def read_partitions(query: Query, parts: int, stack: ExitStack) -> Iterator[pa.RecordBatch]:
     """Read a query in several parts at once, each in its own transaction, and all in the snapshot of the first one.
 

@@ -58,6 +58,11 @@ def batches(cursor: Any, query: Query) -> Generator[pa.RecordBatch, None, None]:
         yield from map(with_whole_numbers, batches_of(reader, query))
 
 
+def cancel(cursor: Any) -> None:
+    """Interrupt what a cursor does in another thread."""
+    cursor.adbc_cancel()
+
+
 def url_of(fields: Fields) -> sa.URL | None:
     """Return the URL of a ``snowflake`` connection in Airflow, or None if a URL cannot hold all its fields."""
     options = {name: value for name, value in fields.extra.items() if value}
