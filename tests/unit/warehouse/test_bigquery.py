@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sendoff.errors import WarehouseUnavailableError
 from sendoff.warehouse import Fields, read
 from sendoff.warehouse.databases.bigquery import credentials_of, url_of
 
@@ -147,18 +145,6 @@ def test_a_mistake_is_told_with_its_names_before_it_runs(bigquery: tuple[BigQuer
     server, url = bigquery
     assert '"nosuch" not found' in traced_refusal(url, "SELECT nosuch FROM range(3)")
     assert not server.jobs
-
-
-def test_where_nothing_answers_it_may_be_tried_again(clients: None, free_port: int) -> None:
-    url = f"bigquery://shop/sales?api_endpoint=http://127.0.0.1:{free_port}"
-    with pytest.raises(WarehouseUnavailableError, match="Connection refused"):
-        audience(url, "SELECT 1 AS device_id")
-
-
-def test_without_its_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("google.cloud.bigquery", "google.cloud.bigquery_storage"):
-        monkeypatch.setitem(sys.modules, module, None)
-    assert "airflow-provider-sendoff[bigquery]" in traced_refusal("bigquery://shop", "SELECT 1 AS device_id")
 
 
 # URLs, keys and connections

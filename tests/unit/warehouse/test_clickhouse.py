@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import signal
-import sys
 import traceback
 from datetime import UTC, datetime
 from typing import Any
@@ -211,18 +210,6 @@ def test_a_password_is_in_no_error_or_log(shop: Shop, caplog: pytest.LogCaptureF
         audience(wrong, "SELECT 1 AS device_id")
     assert not isinstance(caught.value, WarehouseUnavailableError)
     assert "wr0ng-word" not in "".join(traceback.format_exception(caught.value)) + caplog.text
-
-
-def test_where_nothing_answers_it_may_be_tried_again(free_port: int) -> None:
-    with pytest.raises(WarehouseUnavailableError, match="Connection refused"):
-        audience(f"clickhouse://ann:pa55word@127.0.0.1:{free_port}/default", "SELECT 1 AS device_id")
-
-
-def test_without_its_driver_the_extra_is_named(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "clickhouse_connect", None)
-    said = refusal(shop.url, "SELECT 1 AS device_id")
-    assert "the driver of ClickHouse is not installed" in said
-    assert "pip install 'airflow-provider-sendoff[clickhouse]'" in said
 
 
 def test_an_answer_that_ends_too_early_is_not_taken_for_all_rows(shop: Shop) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
-import traceback
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sendoff.errors import QueryError, WarehouseUnavailableError
+from sendoff.errors import QueryError
 from sendoff.warehouse import Fields, address_of, read
 from sendoff.warehouse.databases.databricks import client_options, url_of
 from sendoff.warehouse.query import Query, database_message
@@ -181,21 +179,6 @@ def test_the_signature_of_a_file_is_not_in_an_error() -> None:
 def test_a_mistake_is_told_with_its_names(databricks: tuple[Databricks, str]) -> None:
     _, url = databricks
     assert '"nosuch" not found' in traced_refusal(url, "SELECT nosuch FROM range(3)")
-
-
-@pytest.mark.parametrize("user", ["token", "principal"])
-def test_where_nothing_answers_it_may_be_tried_again(user: str, free_port: int) -> None:
-    pytest.importorskip("databricks.sql", reason=INSTALL)
-    url = f"databricks://{user}:pa55word@127.0.0.1:{free_port}/sales?http_path={PATH}"
-    with pytest.raises(WarehouseUnavailableError, match="Connection refused") as caught:
-        audience(url, "SELECT 1 AS device_id")
-    assert "pa55word" not in "".join(traceback.format_exception(caught.value))
-
-
-def test_without_its_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("databricks", "databricks.sql"):
-        monkeypatch.setitem(sys.modules, module, None)
-    assert "airflow-provider-sendoff[databricks]" in traced_refusal(URL, "SELECT 1 AS device_id")
 
 
 # URLs and connections

@@ -208,14 +208,6 @@ def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_without_its_package_the_missing_one_is_named(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    url = fill(shop, "CREATE TABLE t AS SELECT 1 AS n")
-    monkeypatch.setitem(sys.modules, "duckdb", None)
-    said = refusal(url, "SELECT 1 AS device_id")
-    assert "the driver of DuckDB is not installed" in said
-    assert "pip install 'airflow-provider-sendoff[duckdb]'" in said
-
-
 def test_times_without_a_zone_are_in_utc(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     url = fill(shop, "CREATE TABLE t AS SELECT TIMESTAMP '2026-03-01 00:00:00' AS seen")

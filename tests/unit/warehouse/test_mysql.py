@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import closing
@@ -139,11 +138,6 @@ def test_no_data_and_no_password_is_in_an_error_or_a_log(
     assert "wr0ng-word" not in told
 
 
-def test_where_nothing_answers_it_may_be_tried_again(free_port: int) -> None:
-    with pytest.raises(WarehouseUnavailableError, match="Connection refused"):
-        audience(f"mariadb://ann:pa55word@127.0.0.1:{free_port}/shop", "SELECT 1 AS device_id")
-
-
 def test_a_query_cannot_write(shop: Shop) -> None:
     shop.run(
         "CREATE TABLE IF NOT EXISTS written (n INT)",
@@ -151,14 +145,6 @@ def test_a_query_cannot_write(shop: Shop) -> None:
     )
     assert "READ ONLY transaction" in refusal(shop.url, "SELECT writes() AS device_id")
     assert shop.run("SELECT count(*) FROM written") == (0,)
-
-
-def test_without_its_driver_the_extra_is_named(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    for package in ("pymysql", "MySQLdb"):
-        monkeypatch.setitem(sys.modules, package, None)
-    said = refusal(shop.url.replace("mariadb:", "mysql:"), "SELECT 1 AS device_id")
-    assert "the driver of MySQL is not installed" in said
-    assert "airflow-provider-sendoff[mysql]" in said
 
 
 def test_both_names_of_the_database_and_of_the_driver_are_read(shop: Shop) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 import traceback
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sendoff.errors import QueryError, WarehouseUnavailableError
+from sendoff.errors import QueryError
 from sendoff.warehouse import Fields, address_of, read
 from sendoff.warehouse.databases.trino import OPTIONS, client_options, url_of
 from sendoff.warehouse.query import Query
@@ -102,21 +101,6 @@ def test_no_data_is_in_an_error_or_a_log(trino: str, caplog: pytest.LogCaptureFi
 def test_a_mistake_is_told_with_its_names(trino: str) -> None:
     with pytest.raises(QueryError, match='"nosuch" not found'):
         audience(trino, "SELECT nosuch FROM range(3)")
-
-
-@pytest.mark.parametrize("user", ["ann", "ann:pa55word"])
-def test_where_nothing_answers_it_may_be_tried_again(user: str, free_port: int) -> None:
-    pytest.importorskip("trino", reason="needs Trino's client: pip install -c constraints.txt trino")
-    with pytest.raises(WarehouseUnavailableError, match="Connection refused") as caught:
-        audience(f"trino://{user}@127.0.0.1:{free_port}/sales", "SELECT 1 AS device_id")
-    assert "pa55word" not in str(caught.value)
-
-
-def test_without_its_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("trino", "trino.dbapi", "trino.sqlalchemy"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(QueryError, match=r"driver of Trino .*airflow-provider-sendoff\[trino\]"):
-        audience("trino://ann@db/sales", "SELECT 1 AS device_id")
 
 
 # URLs and connections
