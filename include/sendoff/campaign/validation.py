@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
 from croniter import croniter
 
 from sendoff.campaign.audience_rules import DbtModelSource, VerdictSource
-from sendoff.campaign.content import PUSH_LIKE, Channel
+from sendoff.campaign.content_rules import BrokenRule, broken, content_is_whole
 from sendoff.campaign.deployment_rules import forbidden_time, next_open
-from sendoff.campaign.field_types import OWN_ZONE, QUERY_ZONE, describe, did_you_mean, is_web_address
+from sendoff.campaign.field_types import OWN_ZONE, QUERY_ZONE, describe, did_you_mean
 from sendoff.campaign.model import PRESETS, Campaign
 from sendoff.campaign.schedule import Once, Recurring, Triggered
 from sendoff.campaign.tags import broken_tags
 from sendoff.campaign.variants import Variant
 from sendoff.errors import CampaignError
-
-# These need a title; browsers show no message without one.
-_TITLED = frozenset({Channel.WEB_PUSH, Channel.INBOX})
 
 _ROUNDING = 1e-6  # percent
 _LONGEST_SCHEDULE = 80  # characters; Airflow stores a description of it, which is much longer
@@ -38,24 +34,15 @@ _CRON_FIELDS = {
 }
 _CRON_CHARACTERS = re.compile(r"[A-Za-z0-9*/,\-#?]+", re.ASCII)
 _RANDOM = re.compile(r"[hr]\b", re.IGNORECASE)  # croniter's extension for hashed and random values
-_LINKS_INTO_THE_APP = "Put links into the app into channels.android_push.url, ios_push.url and inbox.url"
 _ALLOWED_TIMES = "a time that they allow, send.kind: now to wait for one, or transactional with the reason"
 _ZERO = re.compile(r"(?<!\d)0+(?!\d)")
 
 
-@dataclass(frozen=True, slots=True)
-class BrokenRule:
-    """A broken rule: the path in the file, and a sentence with the value found and the values allowed."""
-
-    path: tuple[str | int, ...]
-    text: str
-
-
 def check_campaign(campaign: Campaign) -> None:
     """Raise CampaignError if a campaign breaks rules; for campaigns built in Python too."""
-    broken = [*broken_texts(campaign.model_dump(mode="json")), *broken_rules(campaign)]
-    if broken:
-        raise CampaignError("; ".join(f"{'.'.join(map(str, rule.path))}: {rule.text}" for rule in broken))
+    rules = [*broken_texts(campaign.model_dump(mode="json")), *broken_rules(campaign)]
+    if rules:
+        raise CampaignError("; ".join(f"{'.'.join(map(str, rule.path))}: {rule.text}" for rule in rules))
 
 
 def broken_texts(tree: Mapping[str, Any]) -> Iterator[BrokenRule]:
@@ -71,7 +58,7 @@ def broken_texts(tree: Mapping[str, Any]) -> Iterator[BrokenRule]:
         misplaced = variants.get("decide")
         if isinstance(misplaced, dict) and "percent" not in misplaced:
             allowed = "decide beside variants, because each name here is that of a variant"
-            yield _broken("variants.decide", "decide among the variants", allowed)
+            yield broken("variants.decide", "decide among the variants", allowed)
         contents += [(("variants", name), variant) for name, variant in variants.items()]
     for path, content in contents:
         for part in ("message", "channels") if isinstance(content, dict) else ():
@@ -116,7 +103,7 @@ def broken_rules(campaign: Campaign) -> Iterator[BrokenRule]:
         yield from _needs_no_query(campaign)
     source = campaign.audience.source
     if isinstance(source, VerdictSource) and campaign.audience.columns:
-        yield _broken("audience.columns", "columns with source.kind: verdicts", "columns with audience.sql")
+        yield broken("audience.columns", "columns with source.kind: verdicts", "columns with audience.sql")
     if isinstance(source, VerdictSource):
         templates = {"template": campaign.template} | {
             f"variants.{name}.template": variant.template for name, variant in campaign.variants.items()
@@ -124,26 +111,22 @@ def broken_rules(campaign: Campaign) -> Iterator[BrokenRule]:
         for place, template in templates.items():
             if template and template.columns:
                 found = "columns for recipients who come from the verdicts of another launch, which have none"
-                yield _broken(f"{place}.columns", found, "audience.sql, or a template without columns")
+                yield broken(f"{place}.columns", found, "audience.sql, or a template without columns")
     if isinstance(source, DbtModelSource) and campaign.dbt.artifacts is None:
         allowed = "dbt.artifacts: the folder with manifest.json"
-        yield _broken("audience.source", "kind: dbt_model without dbt.artifacts", allowed)
+        yield broken("audience.source", "kind: dbt_model without dbt.artifacts", allowed)
     if source and campaign.audience.partitions:
         allowed = "audience.partitions with audience.sql"
-        yield _broken("audience.partitions", f"partitions with source.kind: {source.kind}", allowed)
-    of_content = list(_content_is_whole(campaign))
+        yield broken("audience.partitions", f"partitions with source.kind: {source.kind}", allowed)
+    of_content = list(content_is_whole(campaign))
     yield from of_content
     yield from _variants_are_shares(campaign)
     yield from _winner_can_be_chosen(campaign)
     for name, variant in campaign.variants.items():
         rules = [*_variant_fits(campaign, variant, campaign.as_variant(name))]
         if campaign.template or not variant.template:
-            rules += [rule for rule in _content_is_whole(campaign.as_variant(name)) if rule not in of_content]
+            rules += [rule for rule in content_is_whole(campaign.as_variant(name)) if rule not in of_content]
         yield from (BrokenRule(("variants", name, *rule.path), rule.text) for rule in rules)
-
-
-def _broken(path: str, found: str, allowed: str) -> BrokenRule:
-    return BrokenRule(tuple(path.split(".")) if path else (), f"found {found}. Use {allowed}")
 
 
 def _starts_and_sends_once(campaign: Campaign) -> Iterator[BrokenRule]:
@@ -151,31 +134,31 @@ def _starts_and_sends_once(campaign: Campaign) -> Iterator[BrokenRule]:
     schedule, send, window = campaign.schedule, campaign.send, campaign.gates.window
     if schedule is None and campaign.schedule_time_zone != "UTC":
         allowed = "schedule_time_zone with schedule"
-        yield _broken("schedule_time_zone", "schedule_time_zone without schedule", allowed)
+        yield broken("schedule_time_zone", "schedule_time_zone without schedule", allowed)
     if isinstance(send, Recurring | Triggered):
         if schedule is not None:
             allowed = "no schedule, but trigger the DAG once; the service repeats the messages"
-            yield _broken("schedule", f"{schedule!r} with send.kind: {send.kind}", allowed)
+            yield broken("schedule", f"{schedule!r} with send.kind: {send.kind}", allowed)
         for path, expiry in campaign.expiries():
             if expiry.until and expiry.until.date is None:
                 text = f"found no date with send.kind: {send.kind}. Use a date, or length and unit"
                 yield BrokenRule((*path, "until"), text)
     if campaign.gates.rollout and send.kind != "now":
         allowed = "send.kind: now, because each wave waits for post-backs of the one before"
-        yield _broken("gates.rollout", f"rollout with send.kind: {send.kind}", allowed)
+        yield broken("gates.rollout", f"rollout with send.kind: {send.kind}", allowed)
     zones = (window and window.default_time_zone, isinstance(send, Once) and send.default_time_zone)
     if all(zones) and zones[0] != zones[1]:
         found = f"{zones[0]} with send.default_time_zone: {zones[1]}"
-        yield _broken("gates.window.default_time_zone", found, "the same time zone in both")
+        yield broken("gates.window.default_time_zone", found, "the same time zone in both")
 
 
 def _own_hours_can_come(campaign: Campaign) -> Iterator[BrokenRule]:
     if campaign.own_hours and campaign.targeting.kind != "query":
         allowed = "targeting.kind: query, because the hours are those of known recipients"
-        yield _broken("send.own_hours", f"own_hours with targeting.kind: {campaign.targeting.kind}", allowed)
+        yield broken("send.own_hours", f"own_hours with targeting.kind: {campaign.targeting.kind}", allowed)
     if campaign.own_hours and campaign.decide:
         allowed = "one of them, because the winner is decided after a part of the day"
-        yield _broken("send.own_hours", "both own_hours and decide", allowed)
+        yield broken("send.own_hours", "both own_hours and decide", allowed)
 
 
 def _keeps_the_rules(campaign: Campaign) -> Iterator[BrokenRule]:
@@ -186,23 +169,23 @@ def _keeps_the_rules(campaign: Campaign) -> Iterator[BrokenRule]:
         is_of_send = isinstance(send, Once) and send.default_time_zone
         path = "send.default_time_zone" if is_of_send else "gates.window.default_time_zone"
         found = f"{campaign.own_default_zone} with rules.default_time_zone: {zone}"
-        yield _broken(path, found, "the same time zone in both")
+        yield broken(path, found, "the same time zone in both")
     local = getattr(send, "time_zone", None) in (OWN_ZONE, QUERY_ZONE)
     if local and (why := forbidden_time(rules, send, None)):
-        yield _broken("send", f"a sending time that the rules forbid: {why}", _ALLOWED_TIMES)
+        yield broken("send", f"a sending time that the rules forbid: {why}", _ALLOWED_TIMES)
     if send.kind == "now" and rules.restricts_times and not next_open(rules, window, zone, datetime.now(UTC)):
         both = "with gates.window" if window else "by themselves"
-        yield _broken("gates", f"rules that never allow a message {both}", "hours and days that overlap")
+        yield broken("gates", f"rules that never allow a message {both}", "hours and days that overlap")
     if campaign.warm_up and send.kind != "now":
         found = f"kind: {send.kind} with rules.warm_up for {campaign.connection} in defaults.yaml"
         allowed = "kind: now, because the daily limit counts a request when it is made, not when the service sends it"
-        yield _broken("send", found, allowed)
+        yield broken("send", found, allowed)
     if campaign.targeting.kind != "query":
         needing = {"cap": rules.cap, "exclude": rules.exclude, "warm_up": campaign.warm_up}
         for name in (name for name, value in needing.items() if value):
             found = f"kind: {campaign.targeting.kind} with rules.{name} in defaults.yaml"
             allowed = "kind: query, because Sendoff must know the recipients"
-            yield _broken("targeting", found, allowed)
+            yield broken("targeting", found, allowed)
 
 
 def _days_are_in_order(campaign: Campaign) -> Iterator[BrokenRule]:
@@ -246,15 +229,15 @@ def _needs_no_query(campaign: Campaign) -> Iterator[BrokenRule]:
         if value:
             part = path.rpartition(".")[2] + (" sent separately" if path.startswith("channels") else "")
             allowed = "targeting.kind: query, because Sendoff must know the recipients"
-            yield _broken(path, f"{part} with targeting.kind: {campaign.targeting.kind}", allowed)
+            yield broken(path, f"{part} with targeting.kind: {campaign.targeting.kind}", allowed)
 
 
 def _variants_are_shares(campaign: Campaign) -> Iterator[BrokenRule]:
     if len(campaign.variants) == 1:
-        yield _broken("variants", "one variant", "two or more, or none")
+        yield broken("variants", "one variant", "two or more, or none")
     total = sum(variant.percent for variant in campaign.variants.values())
     if campaign.variants and abs(total - 100) > _ROUNDING:
-        yield _broken("variants", f"percents that add up to {total:g}", "percents that add up to 100")
+        yield broken("variants", f"percents that add up to {total:g}", "percents that add up to 100")
 
 
 def _winner_can_be_chosen(campaign: Campaign) -> Iterator[BrokenRule]:
@@ -263,24 +246,24 @@ def _winner_can_be_chosen(campaign: Campaign) -> Iterator[BrokenRule]:
     if decide is None:
         return
     if not campaign.variants:
-        yield _broken("decide", "decide without variants", "it with two variants or more")
+        yield broken("decide", "decide without variants", "it with two variants or more")
     elif decide.otherwise not in campaign.variants:
         hint = did_you_mean(decide.otherwise, campaign.variants)
         found = f"{describe(decide.otherwise)}{hint}"
-        yield _broken("decide.otherwise", found, f"one of the variants: {', '.join(campaign.variants)}")
+        yield broken("decide.otherwise", found, f"one of the variants: {', '.join(campaign.variants)}")
     if campaign.send.kind != "now":
         allowed = "send.kind: now, because the rest waits for the opens of the test share"
-        yield _broken("decide", f"decide with send.kind: {campaign.send.kind}", allowed)
+        yield broken("decide", f"decide with send.kind: {campaign.send.kind}", allowed)
     if "open" not in campaign.post_backs.kinds:
         allowed = "open in post_backs.kinds, because opens decide"
-        yield _broken("decide.metric", "engaged without post-backs of opens", allowed)
+        yield broken("decide.metric", "engaged without post-backs of opens", allowed)
     if campaign.gates.rollout:
         allowed = "one of them, because both say who gets the message first"
-        yield _broken("decide", "both decide and gates.rollout", allowed)
+        yield broken("decide", "both decide and gates.rollout", allowed)
     late = campaign.gates.lateness if campaign.gates.names_lateness else None
     if late and late.timedelta() <= decide.after.timedelta():
         found = f"{decide.after.words} with gates.lateness of {late.words}"
-        yield _broken("decide.after", found, "a shorter time, because the rest would be too late")
+        yield broken("decide.after", found, "a shorter time, because the rest would be too late")
 
 
 def _variant_fits(campaign: Campaign, variant: Variant, whole: Campaign) -> Iterator[BrokenRule]:
@@ -290,127 +273,18 @@ def _variant_fits(campaign: Campaign, variant: Variant, whole: Campaign) -> Iter
     """
     for channel in () if campaign.template else variant.channels.used():
         if channel not in campaign.channels.used():
-            yield _broken(
+            yield broken(
                 f"channels.{channel}",
                 f"{channel}, which the campaign does not use",
                 "the campaign's channels",
             )
     if variant.template and not campaign.template:
         allowed = "template in both, or in neither"
-        yield _broken("template", "a template in a campaign without one", allowed)
+        yield broken("template", "a template in a campaign without one", allowed)
     elif variant.template and campaign.template:
         own, shared = variant.template.channels, campaign.template.channels
         if set(own) != set(shared):
-            yield _broken("template.channels", ", ".join(own), f"{', '.join(shared)}, as in the campaign")
+            yield broken("template.channels", ", ".join(own), f"{', '.join(shared)}, as in the campaign")
     if whole.languages() != campaign.languages():
         found, allowed = (", ".join(each.languages()) or "no language" for each in (whole, campaign))
-        yield _broken("", f"texts in {found}", f"{allowed}, as in the campaign")
-
-
-def _content_is_whole(campaign: Campaign) -> Iterator[BrokenRule]:
-    """Yield the content rules that a campaign breaks."""
-    if campaign.template:
-        yield from _template_brings_its_content(campaign)
-        return
-    if not campaign.channels.used():
-        yield _broken("channels", "no channel", f"one or more of {', '.join(Channel)}")
-    yield from _pushes_have_words(campaign)
-    yield from _nothing_is_idle(campaign)
-    yield from _every_language_is_whole(campaign)
-
-
-def _template_brings_its_content(campaign: Campaign) -> Iterator[BrokenRule]:
-    template = campaign.template
-    if template and template.unsubscribe_url in {*template.columns, *template.parameters}:
-        allowed = "another name, because Sendoff gives this variable each recipient's own address"
-        yield _broken(
-            "template.unsubscribe_url", f"{template.unsubscribe_url}, which has other values too", allowed
-        )
-    if template and template.unsubscribe_url and campaign.transactional and campaign.topic is None:
-        found = "an address to opt out in a transactional campaign without topic"
-        allowed = "topic too, because opting out of the whole account does not stop a transactional campaign"
-        yield _broken("template.unsubscribe_url", found, allowed)
-    for name in ("message", "language", "push_expiry", "encryption"):
-        if getattr(campaign, name) is not None:
-            allowed = "one of them; the template in the service has its own"
-            yield _broken(name, f"both {name} and template", allowed)
-    if campaign.channels.used():
-        yield _broken("channels", "both channels and template", "template.channels")
-    if campaign.send.kind != "now":
-        allowed = "kind: now, because a template is executed at once"
-        yield _broken("send", f"kind: {campaign.send.kind} with a template", allowed)
-    if campaign.targeting.kind != "query":
-        allowed = "kind: query, because an execution lists its recipients"
-        yield _broken("targeting", f"kind: {campaign.targeting.kind} with a template", allowed)
-
-
-def _pushes_have_words(campaign: Campaign) -> Iterator[BrokenRule]:
-    for channel in campaign.channels.used():
-        message = campaign.message_for(channel)
-        for part, channels in (("text", PUSH_LIKE), ("title", _TITLED)):
-            if channel in channels and getattr(message, part) is None:
-                yield _broken(
-                    f"channels.{channel}", f"no {part}", f"message.{part}, or channels.{channel}.{part}"
-                )
-
-
-def _nothing_is_idle(campaign: Campaign) -> Iterator[BrokenRule]:
-    used = set(campaign.channels.used())
-    if campaign.message and not used & PUSH_LIKE:
-        channels = ", ".join(channel for channel in Channel if channel in PUSH_LIKE)
-        yield _broken("message", "a message that no channel shows", f"message with one of {channels}")
-    if campaign.push_expiry and not used & (PUSH_LIKE - {Channel.INBOX}):
-        allowed = "push_expiry with android_push, ios_push or web_push"
-        yield _broken("push_expiry", "push_expiry without a push channel", allowed)
-
-
-def _every_language_is_whole(campaign: Campaign) -> Iterator[BrokenRule]:
-    codes = {code for _, content in campaign.translated() for code in content.translations}
-    if codes and campaign.language is None:
-        allowed = "the language of the original texts"
-        yield _broken("language", "translations without language", allowed)
-    if campaign.language in codes:
-        yield _broken("language", f"{campaign.language!r}, which is also a translation", "another language")
-    for path, content in campaign.translated():
-        if any(getattr(content, part, None) is not None for part in ("title", "text", "html", "subject")):
-            yield from _is_whole(".".join(path), content, codes)
-    yield from _browsers_can_open_it(campaign)
-    if codes and (own := campaign.channels.own_words(Channel.WEB_PUSH)):
-        found = f"{' and '.join(own)} in a campaign with translations"
-        allowed = "those of message, because the service has no translations of what web_push sets itself"
-        if "url" in own:
-            allowed += f". {_LINKS_INTO_THE_APP}"
-        yield _broken("channels.web_push", found, allowed)
-
-
-def _browsers_can_open_it(campaign: Campaign) -> Iterator[BrokenRule]:
-    """Yield each url that web push would take from the message but a browser cannot open."""
-    if Channel.WEB_PUSH not in campaign.channels.used():
-        return
-    message = campaign.message_for(Channel.WEB_PUSH)
-    if message.url and not is_web_address(message.url):
-        place = "message.url" if message.translations else "channels.web_push.url"
-        allowed = f"a web address in {place}, because a browser cannot open a link into an app"
-        if message.translations:
-            allowed += f". {_LINKS_INTO_THE_APP}"
-        yield _broken("channels.web_push", "no web address to open", allowed)
-    for code, translation in message.translations.items():
-        if translation.url and not is_web_address(translation.url):
-            allowed = (
-                "a web address, because web_push uses it too and a browser cannot open a link into an app"
-            )
-            yield _broken(f"message.translations.{code}.url", "a link into an app", allowed)
-
-
-def _is_whole(path: str, content: Any, codes: set[str]) -> Iterator[BrokenRule]:
-    path = f"{path}.translations"
-    for code in sorted(codes - set(content.translations)):
-        yield _broken(path, f"no {code}", "every language that the campaign is translated into")
-    for code, translation in content.translations.items():
-        shared = path.removesuffix(".translations")
-        for part in type(translation).model_fields:
-            translated, own = getattr(translation, part), getattr(content, part)
-            if translated is None and own is not None and part != "url":
-                yield _broken(f"{path}.{code}", f"no {part}", f"{part}, as in {shared}")
-            if translated is not None and own is None:
-                yield _broken(f"{path}.{code}.{part}", f"{part}, missing from {shared}", f"{part} in both")
+        yield broken("", f"texts in {found}", f"{allowed}, as in the campaign")
