@@ -101,10 +101,26 @@ def broken_rules(campaign: Campaign) -> Iterator[BrokenRule]:
     yield from _keeps_the_rules(campaign)
     if campaign.targeting.kind != "query":
         yield from _needs_no_query(campaign)
-    source = campaign.audience.source
-    if isinstance(source, VerdictSource) and campaign.audience.columns:
-        yield broken("audience.columns", "columns with source.kind: verdicts", "columns with audience.sql")
+    yield from _source_fits(campaign)
+    of_content = list(content_is_whole(campaign))
+    yield from of_content
+    yield from _variants_are_shares(campaign)
+    yield from _winner_can_be_chosen(campaign)
+    for name, variant in campaign.variants.items():
+        rules = [*_variant_fits(campaign, variant, campaign.as_variant(name))]
+        if campaign.template or not variant.template:
+            rules += [rule for rule in content_is_whole(campaign.as_variant(name)) if rule not in of_content]
+        yield from (BrokenRule(("variants", name, *rule.path), rule.text) for rule in rules)
+
+
+def _source_fits(campaign: Campaign) -> Iterator[BrokenRule]:
+    """Yield the rules that ``audience.source`` breaks."""
+    source, audience = campaign.audience.source, campaign.audience
     if isinstance(source, VerdictSource):
+        if audience.columns:
+            yield broken(
+                "audience.columns", "columns with source.kind: verdicts", "columns with audience.sql"
+            )
         templates = {"template": campaign.template} | {
             f"variants.{name}.template": variant.template for name, variant in campaign.variants.items()
         }
@@ -115,18 +131,9 @@ def broken_rules(campaign: Campaign) -> Iterator[BrokenRule]:
     if isinstance(source, DbtModelSource) and campaign.dbt.artifacts is None:
         allowed = "dbt.artifacts: the folder with manifest.json"
         yield broken("audience.source", "kind: dbt_model without dbt.artifacts", allowed)
-    if source and campaign.audience.partitions:
+    if source and audience.partitions:
         allowed = "audience.partitions with audience.sql"
         yield broken("audience.partitions", f"partitions with source.kind: {source.kind}", allowed)
-    of_content = list(content_is_whole(campaign))
-    yield from of_content
-    yield from _variants_are_shares(campaign)
-    yield from _winner_can_be_chosen(campaign)
-    for name, variant in campaign.variants.items():
-        rules = [*_variant_fits(campaign, variant, campaign.as_variant(name))]
-        if campaign.template or not variant.template:
-            rules += [rule for rule in content_is_whole(campaign.as_variant(name)) if rule not in of_content]
-        yield from (BrokenRule(("variants", name, *rule.path), rule.text) for rule in rules)
 
 
 def _starts_and_sends_once(campaign: Campaign) -> Iterator[BrokenRule]:
