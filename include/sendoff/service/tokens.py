@@ -11,13 +11,13 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 
 import requests
 
 from sendoff.errors import RetryableError, SendoffError
-from sendoff.service.credentials import ClientSecret, Credentials
+from sendoff.service.credentials import Credentials
 from sendoff.service.token_endpoint import request_token
 from sendoff.service.transport import Clock, Timeout, Transport, utc_now
 from sendoff.telemetry import metrics
@@ -174,20 +174,9 @@ def token_source_for(
 
 def _digest(credentials: Credentials, base_url: str, session: requests.Session) -> bytes:
     """Return a digest that identifies a connection without storing its secrets a second time."""
-    secrets = (
-        (credentials.client_secret,)
-        if isinstance(credentials, ClientSecret)
-        else (credentials.private_key, credentials.algorithm, credentials.audience)
-    )
+    login = [getattr(credentials, each.name) for each in fields(credentials) if each.compare]
     network = (session.verify, session.cert, sorted(session.proxies.items()))
-    parts = (
-        type(credentials).__name__,
-        credentials.client_id,
-        credentials.lifetime,
-        base_url,
-        secrets,
-        network,
-    )
+    parts = (type(credentials).__name__, login, base_url, network)
     return hashlib.blake2b(repr(parts).encode(), key=_DIGEST_KEY).digest()
 
 
