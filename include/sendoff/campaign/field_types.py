@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from datetime import date, datetime, time
 from difflib import get_close_matches
 from functools import cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -228,9 +228,7 @@ MessageLink = Annotated[
     ),
 ]
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-WEEKDAYS: tuple[Weekday, ...] = (
-    "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday",
-)  # fmt: skip
+WEEKDAYS: tuple[Weekday, ...] = get_args(Weekday)
 
 
 def moment(day: date, hour_minute: str, zone: str) -> datetime:
