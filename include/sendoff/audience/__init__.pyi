@@ -1,9 +1,9 @@
 from .bucketing import sample, sample_exactly, split
-from .build import GROUP_COLUMNS, IDENTIFIER_COLUMNS, Audience, build_audience, those_among
+from .build import GROUP_COLUMNS, IDENTIFIER_COLUMNS, KINDS, Audience, build_audience, those_among
 from .column_contract import checked_columns
 from .csv_list import count_people, kind_of, read_people
 from .identifiers.selection import bitmap_from, packed
-from .keyed_hash import HashedIdentifier, KeyedHash, KnownPeople, as_kinds, checked_texts, kinds_of
+from .keyed_hash import HashedIdentifier, KeyedHash, KnownPeople, as_kinds, checked_texts
 from .segmentation import (
     DEFAULT_VARIATION,
     Segment,
@@ -24,6 +24,7 @@ __all__ = [
     "DEFAULT_VARIATION",
     "GROUP_COLUMNS",
     "IDENTIFIER_COLUMNS",
+    "KINDS",
     "Audience",
     "HashedIdentifier",
     "KeyedHash",
@@ -40,7 +41,6 @@ __all__ = [
     "first_template_values",
     "in_unknown_zones",
     "kind_of",
-    "kinds_of",
     "packed",
     "read_people",
     "read_template_values",

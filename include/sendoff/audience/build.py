@@ -35,12 +35,19 @@ from sendoff.errors import AudienceError
 from sendoff.telemetry import metrics
 from sendoff.warehouse import QUERY, Wording, checked_text, is_number, is_text, sql_type_name, value_type
 
-IDENTIFIER_COLUMNS = ("device_id", "device_token", "device_uuid", "external_id", "user_id")
+# Section 2.9 calls tokens and UUIDs integers, but elsewhere they are text. So they keep the type of the warehouse.
+KINDS: Mapping[str, tuple[Kind, ...]] = {
+    "device_id": ("integer",),
+    "device_token": ("string", "integer"),
+    "device_uuid": ("string", "integer"),
+    "external_id": ("string",),
+    "user_id": ("string",),
+}
+"""The kinds that audiences of each identifier column may have, the usual one first."""
+
+IDENTIFIER_COLUMNS = tuple(KINDS)
 GROUP_COLUMNS = ("platform", "time_zone", "language")
 MOST_GROUPS = 1_000
-
-# Section 2.9 calls tokens and UUIDs integers, but elsewhere they are text. So they keep the type of the warehouse.
-_KINDS: Mapping[str, Kind] = {"device_id": "integer", "external_id": "string", "user_id": "string"}
 
 _log = logging.getLogger(__name__)
 
@@ -167,9 +174,9 @@ class _AudienceBuilder:
             if column.null_count == len(column):
                 self._before_kind += len(column)  # a column of nulls does not show the kind
                 return
-            is_integer = pa.types.is_integer(value_type(column))
-            kind = _KINDS.get(self._identified_by) or ("integer" if is_integer else "string")
-            self._counter = RowCounter(kind)
+            kinds = KINDS[self._identified_by]
+            is_integer = pa.types.is_integer(value_type(column)) and "integer" in kinds
+            self._counter = RowCounter("integer" if is_integer else kinds[0])
         identifiers = self._typed(column, self._counter.kind, self._identified_by, rows_before)
         if self._counter.kind == "string":
             given, identifiers = identifiers, trimmed(identifiers)
@@ -186,7 +193,7 @@ class _AudienceBuilder:
             self._template_values.add(batch, identifiers, usable)
 
     def build(self) -> Audience:
-        counter = self._counter or RowCounter(_KINDS.get(self._identified_by, "integer"))
+        counter = self._counter or RowCounter(KINDS[self._identified_by][-1])
         everybody = counter.identifiers()
         values, ambiguous = self._template_values.build(counter.kind) if self._template_values else (None, 0)
         null, invalid, duplicate = counter.null + self._before_kind, counter.invalid, counter.duplicate

@@ -12,7 +12,7 @@ from typing import BinaryIO, TextIO
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
 
-from sendoff.audience.build import IDENTIFIER_COLUMNS
+from sendoff.audience.build import IDENTIFIER_COLUMNS, KINDS
 from sendoff.audience.identifiers import Identifiers, Kind, RowCounter, trimmed
 from sendoff.errors import AudienceError
 from sendoff.warehouse import csv_header, quoting_problem, wrong_csv_row
@@ -76,9 +76,9 @@ def kind_of(column: str, *, numbers: bool = False) -> Kind:
     """
     if column not in IDENTIFIER_COLUMNS:
         raise AudienceError(f"found column {column}. Use {', '.join(IDENTIFIER_COLUMNS)}")
-    if numbers and column in ("external_id", "user_id"):
+    if numbers and "integer" not in KINDS[column]:
         raise AudienceError(f"found {column} as numbers. Use {column} as text, as audiences do")
-    return "integer" if numbers or column == "device_id" else "string"
+    return "integer" if numbers else KINDS[column][0]
 
 
 def _header(opened: Callable[[], BinaryIO], column: str, file: str) -> tuple[str, str]:

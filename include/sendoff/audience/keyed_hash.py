@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from sendoff.audience.bucketing import mix
+from sendoff.audience.build import KINDS
 from sendoff.audience.csv_list import kind_of
 from sendoff.audience.identifiers import (
     UNUSABLE_TEXT,
@@ -170,7 +171,7 @@ def as_kinds(identified_by: str, identifiers: Iterable[int | str]) -> dict[Kind,
     A token or UUID that is a whole number is in both sets: some warehouses store them as numbers.
     """
     texts = [str(each) for each in identifiers]
-    found = {kind: from_texts(kind, texts) for kind in kinds_of(identified_by)}
+    found = {kind: from_texts(kind, texts) for kind in KINDS[identified_by]}
     return {kind: people for kind, people in found.items() if len(people)}
 
 
@@ -198,10 +199,3 @@ def checked_texts(identified_by: str, identifiers: Iterable[int | str]) -> list[
             )
         texts.add(str(number))
     return sorted(texts)
-
-
-def kinds_of(identified_by: str) -> tuple[Kind, ...]:
-    """Return the kinds that audiences of a column may have."""
-    if identified_by == "device_id":
-        return ("integer",)
-    return ("string",) if identified_by in ("external_id", "user_id") else ("string", "integer")

@@ -27,7 +27,7 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from sendoff.audience import HashedIdentifier, KeyedHash, KnownPeople, as_kinds, checked_texts, kinds_of
+from sendoff.audience import KINDS, HashedIdentifier, KeyedHash, KnownPeople, as_kinds, checked_texts
 from sendoff.audience.identifiers import Identifiers, Kind, as_integer, as_member, empty
 from sendoff.errors import SettingsError
 from sendoff.ledger.control.audit_log import Decision, append_decision
@@ -284,7 +284,7 @@ class Erasures:
             if db.scalar(sa.select(erased.c.digest).limit(1)) is None:
                 return found
             secret = self._secret_of(db)
-            for kind in kinds_of(identified_by):
+            for kind in KINDS[identified_by]:
                 keyed = KeyedHash(secret, identified_by, kind)
                 own = (erased.c.identified_by == identified_by, erased.c.kind == kind)
                 for some in in_parts(texts, _AT_ONCE):
