@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Asset, Context
 
+from sendoff_airflow.ledger_operator import LedgerOperator
 from sendoff_airflow.lineage import openlineage
-from sendoff_airflow.operators.ledger_operator import LedgerOperator
 
 if TYPE_CHECKING:
     from sendoff.ledger import LaunchRecord

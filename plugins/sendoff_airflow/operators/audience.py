@@ -12,9 +12,9 @@ from airflow.sdk.exceptions import AirflowSkipException
 from sendoff.errors import CampaignError, NobodyLeftError
 from sendoff_airflow.arguments import as_boolean
 from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.ledger_operator import LedgerOperator
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import launch_facts
-from sendoff_airflow.operators.ledger_operator import LedgerOperator
 from sendoff_airflow.operators.preparation import PreparingOperator, of_run, period_of_launch
 from sendoff_airflow.period import displaced_run
 

@@ -17,7 +17,7 @@ from sendoff.states import LaunchState, Resolution
 from sendoff_airflow import LEDGER, RECEIVER
 from sendoff_airflow.arguments import ChecksArguments
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.operators.ledger_operator import LedgerOperator
+from sendoff_airflow.ledger_operator import LedgerOperator
 
 if TYPE_CHECKING:
     from sendoff.ledger import Doubt, LaunchRecord, Ledger

@@ -10,7 +10,7 @@ from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk import Context
 
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.operators.ledger_operator import LedgerOperator
+from sendoff_airflow.ledger_operator import LedgerOperator
 
 
 class WaitForStepOperator(LedgerOperator):

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.operators.ledger_operator import LedgerOperator
+from sendoff_airflow.ledger_operator import LedgerOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context

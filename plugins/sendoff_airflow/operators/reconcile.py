@@ -13,9 +13,9 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.states import LaunchState
 from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.ledger_operator import LedgerOperator
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
-from sendoff_airflow.operators.ledger_operator import LedgerOperator
 from sendoff_airflow.period import displaced_run
 from sendoff_airflow.run_notes import KEY as NOTE
 from sendoff_airflow.run_notes import note_of

@@ -11,7 +11,7 @@ from airflow.sdk import Context
 
 from sendoff.errors import SendoffError
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.operators.ledger_operator import LedgerOperator
+from sendoff_airflow.ledger_operator import LedgerOperator
 from sendoff_airflow.operators.preparation import absolute
 
 if TYPE_CHECKING:
