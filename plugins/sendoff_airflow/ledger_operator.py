@@ -1,7 +1,8 @@
-"""What all operators share that read the ledger or write to it."""
+"""What operators share: the ledger that they read or write, the launch that they are about, and their query."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -24,3 +25,26 @@ class LedgerOperator(ChecksArguments):
         from sendoff_airflow.hooks.ledger import open_ledger
 
         return closing(open_ledger(self.ledger_conn_id))
+
+
+class LaunchOperator(LedgerOperator):
+    """An operator on one launch.
+
+    :param launch_key: the launch (templated)
+    """
+
+    template_fields: Sequence[str] = ("launch_key",)
+
+    def __init__(self, *, launch_key: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.launch_key = launch_key
+
+
+class QueryingOperator(LedgerOperator):
+    """An operator that runs a query on a warehouse."""
+
+    def on_kill(self) -> None:
+        """End the query."""
+        from sendoff_airflow.hooks.warehouse import end_query
+
+        end_query()

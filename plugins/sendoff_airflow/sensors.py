@@ -2,55 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import BaseSensorOperator, Context, conf
 from airflow.sdk.exceptions import AirflowFailException
 
-from sendoff_airflow import LEDGER
-from sendoff_airflow.arguments import ChecksArguments
 from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.ledger_operator import LaunchOperator
 from sendoff_airflow.triggers import PostBacksQuietTrigger
 
 
-class PostBacksQuietSensor(ChecksArguments, BaseSensorOperator):
+class PostBacksQuietSensor(LaunchOperator, BaseSensorOperator):
     """Wait until a launch is complete, or until no post-back has come for a while.
 
     ``timeout`` limits the wait, whether the task is deferrable or not. In the triggerer, it counts from when the
     service has sent the launch, if that is later than the start of the task.
 
-    :param launch_key: the launch (templated)
     :param quiet_for: the time without post-backs after which the wait ends
     :param deferrable: wait in the triggerer, which takes no worker slot
     """
 
-    template_fields: Sequence[str] = ("launch_key",)
-
     def __init__(
         self,
         *,
-        launch_key: str,
         quiet_for: timedelta = timedelta(minutes=15),
-        ledger_conn_id: str = LEDGER,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.launch_key = launch_key
         self.quiet_for = quiet_for
-        self.ledger_conn_id = ledger_conn_id
         self.deferrable = deferrable
 
     @translate_errors
     def poke(self, context: Context) -> bool:  # noqa: ARG002
         """Check the ledger once."""
         from sendoff.postbacks import is_settled
-        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             return is_settled(ledger, self.launch_key, quiet_for=self.quiet_for)
 
     def execute(self, context: Context) -> None:
@@ -70,9 +59,8 @@ class PostBacksQuietSensor(ChecksArguments, BaseSensorOperator):
     def _until_sent(self) -> timedelta:
         """Return how long it takes until the service has sent the launch."""
         from sendoff.postbacks import until_sent
-        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             return until_sent(ledger, self.launch_key)
 
     def execute_complete(self, context: Context, event: Any = None) -> None:  # noqa: ARG002

@@ -26,7 +26,14 @@ PACKAGES = {
     "messaging_service": ROOT / "include/messaging_service",
 }
 USABLE = re.compile(r"^class ([A-Z]\w*(?:Operator|Sensor|Trigger|Hook|Notifier|Link))\b", re.MULTILINE)
-FOR_OTHERS = {"LaunchEventOperator", "LedgerOperator", "PreparingOperator"}  # they have no execute method
+# They have no execute method.
+FOR_OTHERS = {
+    "LaunchEventOperator",
+    "LaunchOperator",
+    "LedgerOperator",
+    "PreparingOperator",
+    "QueryingOperator",
+}
 VARIABLE = re.compile(r"\b(?:SENDOFF|MESSAGING_SERVICE)(?:_[A-Z]+)+\b")
 
 

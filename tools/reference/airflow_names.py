@@ -106,10 +106,11 @@ def _decorator(each: griffe.Function) -> str:
 
 
 def _parameters(each: griffe.Class) -> list[griffe.Parameter]:
-    """Return the parameters of a class, with those of the classes of this package that it extends."""
+    """Return the parameters of a class, the required ones first, with those of classes that it extends."""
     begins = (owner.members.get("__init__") for owner in [each, *each.mro()])
     found = [name for begin in begins if isinstance(begin, griffe.Function) for name in parameters(begin)]
-    return list({name.name: name for name in reversed(found)}.values())[::-1]
+    unique = list({name.name: name for name in reversed(found)}.values())[::-1]
+    return sorted(unique, key=lambda name: name.default is not None)
 
 
 def _templated(each: griffe.Class) -> str:

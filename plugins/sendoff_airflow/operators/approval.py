@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -13,9 +12,8 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.states import DecisionKind, LaunchState
-from sendoff_airflow import LEDGER
-from sendoff_airflow.arguments import ChecksArguments
 from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.ledger_operator import LaunchOperator
 
 if TYPE_CHECKING:
     from sendoff.ledger import LaunchRecord, Ledger
@@ -24,7 +22,7 @@ NOBODY = "no answer in time"
 _LONGEST_TITLE = 60  # of a campaign, in the subject of the question
 
 
-class ApproveLaunchOperator(ChecksArguments, ApprovalOperator):
+class ApproveLaunchOperator(LaunchOperator, ApprovalOperator):
     """Ask people to approve a held launch. The question shows the preview.
 
     The operator asks no one if the launch needs no approval or was already decided. If no answer comes within the
@@ -34,7 +32,6 @@ class ApproveLaunchOperator(ChecksArguments, ApprovalOperator):
 
     Return ``launch_key``, the ``state`` of the launch, and ``who`` answered.
 
-    :param launch_key: the launch (templated)
     :param assigned_users: the users who may answer, as in ApprovalOperator; default: everyone with rights in Airflow
     :param notifiers: one or more notifiers that tell the approvers, called when the question is asked. Their templates
         may use ``task.subject`` and ``task.deadline``. If one fails, the question still waits
@@ -45,9 +42,7 @@ class ApproveLaunchOperator(ChecksArguments, ApprovalOperator):
     def __init__(
         self,
         *,
-        launch_key: str,
         notifiers: Callable[[Context], None] | Sequence[Callable[[Context], None]] = (),
-        ledger_conn_id: str = LEDGER,
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"subject": "", "defaults": self.REJECT, **kwargs})
@@ -55,15 +50,11 @@ class ApproveLaunchOperator(ChecksArguments, ApprovalOperator):
             self._careful(notifier) for notifier in ([notifiers] if callable(notifiers) else notifiers)
         ]
         self.deadline = ""  # in words, while the question waits
-        self.launch_key = launch_key
-        self.ledger_conn_id = ledger_conn_id
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:
         """Ask for approval if the launch still needs it."""
-        from sendoff_airflow.hooks.ledger import open_ledger
-
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             launch = ledger.launches.get(self.launch_key)
             if not (asked := _is_open(ledger, launch)):
                 self.log.info("launch %s is %s and needs no approval", launch.launch_key, launch.state)
@@ -76,8 +67,6 @@ class ApproveLaunchOperator(ChecksArguments, ApprovalOperator):
     @translate_errors
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Store the answer in the ledger and continue according to the state of the launch."""
-        from sendoff_airflow.hooks.ledger import open_ledger
-
         if "error" in event:
             self.process_trigger_event_error(event)
         self.validate_chosen_options(event["chosen_options"])
@@ -85,7 +74,7 @@ class ApproveLaunchOperator(ChecksArguments, ApprovalOperator):
         who = (event["responded_by_user"] or {"name": NOBODY})["name"]
         why = f"answered in run {context['run_id']} of the DAG {context['dag'].dag_id}"
         kind = DecisionKind.APPROVED if approved else DecisionKind.REJECTED
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             if not _decide(ledger, self.launch_key, kind, who, why):
                 self.log.info(
                     "launch %s was already decided in the ledger; the answer of %s changes nothing",

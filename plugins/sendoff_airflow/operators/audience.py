@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from sendoff.errors import CampaignError, NobodyLeftError
 from sendoff_airflow.arguments import as_boolean
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import LedgerOperator
+from sendoff_airflow.ledger_operator import LaunchOperator
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import launch_facts
 from sendoff_airflow.operators.preparation import PreparingOperator, of_run, period_of_launch
@@ -150,20 +150,12 @@ class BuildAudienceOperator(PreparingOperator):
         raise AirflowSkipException("a dry run: nothing was frozen, and nothing is sent")
 
 
-class PreviewOperator(LedgerOperator):
+class PreviewOperator(LaunchOperator):
     """Count what a frozen launch will send. The log and the XCom hold only counts, without any message text.
 
     The full preview, with a sample request, is in the question that the approvers see. ``sendoff preview`` prints it
     too.
-
-    :param launch_key: the launch (templated)
     """
-
-    template_fields: Sequence[str] = ("launch_key",)
-
-    def __init__(self, *, launch_key: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.launch_key = launch_key
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002

@@ -13,6 +13,7 @@ from sendoff.errors import CampaignError, GateError, NotYetError, RetryableError
 from sendoff_airflow import RECEIVER, SERVICE
 from sendoff_airflow.arguments import as_text
 from sendoff_airflow.errors import translate_errors
+from sendoff_airflow.ledger_operator import LaunchOperator
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
 from sendoff_airflow.operators.own_request import RequestBody, default_key, fate_of, period_of_request
@@ -268,22 +269,14 @@ def _worker(context: Context, number: int) -> str:
     return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{number}/try {ti.try_number}"
 
 
-class CheckDispatchedOperator(LaunchEventOperator):
+class CheckDispatchedOperator(LaunchOperator, LaunchEventOperator):
     """Check that every request of a launch was made, and emit one asset event, however many workers made them.
 
     If a request is in flight, for example after a worker was killed, the task waits in the triggerer until its lease
     ends, at most five minutes. If a request is still planned, the task fails so that it is retried.
 
     Return the number of requests by state.
-
-    :param launch_key: the launch (templated)
     """
-
-    template_fields: Sequence[str] = ("launch_key",)
-
-    def __init__(self, *, launch_key: str, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.launch_key = launch_key
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,9 @@ from airflow.sdk import Context
 from sendoff.errors import GateError, RefusedError
 from sendoff.figures import counted
 from sendoff.states import LaunchState, Resolution
-from sendoff_airflow import LEDGER, RECEIVER
-from sendoff_airflow.arguments import ChecksArguments
+from sendoff_airflow import RECEIVER
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import LedgerOperator
+from sendoff_airflow.ledger_operator import LaunchOperator, LedgerOperator
 
 if TYPE_CHECKING:
     from sendoff.ledger import Doubt, LaunchRecord, Ledger
@@ -49,7 +47,7 @@ class LaunchesInDoubtOperator(LedgerOperator):
         return keys[:MAX_LAUNCHES]
 
 
-class ResolveDoubtsOperator(ChecksArguments, HITLOperator):
+class ResolveDoubtsOperator(LaunchOperator, HITLOperator):
     """Settle the requests of a launch that are in doubt: by post-backs, by the service's list, or by asking people.
 
     The operator reads the service's list of campaigns if the launch's connection has ``can_list`` set. If no doubt is
@@ -60,7 +58,6 @@ class ResolveDoubtsOperator(ChecksArguments, HITLOperator):
     Return ``launch_key``, ``resolved`` (the number of requests that the answer settled), ``in_doubt`` (those left) and
     ``who`` answered.
 
-    :param launch_key: the launch (templated)
     :param response_timeout: how long to wait for an answer
     :param assigned_users: the users who may answer, as in HITLOperator; default: everyone with rights in Airflow
     """
@@ -74,9 +71,7 @@ class ResolveDoubtsOperator(ChecksArguments, HITLOperator):
     def __init__(
         self,
         *,
-        launch_key: str,
         response_timeout: timedelta = timedelta(hours=4),
-        ledger_conn_id: str = LEDGER,
         receiver_conn_id: str = RECEIVER,
         **kwargs: Any,
     ) -> None:
@@ -88,17 +83,14 @@ class ResolveDoubtsOperator(ChecksArguments, HITLOperator):
             response_timeout=response_timeout,
             **kwargs,
         )
-        self.launch_key = launch_key
-        self.ledger_conn_id = ledger_conn_id
         self.receiver_conn_id = receiver_conn_id
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:
         """Settle what can be settled automatically, and ask about the rest."""
         from sendoff.dispatch import doubts
-        from sendoff_airflow.hooks.ledger import open_ledger
 
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             launch = ledger.launches.get(self.launch_key)
             self._resolve_by_listing(ledger, launch)
             doubtful = doubts(ledger, self.launch_key)
@@ -116,7 +108,6 @@ class ResolveDoubtsOperator(ChecksArguments, HITLOperator):
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         """Apply the answer to each request in the question that is still in doubt."""
         from sendoff.dispatch import doubts, how_to_continue
-        from sendoff_airflow.hooks.ledger import open_ledger
 
         if "error" in event:
             self.process_trigger_event_error(event)
@@ -126,7 +117,7 @@ class ResolveDoubtsOperator(ChecksArguments, HITLOperator):
         who = user["name"] if user else None
         ti = context["ti"]  # one of several, if the run asks about several launches
         asked_about = {tuple(doubt) for doubt in ti.xcom_pull(key="asked", map_indexes=ti.map_index) or ()}
-        with closing(open_ledger(self.ledger_conn_id)) as ledger:
+        with self.open_ledger() as ledger:
             still_open = [
                 doubt
                 for doubt in doubts(ledger, self.launch_key)

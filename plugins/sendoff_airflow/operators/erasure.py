@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import LedgerOperator
+from sendoff_airflow.ledger_operator import QueryingOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class ForgetOperator(LedgerOperator):
+class ForgetOperator(QueryingOperator):
     """Erase the people whose identifiers a query of the warehouse returns, such as a table of requests to be forgotten.
 
     People who were erased before are skipped, so that the query may return them again. A task that was interrupted
@@ -32,12 +32,6 @@ class ForgetOperator(LedgerOperator):
         self.sql = sql
         self.reason = reason
         self.warehouse = warehouse
-
-    def on_kill(self) -> None:
-        """End the query."""
-        from sendoff_airflow.hooks.warehouse import end_query
-
-        end_query()
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,10 +9,10 @@ from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk import Context
 
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import LedgerOperator
+from sendoff_airflow.ledger_operator import LaunchOperator
 
 
-class WaitForStepOperator(LedgerOperator):
+class WaitForStepOperator(LaunchOperator):
     """Wait until some time has passed since a launch was sent, in the triggerer, which takes no worker slot.
 
     Return the end of the wait.
@@ -22,11 +21,8 @@ class WaitForStepOperator(LedgerOperator):
     :param wait: how long to wait after the launch was sent
     """
 
-    template_fields: Sequence[str] = ("launch_key",)
-
-    def __init__(self, *, launch_key: str, wait: timedelta, **kwargs: Any) -> None:
+    def __init__(self, *, wait: timedelta, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.launch_key = launch_key
         self.wait = wait
 
     @translate_errors

@@ -17,6 +17,7 @@ from sendoff.errors import CampaignError, PermanentError
 from sendoff.states import DispatchState
 from sendoff_airflow.arguments import as_boolean, as_integer, as_text
 from sendoff_airflow.errors import as_airflow_error
+from sendoff_airflow.ledger_operator import QueryingOperator
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, report_asset
 from sendoff_airflow.period import period_of, scheduled_at
@@ -74,7 +75,7 @@ class VerdictsOfLaunch(ResolveMixin):
         return f"{type(self).__name__}({self.launch_key!r}, {self.verdicts!r})"
 
 
-class PreparingOperator(LaunchEventOperator):
+class PreparingOperator(LaunchEventOperator, QueryingOperator):
     """An operator that finds the launch of its run's period in the ledger, or else reads the audience and freezes it.
 
     :param campaign: the campaign's folder with ``campaign.yaml``, a ``sendoff.campaign.Campaign``, or a mapping with
@@ -178,12 +179,6 @@ class PreparingOperator(LaunchEventOperator):
         if isinstance(self.campaign, Path):
             return folder.with_audience(given)
         return campaign.campaign_from(folder.campaign, folder.name, given)
-
-    def on_kill(self) -> None:
-        """End the query."""
-        from sendoff_airflow.hooks.warehouse import end_query
-
-        end_query()
 
     def _prepared(
         self, context: Context, ledger: Ledger, folder: CampaignFolder, options: LaunchOptions

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.states import LaunchState
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import LedgerOperator
+from sendoff_airflow.ledger_operator import LaunchOperator, LedgerOperator
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
 from sendoff_airflow.period import displaced_run
@@ -21,27 +21,19 @@ from sendoff_airflow.run_notes import KEY as NOTE
 from sendoff_airflow.run_notes import note_of
 
 
-class ReconcileOperator(LaunchEventOperator):
+class ReconcileOperator(LaunchOperator, LaunchEventOperator):
     """Reconcile a launch: assign a verdict to everyone in it, store the report, and write it to the task's log.
 
     The operator can run any number of times. Each report replaces the one before. Return ``launch_key``, ``state``,
     ``audience``, ``verdicts`` and ``anomalies`` (counts), and the path of the ``picture`` if ``pictures`` is given.
 
-    :param launch_key: the launch (templated)
     :param pictures: a folder for the picture of the report, which the worker can write to (templated)
     """
 
     template_fields: Sequence[str] = ("launch_key", "pictures")
 
-    def __init__(
-        self,
-        *,
-        launch_key: str,
-        pictures: str | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, pictures: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.launch_key = launch_key
         self.pictures = pictures
 
     @translate_errors

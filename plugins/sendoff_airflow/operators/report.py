@@ -11,7 +11,7 @@ from airflow.sdk import Context
 
 from sendoff.errors import SendoffError
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import LedgerOperator
+from sendoff_airflow.ledger_operator import LaunchOperator, LedgerOperator
 from sendoff_airflow.operators.preparation import absolute
 
 if TYPE_CHECKING:
@@ -24,14 +24,13 @@ _LEAST_AGE = timedelta(
 )  # of the rows in a warehouse, before they are replaced by those of a newer report
 
 
-class WriteVerdictsOperator(LedgerOperator):
+class WriteVerdictsOperator(LaunchOperator):
     """Write a row for each person of a launch to a table of a warehouse: the verdict, the variant, the segment.
 
     One transaction replaces the rows of this launch and leaves all others. The operator can be retried, and can run
     after every report. The verdicts are those of the newest report, so place it after ReconcileOperator. Return
     ``launch_key``, ``table`` and the number of ``rows``.
 
-    :param launch_key: the launch (templated)
     :param table: the table, ``NAME`` or ``SCHEMA.NAME``; created if it does not exist (templated)
     :param warehouse_conn_id: the connection of the warehouse; its user must be able to write there (templated)
     :param verdict: only people with this verdict, such as ``missing``; default: all (templated)
@@ -42,14 +41,12 @@ class WriteVerdictsOperator(LedgerOperator):
     def __init__(
         self,
         *,
-        launch_key: str,
         table: str,
         warehouse_conn_id: str,
         verdict: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.launch_key = launch_key
         self.table = table
         self.warehouse_conn_id = warehouse_conn_id
         self.verdict = verdict
@@ -69,14 +66,13 @@ class WriteVerdictsOperator(LedgerOperator):
         return {"launch_key": self.launch_key, "table": self.table, "rows": rows}
 
 
-class WriteTablesOperator(LedgerOperator):
+class WriteTablesOperator(LaunchOperator):
     """Write the results of a launch into tables of a warehouse that all campaigns share, from the newest report.
 
     The tables are ``sendoff_launches``, ``sendoff_verdicts`` and ``sendoff_comparisons``. One transaction replaces the
     rows of this launch and leaves all others. The operator can be retried, and can run after every report. Return
     ``launch_key``, ``schema`` and the number of ``rows`` of each table.
 
-    :param launch_key: the launch (templated)
     :param schema: the schema of the tables, which must exist; default: the connection's own (templated)
     :param warehouse_conn_id: the connection of the warehouse, whose user must be able to write there; default: the
         campaign's ``report.tables_warehouse``, or else the warehouse of the launch (templated)
@@ -89,14 +85,12 @@ class WriteTablesOperator(LedgerOperator):
     def __init__(
         self,
         *,
-        launch_key: str,
         warehouse_conn_id: str | None = None,
         schema: str | None = None,
         dbt: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.launch_key = launch_key
         self.warehouse_conn_id = warehouse_conn_id
         self.schema = schema
         self.dbt = dbt
@@ -157,14 +151,13 @@ class RenewTablesOperator(LedgerOperator):
             _measured(ledger, launch.launch_key, folder, None)
 
 
-class MeasureOutcomeOperator(LedgerOperator):
+class MeasureOutcomeOperator(LaunchOperator):
     """Compare what the people of each variant and of the holdout did after a launch, according to the warehouse.
 
     The query is ``outcome.sql`` in the campaign's folder. If the folder has ``before.sql`` too, it adjusts means by
     what they did before the launch. Return the comparison: counts, shares or means, and intervals for each side. The
     task's log and the page of the launch show the same.
 
-    :param launch_key: the launch (templated)
     :param folder: the campaign's folder
     :param warehouse_conn_id: the connection that the queries run on; default: the warehouse of the launch (templated)
     """
@@ -174,13 +167,11 @@ class MeasureOutcomeOperator(LedgerOperator):
     def __init__(
         self,
         *,
-        launch_key: str,
         folder: str | Path,
         warehouse_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.launch_key = launch_key
         self.folder = str(folder)
         self.warehouse_conn_id = warehouse_conn_id
 
@@ -196,13 +187,12 @@ class MeasureOutcomeOperator(LedgerOperator):
         return result.to_json()
 
 
-class ReportFileOperator(LedgerOperator):
+class ReportFileOperator(LaunchOperator):
     """Write the newest report of a launch as one HTML page, for people without access to Airflow.
 
     The page compares the variants, and also the outcomes if ``folder`` is given. The campaign and the launch name the
     file, so a later report replaces an earlier one. Return its path.
 
-    :param launch_key: the launch (templated)
     :param reports: a folder that the worker can write to; created if it does not exist (templated)
     :param folder: the campaign's folder with ``outcome.sql``, and optionally ``before.sql``; default: do not compare
         outcomes
@@ -214,14 +204,12 @@ class ReportFileOperator(LedgerOperator):
     def __init__(
         self,
         *,
-        launch_key: str,
         reports: str,
         folder: str | Path | None = None,
         warehouse_conn_id: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.launch_key = launch_key
         self.reports = reports
         self.folder = None if folder is None else str(folder)
         self.warehouse_conn_id = warehouse_conn_id

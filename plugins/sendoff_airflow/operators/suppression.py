@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import LedgerOperator
+from sendoff_airflow.ledger_operator import QueryingOperator
 from sendoff_airflow.operators.preparation import of_shown, shown
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Action = Literal["add", "remove", "replace"]
 
 
-class SuppressOperator(LedgerOperator):
+class SuppressOperator(QueryingOperator):
     """Feed the suppression list from a query or a file. Campaigns stop sending to its recipients at once.
 
     The rows are streamed, so a large result needs little memory. They have exactly one identifier column, as in an
@@ -78,12 +78,6 @@ class SuppressOperator(LedgerOperator):
     @recipients.setter
     def recipients(self, given: Any) -> None:
         self._recipients = shown(given)
-
-    def on_kill(self) -> None:
-        """End the query."""
-        from sendoff_airflow.hooks.warehouse import end_query
-
-        end_query()
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:
