@@ -18,6 +18,7 @@ from airflow.sdk import DAG, TaskGroup
 from sendoff.campaign import Period, launch_key, load_journey
 from sendoff.errors import CampaignError
 from sendoff_airflow.dags import campaign_dags, check_campaigns
+from sendoff_airflow.dags.group import TaskOptions
 from sendoff_airflow.dags.journey import journey_dag
 from sendoff_airflow.views.airflow_state import airflow_db
 
@@ -54,7 +55,7 @@ def folder_of(place: Path, text: str = FILE) -> Path:
 @pytest.fixture
 def dag(house: Any) -> DAG:
     journey = load_journey(folder_of(house.folder))
-    dag = journey_dag(journey, quiet_for=timedelta(seconds=1), default_args={"retries": 0})
+    dag = journey_dag(journey, TaskOptions(quiet_for=timedelta(seconds=1), default_args={"retries": 0}))
     house.quieten(dag)
     for task in dag.tasks:
         if (
@@ -124,7 +125,7 @@ def test_a_journey_whose_step_was_renamed_still_runs(
 ) -> None:
     text = FILE.partition("  - name: nudge")[0]
     folder = folder_of(house.folder / earlier, text).rename(house.folder / f"journey_{state}")
-    dag = journey_dag(load_journey(folder), default_args={"retries": 0})
+    dag = journey_dag(load_journey(folder), TaskOptions(default_args={"retries": 0}))
     with DAG(dag.dag_id, schedule=None, start_date=house.day) as before:
         group, _, task = earlier.rpartition(".")
         with TaskGroup(group) if group else nullcontext():

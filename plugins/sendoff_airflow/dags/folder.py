@@ -28,7 +28,7 @@ from sendoff.campaign import (
 )
 from sendoff.errors import CampaignError
 from sendoff_airflow.dags.campaign import campaign_dag, start_of
-from sendoff_airflow.dags.group import Approvers
+from sendoff_airflow.dags.group import Approvers, TaskOptions
 from sendoff_airflow.dags.journey import journey_dag
 from sendoff_airflow.dags.names import names_in_use
 
@@ -163,7 +163,9 @@ def _checked_dag(path: Path, allowed: _Allowed, choices: Mapping[str, Any]) -> D
         for folder in folders:
             allowed.check(folder)
         if journey:
-            dag = journey_dag(journey, approvers=allowed.approvers, **choices)
+            # No alert: a run takes as long as its waits.
+            of_tasks = {name: value for name, value in choices.items() if name != "on_alert"}
+            dag = journey_dag(journey, TaskOptions(allowed.approvers, **of_tasks))
         else:
             dag = campaign_dag(folders[0], approvers=allowed.approvers, **choices)
         dag.validate()  # type: ignore[no-untyped-call]

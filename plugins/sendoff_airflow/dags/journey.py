@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from airflow.sdk import DAG, TaskGroup
-from airflow.sdk.definitions.callback import AsyncCallback, SyncCallback
 
 from sendoff.campaign import JourneyFolder
 from sendoff_airflow.dags.campaign import audience_task, form, schedule_of, start_of
-from sendoff_airflow.dags.group import Approvers, Callbacks, TaskOptions, add_tasks, defaults_of
+from sendoff_airflow.dags.group import TaskOptions, add_tasks, defaults_of
 from sendoff_airflow.operators.assets import consume_events_together
 from sendoff_airflow.operators.journey import WaitForStepOperator
 
 
-def journey_dag(  # noqa: PLR0913 - an interface for users
-    journey: JourneyFolder,
-    *,
-    approvers: Approvers | None = None,
-    on_alert: AsyncCallback | SyncCallback | None = None,  # noqa: ARG001 - a journey takes as long as its waits
-    quiet_for: Any = None,
-    pictures: Path | None = None,
-    on_approval: Callbacks | None = None,
-    on_report: Callbacks | None = None,
-    default_args: dict[str, Any] | None = None,
-) -> DAG:
+def journey_dag(journey: JourneyFolder, options: TaskOptions) -> DAG:
     """Return the DAG of a journey. Its DAG ID is the journey's name, and each step is a task group.
 
-    A step without recipients is skipped, and so are the steps that take their recipients from it. The arguments are
-    those of :func:`~sendoff_airflow.dags.campaign.campaign_dag`. ``on_alert`` is not called, because a run takes as
-    long as its waits.
-
-    Raise CampaignError for a role without people.
+    A step without recipients is skipped, and so are the steps that take their recipients from it. Raise CampaignError
+    for a role without people.
     """
-    options = TaskOptions(approvers, quiet_for, pictures, on_approval, on_report, default_args)
     first = journey.campaigns[0].campaign
     with DAG(
         dag_id=journey.name,
