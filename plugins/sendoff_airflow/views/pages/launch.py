@@ -11,24 +11,15 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from sendoff.campaign import Campaign
-from sendoff.dispatch import awaited_role, proposal_of
-from sendoff.launch import Standing, has_begun, has_gone_out, held_by_service
+from sendoff.launch import Standing, has_begun, has_gone_out
 from sendoff.ledger import LaunchRecord, Ledger, Selection
 from sendoff.report import blocks_as_html, css, sections_as_html
 from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
-from sendoff_airflow.views.airflow_state.deadlines import goes_out, rejects_itself_at
+from sendoff_airflow.views.airflow_state.deadlines import goes_out
+from sendoff_airflow.views.facts.decidable import decidable
 from sendoff_airflow.views.facts.flow import checked, requests_by_state, rows_to_people
-from sendoff_airflow.views.facts.holds import (
-    acts_on,
-    asked_at,
-    newest_of,
-    standings_of,
-    stuck_at,
-    unanswered,
-    visible_run,
-)
+from sendoff_airflow.views.facts.holds import newest_of, standings_of, stuck_at, unanswered
 from sendoff_airflow.views.facts.messages import email_page, messages_of_launch
-from sendoff_airflow.views.facts.unsent import reached_of, unsent_of
 from sendoff_airflow.views.pages.results import downloads, outcomes_of, results_of
 from sendoff_airflow.views.web.dependencies import (
     REFRESH_FAST,
@@ -84,7 +75,7 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
     chosen = _FILTERS.get(state, _NOT_ACCEPTED)
     total = sum(states.get(name, 0) for name in chosen)
     paged = Paged(number, REQUESTS_PER_PAGE, total, {"state": state})
-    decisions = ledger.audit_log.of_launch(launch.launch_key)
+    deciding = decidable(ledger, viewer, launch, states, variations)
     campaign = Campaign.frozen(launch.definition)
     decide = campaign.decide
     [listed] = ledger.overview.page(chosen_launch, limit=1)
@@ -94,25 +85,16 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         launch=launch,
         standing=standing,
         may_steer=viewer.may_steer(launch.campaign),
-        acts=acts_on(launch, role := awaited_role(launch, decisions), states),
-        later=held_by_service(ledger, launch),
+        deciding=deciding,
         stuck=stuck_at(viewer, ledger, launch, standing),
-        role=role,
-        asked=asked_at(viewer, launch) if role else None,
-        rejects_itself_at=rejects_itself_at(launch),
         goes_out=goes_out(launch, variations),
-        unsent=unsent_of(ledger, launch, variations) if launch.state == LaunchState.HELD else None,
-        reached=reached_of(ledger, launch) if launch.state == LaunchState.HELD and not is_begun else None,
         is_begun=is_begun,
-        since=ledger.audit_log.newest(launch.launch_key),
         went_out_at=listed.sends_at
         if listed.sends_at and listed.sends_at <= datetime.now(UTC) and has_gone_out(states)
         else None,
-        halted=newest_of(decisions, *_HALTED.get(launch.state, ())),
-        proposal=proposal_of(launch, decisions),
+        halted=newest_of(deciding.decisions, *_HALTED.get(launch.state, ())),
         decide=decide,
         decides_at=_decides_at(ledger, launch, standing) if decide else None,
-        why_held=newest_of(decisions, DecisionKind.HELD) if launch.state == LaunchState.HELD else None,
         unanswered=unanswered(ledger, viewer, [launch.campaign], launch.launch_key),
         pauses=ledger.pauses.of_connection(launch.connection),
         people=None
@@ -129,7 +111,6 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         outcomes=outcomes_of(ledger, launch),
         downloads=downloads(),
         messages=messages_of_launch(launch, parts),
-        run=visible_run(viewer, launch),
         rows=ledger.dispatch_queries.requests(
             launch.launch_key, states=chosen, offset=paged.offset, limit=REQUESTS_PER_PAGE
         ),
@@ -138,7 +119,6 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         is_filtered=bool(state) or number > 1,
         not_accepted=_not_accepted(states),
         dispatch_states=list(DispatchState),
-        decisions=decisions,
         refresh=REFRESH_FAST if standing.stage is Stage.SENDING else REFRESH_SLOW,
     )
 

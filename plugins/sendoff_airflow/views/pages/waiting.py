@@ -4,36 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import HTMLResponse
 
-from sendoff.dispatch import Proposal, awaited_role, proposal_of
-from sendoff.launch import HeldByService, has_begun, held_by_service
-from sendoff.ledger import AttemptRecord, Decision, LaunchDoubts, LaunchRecord, Ledger, Selection
+from sendoff.ledger import AttemptRecord, LaunchDoubts, LaunchRecord, Ledger, Selection
 from sendoff.ledger import Request as Dispatched
-from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
-from sendoff_airflow.views.airflow_state import airflow_db
-from sendoff_airflow.views.airflow_state.deadlines import rejects_itself_at
+from sendoff.states import DispatchState, LaunchState, Stage
+from sendoff_airflow.views.facts.decidable import Decidable, decidable
 from sendoff_airflow.views.facts.holds import (
-    Asked,
     Stuck,
-    acts_on,
-    asked_at,
     connection_of,
-    newest_of,
     pausable,
     standings_of,
     stuck_at,
     stuck_launches,
     unanswered,
     visible_pauses,
-    visible_run,
 )
 from sendoff_airflow.views.facts.messages import ShownMessage, messages_of_launch
-from sendoff_airflow.views.facts.unsent import Unsent, reached_of, unsent_of
 from sendoff_airflow.views.web.dependencies import REFRESH_SLOW, LedgerDep, visible_launch
 from sendoff_airflow.views.web.permissions import Viewer, ViewerDep
 from sendoff_airflow.views.web.request_models import Name, Number, Paged
@@ -72,7 +62,7 @@ def show_waiting(
     ]
     stuck, all_stuck = _stuck(ledger, viewer, visible)
     shown = [
-        *(each.launch for each in held),
+        *(each.deciding.launch for each in held),
         *(each.launch for each in stuck),
         *(each.launch for each in doubted),
     ]
@@ -112,46 +102,19 @@ def _doubts_of(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    launch: LaunchRecord
-    since: int
-    why: Decision | None
-    proposal: Proposal | None
-    unsent: Unsent
-    reached: int | None  # by the channels, None if all, or if that is not known
+class _Held(NamedTuple):
+    deciding: Decidable
     messages: Sequence[ShownMessage]
     left_out: Mapping[str, int]
-    rejects_itself_at: datetime | None
-    role: str | None
-    acts: Sequence[str]
-    asked: Asked | None  # only if a role must answer
-    run: airflow_db.Run | None  # only if a role must answer there
-    later: Sequence[HeldByService]
 
 
 def _held(ledger: Ledger, viewer: Viewer, launch: LaunchRecord) -> _Held:
     key = launch.launch_key
-    decisions = ledger.audit_log.of_launch(key)
     requests, parts = ledger.dispatch_queries.states(key), ledger.dispatch_queries.segment_sizes(key)
-    role = awaited_role(launch, decisions)
-    run = visible_run(viewer, launch) if role else None
-    newest = ledger.audit_log.newest(key)
     return _Held(
-        launch,
-        newest,
-        newest_of(decisions, DecisionKind.HELD),
-        proposal_of(launch, decisions),
-        unsent=unsent_of(ledger, launch, [part.variation for part in parts]),
-        reached=None if has_begun(requests) else reached_of(ledger, launch),
-        messages=messages_of_launch(launch, parts),
-        left_out=ledger.launches.suppressed_sizes(key),
-        rejects_itself_at=rejects_itself_at(launch),
-        role=role,
-        acts=acts_on(launch, role, requests),
-        asked=asked_at(viewer, launch) if role else None,
-        run=run,
-        later=held_by_service(ledger, launch),
+        decidable(ledger, viewer, launch, requests, [part.variation for part in parts]),
+        messages_of_launch(launch, parts),
+        ledger.launches.suppressed_sizes(key),
     )
 
 

@@ -1,0 +1,76 @@
+"""What a person may decide about a launch, and what they should know before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from sendoff.campaign import Variation
+from sendoff.dispatch import Proposal, awaited_role, proposal_of
+from sendoff.launch import HeldByService, has_begun, held_by_service
+from sendoff.ledger import Decision, LaunchRecord, Ledger
+from sendoff.states import DecisionKind, LaunchState
+from sendoff_airflow.views.airflow_state import airflow_db
+from sendoff_airflow.views.airflow_state.deadlines import rejects_itself_at
+from sendoff_airflow.views.facts.holds import Asked, acts_on, asked_at, newest_of, visible_run
+from sendoff_airflow.views.facts.unsent import Unsent, reached_of, unsent_of
+from sendoff_airflow.views.web.permissions import Viewer
+
+
+@dataclass(frozen=True)
+class Decidable:
+    """A launch with the actions that are possible, and the facts that its page shows beside them.
+
+    ``since``: the newest decision about it. ``why``: the decision that held it; None if it waits for its approval.
+    ``role``: the role that must approve it. ``asked``: Airflow's question to that role. ``unsent`` and ``reached``: of
+    a held launch. ``later``: what the service sends later.
+    """
+
+    viewer: Viewer
+    launch: LaunchRecord
+    since: int
+    decisions: Sequence[Decision]
+    why: Decision | None
+    proposal: Proposal | None
+    acts: Sequence[str]
+    role: str | None
+    asked: Asked | None
+    rejects_itself_at: datetime | None
+    unsent: Unsent | None
+    reached: int | None  # by the channels, None if all, or if that is not known
+    later: Sequence[HeldByService]
+
+    @cached_property
+    def run(self) -> airflow_db.Run | None:
+        """The newest run of the launch, if the viewer may see it."""
+        return visible_run(self.viewer, self.launch)
+
+
+def decidable(
+    ledger: Ledger,
+    viewer: Viewer,
+    launch: LaunchRecord,
+    requests: Mapping[str, int],
+    variations: Iterable[Variation],
+) -> Decidable:
+    """Return what a viewer may decide about a launch. ``requests``: by state. ``variations``: of its segments."""
+    since = ledger.audit_log.newest(launch.launch_key)
+    decisions = ledger.audit_log.of_launch(launch.launch_key)
+    role, is_held = awaited_role(launch, decisions), launch.state == LaunchState.HELD
+    return Decidable(
+        viewer,
+        launch,
+        since,
+        decisions,
+        why=newest_of(decisions, DecisionKind.HELD),
+        proposal=proposal_of(launch, decisions),
+        acts=acts_on(launch, role, requests),
+        role=role,
+        asked=asked_at(viewer, launch) if role else None,
+        rejects_itself_at=rejects_itself_at(launch),
+        unsent=unsent_of(ledger, launch, variations) if is_held else None,
+        reached=reached_of(ledger, launch) if is_held and not has_begun(requests) else None,
+        later=held_by_service(ledger, launch),
+    )
