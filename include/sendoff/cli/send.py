@@ -9,8 +9,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from sendoff.ledger import Ledger
 
 _MOST_ASLEEP = 60.0  # seconds until it looks again, because another process may have sent the rest
+_Found = TypeVar("_Found")
 _MADE = "approved with: sendoff send --yes"
 
 
@@ -188,35 +190,30 @@ def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
     campaigns = [each for each in journey.campaigns if only in (None, each.name)]
     unfinished: set[str] = set()
     with _connected(campaigns, options) as sender, opened(options.ledger_url) as ledger:
-        period = _FixedPeriod(journey.campaigns[0].campaign, options.given["period"])
+        run = _JourneyRun(sender, ledger, journey, options)
         for number, (step, campaign) in enumerate(zip(journey.journey.steps, journey.campaigns, strict=True)):
             if campaign not in campaigns:
                 continue
             if step.when and step.when.of in unfinished:
                 unfinished.add(step.name)
                 continue
-            turn = _Turn(sender, ledger, journey, number, period, options)
-            check = turn.wait_until_due if options.wait else turn.check_due
             try:
-                result = _tried(turn.prepared, options, check)
+                result = _tried(partial(run.prepared, number), options, is_step=True)
             except RefusedError as refused:  # its other requests were made, so the next step may come
                 yield _Result(Status.REFUSED, None, str(refused))
                 continue
-            yield replace(result, period=period.found)
+            yield replace(result, period=run.period)
             if result.status not in _DONE:
                 unfinished.add(step.name)
 
 
-def _tried(
-    prepare: Callable[[], Launch], options: _Options, check: Callable[[], None] = lambda: None
-) -> _Result:
-    """Prepare and send a launch, and return the result of what stops it."""
+def _tried(prepare: Callable[[], Launch], options: _Options, *, is_step: bool = False) -> _Result:
+    """Prepare and send a launch, and return the result of what stops it. A step without recipients is skipped."""
     from sendoff.demo.processes import interruptible
 
     launch = None
     try:
         with interruptible():
-            check()
             launch = prepare()
             return _sent(launch, options)
     except NotYetError as early:
@@ -226,71 +223,41 @@ def _tried(
     except (GateError, LateError) as closed:
         is_held = launch is not None and launch.state == LaunchState.HELD
         return _Result(Status.HELD if is_held else Status.NOT_SENT, launch, str(closed))
-    except NoStepError as nobody:
+    except NobodyLeftError as nobody:
+        if not is_step:
+            raise
         return _Result(Status.SKIPPED, launch, str(nobody))
     except KeyboardInterrupt:
         return _Result(Status.INTERRUPTED, launch)
 
 
-class NoStepError(Exception):
-    """A step of a journey has no recipients."""
-
-
 @dataclass(slots=True)
-class _FixedPeriod:
-    """The period of all steps of a journey. The schedule's next one may begin while the command waits."""
-
-    campaign: Campaign
-    given: str | None
-    found: Period | None = None
-
-    def get(self) -> Period:
-        """Return the period. Raise NotYetError if the first one has not ended."""
-        self.found = self.found or _period(self.campaign, self.given)
-        assert self.found is not None
-        return self.found
-
-
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """A step of a journey, and when it is due."""
+class _JourneyRun:
+    """A journey whose steps are sent for one ``period``, even if the schedule's next one begins while they wait."""
 
     sender: App
     ledger: Ledger
     journey: JourneyFolder
-    number: int
-    period: _FixedPeriod
     options: _Options
+    period: Period | None = None
 
-    def check_due(self) -> None:
-        """Raise NotYetError if the step is not due, and NoStepError if no one can take it."""
+    def prepared(self, number: int) -> Launch:
+        """Freeze the launch of a step, once it is due. Raise NobodyLeftError if no one can take it."""
+        period = _once_due(lambda: self._period_of(number), self.options)
+        folder = self.journey.path / self.journey.journey.steps[number].name
+        given = {**self.options.given, "period": period.key}
+        return _prepared(self.sender, str(folder), given, self.options.steps)
+
+    def _period_of(self, number: int) -> Period:
+        """Return the period. Raise NotYetError if it has not ended, or if the step is not due."""
         from sendoff.launch import step_due_at
 
-        name = self.journey.journey.steps[self.number].name
-        try:
-            due = step_due_at(self.ledger, self.journey, self.number, self.period.get())
-        except NobodyLeftError as nobody:
-            raise NoStepError(str(nobody)) from None
+        self.period = self.period or _period(self.journey.campaigns[0].campaign, self.options.given["period"])
+        assert self.period is not None
+        due = step_due_at(self.ledger, self.journey, number, self.period)
         if due and due > datetime.now(UTC):
-            raise NotYetError(f"step {name} is not due yet", due)
-
-    def wait_until_due(self) -> None:
-        """Wait until the step is due."""
-        while True:
-            try:
-                self.check_due()
-                return
-            except NotYetError as early:
-                _wait(early, self.options.steps)
-
-    def prepared(self) -> Launch:
-        """Freeze the launch of the step."""
-        step = self.journey.journey.steps[self.number].name
-        given = {**self.options.given, "period": self.period.get().key}
-        try:
-            return _prepared(self.sender, str(self.journey.path / step), given, self.options.steps)
-        except NobodyLeftError as nobody:
-            raise NoStepError(str(nobody)) from None
+            raise NotYetError(f"step {self.journey.journey.steps[number].name} is not due yet", due)
+        return self.period
 
 
 def _connected(folders: Sequence[CampaignFolder], options: _Options) -> App:
@@ -371,16 +338,13 @@ def _sent(launch: Launch, options: _Options) -> _Result:
         message = (
             f"{_counts(launch.requests)}, the last at {finished:%Y-%m-%d %H:%M} UTC. Nothing was sent now."
         )
-    while True:
+
+    def send() -> None:
         sending = steps.step("sending", sum(launch.requests.values()), lambda: _made(launch))
-        try:
-            with nullcontext() if finished else sending:
-                launch.send()
-            break
-        except NotYetError as early:
-            if not options.wait:
-                raise
-            _wait(early, steps)
+        with nullcontext() if finished else sending:
+            launch.send()
+
+    _once_due(send, options)
     if not options.wait:
         return _Result(status, launch, message)
     with steps.step("waiting for post-backs"):
@@ -389,11 +353,17 @@ def _sent(launch: Launch, options: _Options) -> _Result:
     return _Result(status, launch, late, is_reported=True)
 
 
-def _wait(early: NotYetError, steps: Steps) -> None:
-    """Show until when the command waits, and sleep for a part of that time."""
-    with steps.step(f"waiting until {early.until:%Y-%m-%d %H:%M} UTC: {early}"):
-        left = (early.until - datetime.now(UTC)).total_seconds()
-        time.sleep(min(max(left, 1.0), _MOST_ASLEEP))
+def _once_due(act: Callable[[], _Found], options: _Options) -> _Found:
+    """Call a function. With --wait, call it again after some of the time until it is no longer too early."""
+    while True:
+        try:
+            return act()
+        except NotYetError as early:
+            if not options.wait:
+                raise
+            with options.steps.step(f"waiting until {early.until:%Y-%m-%d %H:%M} UTC: {early}"):
+                left = (early.until - datetime.now(UTC)).total_seconds()
+                time.sleep(min(max(left, 1.0), _MOST_ASLEEP))
 
 
 def _made(launch: Launch) -> int:
