@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, create_engine, event, func, select
+from sqlalchemy import ColumnElement, Connection, FromClause, Row, Table, create_engine, event, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import OperationalError
@@ -97,6 +97,17 @@ def _begin_sqlite(connection: Connection) -> None:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise OperationalError("BEGIN IMMEDIATE", None, error) from None
     execute(f"PRAGMA busy_timeout = {_LONGEST_WAIT * 1_000:.0f}")
+
+
+def find(connection: Connection, table: Table, key: int) -> Row[tuple[Any, ...]] | None:
+    """Return the row with this id, or None. The database has no ids outside the range of 64 bits."""
+    [column] = table.primary_key
+    return connection.execute(select(table).where(column == key)).one_or_none() if 0 < key < 2**63 else None
+
+
+def count_rows(connection: Connection, table: FromClause, *where: ColumnElement[bool]) -> int:
+    """Return the number of rows of a table or a query that meet all conditions."""
+    return connection.execute(select(func.count()).select_from(table).where(*where)).scalar_one()
 
 
 def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import Connection, func, select
 
 from messaging_service.campaigns.targeting import is_delivery_posted
-from messaging_service.store import Store
+from messaging_service.store import Store, count_rows, find
 from messaging_service.tables import campaigns, post_backs, requests, runs, sends, webhook_calls
 
 
@@ -18,8 +18,10 @@ def list_campaigns(store: Store, limit: int, offset: int) -> dict[str, Any]:
         rows = connection.execute(
             select(campaigns).order_by(campaigns.c.id.desc()).limit(limit).offset(offset)
         ).all()
-        total = connection.execute(select(func.count()).select_from(campaigns)).scalar_one()
-        return {"total": total, "campaigns": [_campaign(connection, row) for row in rows]}
+        return {
+            "total": count_rows(connection, campaigns),
+            "campaigns": [_campaign(connection, row) for row in rows],
+        }
 
 
 def truth(store: Store, campaign_id: int) -> dict[str, Any] | None:
@@ -29,7 +31,7 @@ def truth(store: Store, campaign_id: int) -> dict[str, Any] | None:
     the devices whose delivery or opening is posted back: some deliveries never are (section 6).
     """
     with store.read() as connection:
-        if connection.execute(select(campaigns.c.id).where(campaigns.c.id == campaign_id)).first() is None:
+        if find(connection, campaigns, campaign_id) is None:
             return None
         rows = connection.execute(
             select(
@@ -85,7 +87,7 @@ def list_requests(store: Store, limit: int, offset: int) -> dict[str, Any]:
         rows = connection.execute(
             select(requests).order_by(requests.c.id.desc()).limit(limit).offset(offset)
         ).all()
-        total = connection.execute(select(func.count()).select_from(requests)).scalar_one()
+        total = count_rows(connection, requests)
     return {"total": total, "requests": [_request(row._asdict()) for row in rows]}
 
 
@@ -95,24 +97,20 @@ def progress(store: Store, now: float) -> dict[str, Any]:
     with store.read() as connection:
         # Runs lead to calls and post-backs, so count in this order: on PostgreSQL each count sees later commits.
         its_runs = {
-            "scheduled": _count(connection, waiting, runs.c.due_at > now),
-            "due": _count(connection, waiting, runs.c.due_at <= now),
-            "done": _count(connection, runs.c.state == "done"),
+            "scheduled": count_rows(connection, runs, waiting, runs.c.due_at > now),
+            "due": count_rows(connection, runs, waiting, runs.c.due_at <= now),
+            "done": count_rows(connection, runs, runs.c.state == "done"),
         }
-        calls = _count(connection, webhook_calls.c.state.in_(("due", "taken")))
+        calls = count_rows(connection, webhook_calls, webhook_calls.c.state.in_(("due", "taken")))
         its_post_backs = {
-            "due": _count(connection, unsent, post_backs.c.due_at <= now),
-            "later": _count(connection, unsent, post_backs.c.due_at > now),
-            "sent": _count(connection, post_backs.c.state == "sent"),
-            "failed": _count(connection, post_backs.c.state == "failed"),
-            "lost": _count(connection, post_backs.c.state == "lost"),
+            "due": count_rows(connection, post_backs, unsent, post_backs.c.due_at <= now),
+            "later": count_rows(connection, post_backs, unsent, post_backs.c.due_at > now),
+            "sent": count_rows(connection, post_backs, post_backs.c.state == "sent"),
+            "failed": count_rows(connection, post_backs, post_backs.c.state == "failed"),
+            "lost": count_rows(connection, post_backs, post_backs.c.state == "lost"),
         }
     quiet = not (calls or its_runs["due"] or its_post_backs["due"] or its_post_backs["later"])
     return {"quiet": quiet, "runs": its_runs, "post_backs": its_post_backs, "webhook_calls": {"due": calls}}
-
-
-def _count(connection: Connection, *where: ColumnElement[bool]) -> int:
-    return connection.execute(select(func.count()).where(*where)).scalar_one()
 
 
 def _campaign(connection: Connection, row: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import orjson
 from sqlalchemy import Connection, func, select
 
 from messaging_service.envelope import FieldProblem
+from messaging_service.store import find
 from messaging_service.tables import hits, segments
 
 # Anything with the attributes of a row of ``devices``.
@@ -70,10 +71,8 @@ class ConditionEvaluator:
 
     def segment(self, segment_id: int) -> Predicate:
         """Return a predicate that checks whether a device is in a saved segment; an unknown segment is empty."""
-        stored = self.connection.execute(
-            select(segments.c.conditions).where(segments.c.id == segment_id)
-        ).scalar_one_or_none()
-        return self.predicate(stored) if stored is not None else lambda _: False
+        stored = find(self.connection, segments, segment_id)
+        return self.predicate(stored.conditions) if stored else lambda _: False
 
     def _condition(self, condition: list[Any]) -> Predicate:
         kind, operator, name, *option = condition

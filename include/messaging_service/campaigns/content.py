@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row
 
 from messaging_service.campaigns.fields import CHANNEL_FLAGS, ENTRY, Checked, FieldCheck, check_members
 from messaging_service.campaigns.schedule import NOW, REPEATEDLY
 from messaging_service.campaigns.spellings import ENTER, spell_out
 from messaging_service.envelope import FieldProblem
+from messaging_service.store import find
 from messaging_service.tables import campaigns
 from messaging_service.undocumented_names import Names
 
@@ -60,10 +61,8 @@ def with_defaults(content: Content, zone: str) -> Content:
 
 def load_content(connection: Connection, campaign_id: int) -> Content | None:
     """Return the content of a campaign, or None if it does not exist."""
-    stored = connection.execute(
-        select(campaigns.c.content).where(campaigns.c.id == campaign_id)
-    ).scalar_one_or_none()
-    return None if stored is None else unpack(stored)
+    row = find(connection, campaigns, campaign_id)
+    return unpack(row.content) if row else None
 
 
 def content_of_run(connection: Connection, run: Row[tuple[Any, ...]]) -> Content:

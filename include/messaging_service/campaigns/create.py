@@ -16,6 +16,7 @@ from messaging_service.campaigns.saved_segments import unknown_locations, unknow
 from messaging_service.campaigns.schedule import GRACE, NOW, ONCE, next_occurrence, once_off, sending_moment
 from messaging_service.campaigns.validation import doubts_about, missing_segmentation, problems_of
 from messaging_service.envelope import FieldProblem, RejectedError
+from messaging_service.store import find
 from messaging_service.tables import campaigns, devices, runs
 from messaging_service.undocumented_names import Names
 
@@ -125,10 +126,10 @@ def add_next_run(connection: Connection, campaign_id: int, content: Content, due
 
 def stop_campaign(connection: Connection, campaign_id: int, now: float) -> bool:
     """Stop a campaign: cancel its waiting runs and its trigger. Return False if it does not exist."""
-    stopped = update(campaigns).where(campaigns.c.id == campaign_id)
-    values = {"stopped_at": func.coalesce(campaigns.c.stopped_at, now)}
-    if connection.execute(stopped.values(values)).rowcount == 0:
+    if find(connection, campaigns, campaign_id) is None:
         return False
+    stopped = update(campaigns).where(campaigns.c.id == campaign_id)
+    connection.execute(stopped.values(stopped_at=func.coalesce(campaigns.c.stopped_at, now)))
     waiting = (
         runs.c.campaign_id == campaign_id,
         runs.c.state == "waiting",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from messaging_service.campaigns.content import BY_API, Content, merge, read_content, unpack
 from messaging_service.campaigns.create import add_run, unknown_references
@@ -19,6 +19,7 @@ from messaging_service.campaigns.profiles import create_missing_profiles
 from messaging_service.campaigns.schedule import closed_because
 from messaging_service.campaigns.validation import is_segmented, problems_of
 from messaging_service.envelope import FieldProblem, RejectedError
+from messaging_service.store import find
 from messaging_service.tables import campaigns
 from messaging_service.undocumented_names import Names
 
@@ -74,7 +75,7 @@ def execute_campaign(connection: Connection, execution: Execution, names: Names,
 
 
 def _template(connection: Connection, campaign_id: int) -> Content:
-    row = connection.execute(select(campaigns).where(campaigns.c.id == campaign_id)).one_or_none()
+    row = find(connection, campaigns, campaign_id)
     if row is None:
         raise RejectedError(404, "There is no such campaign.")
     if row.trigger != BY_API:

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Row, select
 
 from messaging_service.campaigns.content import EMAIL, INBOX, SMS, WEBHOOK, Content, content_of_run, message
 from messaging_service.campaigns.targeting import DeviceRow, variables_by_device
-from messaging_service.store import Store
+from messaging_service.store import Store, find
 from messaging_service.tables import devices, runs, sends
 
 NOT_PERSONALIZED = "Not personalized"
@@ -148,7 +148,7 @@ def _rendered(connection: Connection, *where: ColumnElement[bool]) -> list[Rende
         if row.run_id not in contents:
             run = connection.execute(select(runs).where(runs.c.id == row.run_id)).one()
             contents[row.run_id] = content_of_run(connection, run)
-        device = connection.execute(select(devices).where(devices.c.device_id == row.device_id)).one_or_none()
+        device = find(connection, devices, row.device_id)
         message = _shown(connection, contents[row.run_id], row.message_type, device)
         messages.append(_with_message(row, message))
     return messages

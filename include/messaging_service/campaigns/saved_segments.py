@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Table, insert, select
 
 from messaging_service.campaigns.conditions import check_conditions, wanted_segments
 from messaging_service.envelope import FieldProblem, RejectedError
+from messaging_service.store import find
 from messaging_service.tables import locations, segments
 
 _LONGEST_TITLE = 250
@@ -63,11 +64,7 @@ def _unknown(
     connection: Connection, table: Table, name: str, ids: Iterable[int], what: str
 ) -> Iterator[FieldProblem]:
     for identifier in dict.fromkeys(ids):
-        exists = (
-            0 < identifier < 2**63
-            and connection.execute(select(table.c.id).where(table.c.id == identifier)).first()
-        )
-        if not exists:
+        if find(connection, table, identifier) is None:
             yield FieldProblem(name, f"there is no {what} {identifier}")
 
 

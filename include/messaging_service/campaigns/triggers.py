@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from messaging_service.campaigns.conditions import person_of
 from messaging_service.campaigns.content import BY_EVENT, BY_LOCATION, Content, unpack
@@ -21,6 +21,7 @@ from messaging_service.campaigns.schedule import closed_because, start_of_day
 from messaging_service.campaigns.spellings import DWELL, ENTER, EXIT
 from messaging_service.campaigns.targeting import DeviceRow, find_targets, is_target
 from messaging_service.envelope import FieldProblem, RejectedError
+from messaging_service.store import count_rows, find
 from messaging_service.tables import campaigns, devices, firings, hits, locations, runs
 
 EVENT = "event"
@@ -52,16 +53,13 @@ def hit_location(
     connection: Connection, device_id: int, location_id: int, action: str, now: datetime
 ) -> dict[str, Any]:
     """Record that a device enters or leaves (``exit``) a location. Return the triggered campaigns, as JSON."""
-    device = _device(connection, device_id)
-    title = connection.execute(
-        select(locations.c.title).where(locations.c.id == location_id)
-    ).scalar_one_or_none()
-    if device is None or title is None:
+    device, location = find(connection, devices, device_id), find(connection, locations, location_id)
+    if device is None or location is None:
         raise _unknown("location_id" if device is not None else "device_id")
     if action not in (ENTER, EXIT):
         raise RejectedError(400, "The hit is not valid.", [FieldProblem("action", "must be enter or exit")])
     started = list(_called_off(connection, device_id, location_id, now)) if action == EXIT else []
-    hit = _Hit(action, str(location_id), [device], now, {"location": title})
+    hit = _Hit(action, str(location_id), [device], now, {"location": location.title})
     hit = _store(connection, hit, device_id, None)
     started += _fire_all(connection, hit, BY_LOCATION)
     return {"hit": hit.id, "at": now.isoformat(), "campaigns": started}
@@ -147,7 +145,7 @@ def _limit_reached(
     fired = (firings.c.campaign_id == campaign_id, firings.c.person == hit.person)
     here = firings.c.location_id == hit.location_id
     for limit, where in (("location_limit_per_user", fired), ("location_limit_per_location", (*fired, here))):
-        if _count(connection, *where, firings.c.at >= since(limit)) >= content.get(limit, 1):
+        if count_rows(connection, firings, *where, firings.c.at >= since(limit)) >= content.get(limit, 1):
             return f"{limit} is reached"
     nth = "location_limit_nth_hit"
     before = (
@@ -157,11 +155,7 @@ def _limit_reached(
         hits.c.id < hit.id,
         hits.c.at >= since(nth),
     )
-    return f"{nth} is not reached" if _count(connection, *before) < content.get(nth, 0) else None
-
-
-def _count(connection: Connection, *where: ColumnElement[bool]) -> int:
-    return connection.execute(select(func.count()).where(*where)).scalar_one()
+    return f"{nth} is not reached" if count_rows(connection, hits, *before) < content.get(nth, 0) else None
 
 
 def _entered_lately(connection: Connection, hit: _Hit) -> bool:
@@ -194,12 +188,6 @@ def _called_off(
 def _zone(content: Content, device: DeviceRow) -> str:
     zone: str = content.get("timezone") or device.time_zone or content["default_zone"]
     return zone
-
-
-def _device(connection: Connection, device_id: int) -> Row[tuple[Any, ...]] | None:
-    if not 0 < device_id < 2**63:
-        return None
-    return connection.execute(select(devices).where(devices.c.device_id == device_id)).one_or_none()
 
 
 def _unknown(field: str) -> RejectedError:

@@ -17,6 +17,7 @@ from messaging_service.campaigns.create import stop_campaign
 from messaging_service.campaigns.fields import CHANNEL_FLAGS
 from messaging_service.campaigns.schedule import REPEATEDLY
 from messaging_service.pages.layout import page, page_of
+from messaging_service.store import count_rows, find
 from messaging_service.tables import campaigns, devices, post_backs, requests, runs, sends
 
 STATES = ("opened", "delivered", "on its way", "failed", "unreachable")
@@ -47,7 +48,7 @@ def add(router: APIRouter, service: Service) -> None:
     @router.post("/campaigns/{campaign_id:int}/stop", dependencies=[Depends(only_own_forms)])
     def stop(campaign_id: int) -> Response:
         with service.store.write() as connection:
-            if not _exists(campaign_id) or not stop_campaign(connection, campaign_id, service.clock.time()):
+            if not stop_campaign(connection, campaign_id, service.clock.time()):
                 raise HTTPException(404, "There is no such campaign.")
         return RedirectResponse(f"/campaigns/{campaign_id}", 303)
 
@@ -141,28 +142,19 @@ def progress(campaign: _Line, its_runs: Runs) -> str:
     return _WAITING.get(campaign.trigger, "sent" if its_runs.count else "not sent")
 
 
-def _exists(campaign_id: int) -> bool:
-    """Check whether an id is in the range of the database."""
-    return campaign_id < 2**63
-
-
 def _campaign(request: Request, service: Service, campaign_id: int, tab: str) -> Response:
     now = service.clock.time()
     with service.store.read() as connection:
-        rows = (
-            connection.execute(select(campaigns).where(campaigns.c.id == campaign_id)).all()
-            if _exists(campaign_id)
-            else []
-        )
-        if not rows:
+        row = find(connection, campaigns, campaign_id)
+        if row is None:
             raise HTTPException(404, "There is no such campaign.")
-        one = described(connection, rows, now)[0]
+        [one] = described(connection, [row], now)
         shown = _TABS[tab](request, connection, campaign_id, now)
-        posted = connection.execute(
-            select(func.count())
-            .join_from(post_backs, runs, post_backs.c.run_id == runs.c.id)
-            .where(runs.c.campaign_id == campaign_id)
-        ).scalar_one()
+        posted = count_rows(
+            connection,
+            post_backs.join(runs, post_backs.c.run_id == runs.c.id),
+            runs.c.campaign_id == campaign_id,
+        )
     return page(
         request,
         f"campaign_{tab.replace('-', '_')}.html",
@@ -182,9 +174,7 @@ def _messages(request: Request, connection: Connection, campaign_id: int, now: f
     where = [sends.c.campaign_id == campaign_id]
     if shown != "all":
         where.append(state_at(now) == shown)
-    rows = connection.execute(
-        lines(now).where(*where).order_by(sends.c.device_id, sends.c.id).limit(part.size).offset(part.skip)
-    ).all()
+    rows = part.rows(connection, lines(now).where(*where).order_by(sends.c.device_id, sends.c.id))
     return {"rows": rows, "shown": shown, "part": part, "states": STATES}
 
 
@@ -206,48 +196,33 @@ def lines(now: float) -> Any:
 def _post_backs(request: Request, connection: Connection, campaign_id: int, _now: float) -> Mapping[str, Any]:
     part = page_of(request, _LINES_AT_ONCE)
     ours = select(runs.c.id).where(runs.c.campaign_id == campaign_id)
-    rows = connection.execute(
+    query = (
         select(post_backs, sends.c.device_id, sends.c.platform)
         .join_from(post_backs, sends, sends.c.id == post_backs.c.send_id)
         .where(post_backs.c.run_id.in_(ours))
         .order_by(post_backs.c.id)
-        .limit(part.size)
-        .offset(part.skip)
-    ).all()
+    )
     counts = connection.execute(
         select(post_backs.c.kind, post_backs.c.state, func.count())
         .where(post_backs.c.run_id.in_(ours))
         .group_by(post_backs.c.kind, post_backs.c.state)
         .order_by(post_backs.c.kind, post_backs.c.state)
     ).all()
-    return {"rows": rows, "part": part, "counts": counts}
+    return {"rows": part.rows(connection, query), "part": part, "counts": counts}
 
 
 def _runs(request: Request, connection: Connection, campaign_id: int, _now: float) -> Mapping[str, Any]:
     part = page_of(request, _LINES_AT_ONCE)
-    rows = connection.execute(
-        select(runs)
-        .where(runs.c.campaign_id == campaign_id)
-        .order_by(runs.c.due_at.desc(), runs.c.id.desc())
-        .limit(part.size)
-        .offset(part.skip)
-    ).all()
-    return {"rows": rows, "part": part}
+    query = select(runs).where(runs.c.campaign_id == campaign_id)
+    newest_first = query.order_by(runs.c.due_at.desc(), runs.c.id.desc())
+    return {"rows": part.rows(connection, newest_first), "part": part}
 
 
 def _request(request: Request, connection: Connection, campaign_id: int, _now: float) -> Mapping[str, Any]:
     part = page_of(request, 20)
-    rows = connection.execute(
-        select(requests)
-        .where(requests.c.campaign_id == campaign_id)
-        .order_by(requests.c.id)
-        .limit(part.size)
-        .offset(part.skip)
-    ).all()
-    total = connection.execute(
-        select(func.count()).select_from(requests).where(requests.c.campaign_id == campaign_id)
-    ).scalar_one()
-    return {"rows": rows, "total": total, "part": part}
+    mine = requests.c.campaign_id == campaign_id
+    rows = part.rows(connection, select(requests).where(mine).order_by(requests.c.id))
+    return {"rows": rows, "total": count_rows(connection, requests, mine), "part": part}
 
 
 _TABS = {"messages": _messages, "runs": _runs, "post-backs": _post_backs, "request": _request}

@@ -18,6 +18,7 @@ from messaging_service.api.external import Service
 from messaging_service.campaigns.content import unpack
 from messaging_service.pages.campaigns import STATES, among, channels, counts_of, described, progress, runs_of
 from messaging_service.pages.layout import Slice, page, page_of
+from messaging_service.store import count_rows
 from messaging_service.tables import campaigns, devices
 
 _AT_ONCE = 25
@@ -57,7 +58,7 @@ def launches(
     numbered = _numbered()
     wanted = true() if where is None else numbered.c.id.in_(select(campaigns.c.id).where(where))
     found = select(numbered.c.first).where(wanted).group_by(numbered.c.first)
-    total = connection.execute(select(func.count()).select_from(found.subquery())).scalar_one()
+    total = count_rows(connection, found.subquery())
     newest = found.order_by(numbered.c.first.desc()).limit(part.size).offset(part.skip)
     firsts = connection.execute(newest).scalars()
     return _summaries(connection, numbered, list(firsts), now), total
@@ -127,7 +128,7 @@ def _overview(request: Request, service: Service) -> Response:
     part = page_of(request, _AT_ONCE)
     with service.store.read() as connection:
         listed, total = launches(connection, part, service.clock.time())
-        ready = connection.execute(select(func.count()).select_from(devices)).scalar_one()
+        ready = count_rows(connection, devices)
     base = str(request.base_url).rstrip("/")
     return page(
         request,

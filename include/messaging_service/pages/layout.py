@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
@@ -19,6 +19,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from sqlalchemy import Connection, Row, Select
 
 _STATIC = files("messaging_service.pages").joinpath("static")
 SHEET = b"".join(_STATIC.joinpath(name).read_bytes() for name in ("tokens.css", "style.css"))
@@ -55,6 +56,10 @@ class Slice:
     def skip(self) -> int:
         """The number of entries on earlier pages."""
         return (self.number - 1) * self.size
+
+    def rows(self, connection: Connection, query: Select[Any]) -> Sequence[Row[tuple[Any, ...]]]:
+        """Return the rows of this part of a query."""
+        return connection.execute(query.limit(self.size).offset(self.skip)).all()
 
 
 def page_of(request: Request, size: int) -> Slice:

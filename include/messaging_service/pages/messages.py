@@ -16,7 +16,7 @@ from messaging_service.campaigns.content import ANDROID_PUSH, EMAIL, INBOX, IOS_
 from messaging_service.campaigns.rendering import Rendered, RenderedMessage, rendered
 from messaging_service.pages.campaigns import state_at
 from messaging_service.pages.layout import ALL_PICTURES, OWN_PICTURES, document, page
-from messaging_service.store import Store
+from messaging_service.store import Store, find
 from messaging_service.tables import apps, campaigns, devices, post_backs, sends, webhook_calls
 
 # Markup from a message may have any style, but must not do anything. The sandbox also applies outside our frame.
@@ -86,9 +86,7 @@ def _message(request: Request, service: Service, send_id: int) -> Response:
 
 def _rendered(store: Store, send_id: int) -> Rendered:
     with store.read() as connection:
-        send = connection.execute(
-            select(sends.c.campaign_id, sends.c.device_id).where(sends.c.id == min(send_id, 2**63 - 1))
-        ).one_or_none()
+        send = find(connection, sends, send_id)
     if send is None:
         raise HTTPException(404, "There is no such message.")
     found = rendered(store, send.campaign_id, send.device_id)

@@ -7,6 +7,7 @@ from sqlalchemy import func, select
 
 from messaging_service.api.external import Service
 from messaging_service.pages.layout import page, page_of
+from messaging_service.store import find
 from messaging_service.tables import requests
 
 _AT_ONCE = 50
@@ -23,11 +24,7 @@ def add(router: APIRouter, service: Service) -> None:
     @router.get("/requests/{number:int}")
     def one(request: Request, number: int) -> Response:
         with service.store.read() as connection:
-            row = (
-                connection.execute(select(requests).where(requests.c.id == number)).one_or_none()
-                if number < 2**63
-                else None
-            )
+            row = find(connection, requests, number)
         if row is None:
             raise HTTPException(404, "There is no such request.")
         return page(request, "request.html", row=row)
@@ -37,12 +34,12 @@ def _log(request: Request, service: Service) -> Response:
     show = request.query_params.get("show")
     where = {"accepted": _GOOD, "refused": ~_GOOD}.get(show or "")
     part = page_of(request, _AT_ONCE)
-    query = select(requests).order_by(requests.c.id.desc()).limit(part.size).offset(part.skip)
+    query = select(requests).order_by(requests.c.id.desc())
     with service.store.read() as connection:
         good, total = connection.execute(
             select(func.count().filter(_GOOD), func.count()).select_from(requests)
         ).one()
-        rows = connection.execute(query if where is None else query.where(where)).all()
+        rows = part.rows(connection, query if where is None else query.where(where))
     counts = {"all": total, "accepted": good, "refused": total - good}
     shown = show if where is not None else "all"
     return page(request, "requests.html", is_live=True, rows=rows, counts=counts, shown=shown, part=part)

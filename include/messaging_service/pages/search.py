@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request, Response
-from sqlalchemy import Connection, Row, func, or_, select
+from sqlalchemy import Connection, Row, or_, select
 
 from messaging_service.api.external import Service
 from messaging_service.pages.campaigns import described, lines
 from messaging_service.pages.launches import launches
 from messaging_service.pages.layout import Slice, page, page_of
+from messaging_service.store import count_rows, find
 from messaging_service.tables import campaigns, devices, sends
 
 _LAUNCHES_SHOWN = 25
@@ -42,10 +43,8 @@ def _search(request: Request, service: Service) -> Response:
         numbered = described(connection, _campaign(connection, asked), now)
         its_devices = _devices(connection, asked) if asked else []
         mine = sends.c.device_id.in_([row.device_id for row in its_devices])
-        rows = connection.execute(
-            lines(now).where(mine).order_by(sends.c.id.desc()).limit(part.size).offset(part.skip)
-        ).all()
-        total = connection.execute(select(func.count()).select_from(sends).where(mine)).scalar_one()
+        rows = part.rows(connection, lines(now).where(mine).order_by(sends.c.id.desc()))
+        total = count_rows(connection, sends, mine)
     return page(
         request,
         "search.html",
@@ -82,15 +81,9 @@ def _device(request: Request, service: Service, device_id: int) -> Response:
     part = page_of(request, _MESSAGES_AT_ONCE)
     mine = sends.c.device_id == device_id
     with service.store.read() as connection:
-        found = (
-            connection.execute(select(devices).where(devices.c.device_id == device_id)).one_or_none()
-            if device_id < 2**63
-            else None
-        )
+        found = find(connection, devices, device_id)
         if found is None:
             raise HTTPException(404, "There is no such device.")
-        rows = connection.execute(
-            lines(now).where(mine).order_by(sends.c.id.desc()).limit(part.size).offset(part.skip)
-        ).all()
-        total = connection.execute(select(func.count()).select_from(sends).where(mine)).scalar_one()
+        rows = part.rows(connection, lines(now).where(mine).order_by(sends.c.id.desc()))
+        total = count_rows(connection, sends, mine)
     return page(request, "device.html", device=found, rows=rows, total=total, part=part)
