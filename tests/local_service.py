@@ -43,12 +43,7 @@ class Threads:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=2_048)
         self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._store = Store(settings.worker.database)
-        config = web_process.configure(
-            self._store,
-            settings.names,
-            admin_for_all=settings.admin_for_all,
-            post_backs_anywhere=settings.worker.post_backs_anywhere,
-        )
+        config = web_process.configure(self._store, settings.of_web(self._listener))
         answers, delivers = threading.Event(), threading.Event()
         self._server = web_process.WebServer(config, ready=answers.set)
         self._problems: list[BaseException] = []

@@ -9,13 +9,11 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from messaging_service import web_process
-from messaging_service.delivery import worker
 from messaging_service.delivery.worker import WorkerSettings
 from messaging_service.store import Store
 from messaging_service.subprocesses import start_child, stop_children
 from messaging_service.undocumented_names import Names
-from messaging_service.web_process import WebServer, configure
+from messaging_service.web_process import WebServer, WebSettings, configure
 
 _LOG = logging.getLogger(__name__)
 
@@ -35,18 +33,20 @@ class ServeSettings:
     admin_for_all: bool = False
     workers: int = 1
 
+    def of_web(self, listener: socket.socket) -> WebSettings:
+        """Return the settings of a web process that answers on a socket."""
+        names, worker = dict(self.names.overrides), self.worker
+        return WebSettings(
+            listener.fileno(), worker.database, names, self.admin_for_all, worker.post_backs_anywhere
+        )
+
 
 def serve(settings: ServeSettings, ready: Callable[[str], None]) -> int:
     """Serve until SIGTERM or SIGINT, then return the exit status. Call ``ready`` with the address once it is open."""
     listener = _listen(settings.host, settings.port)
     address = _address(listener)
     store = Store(settings.worker.database)
-    config = configure(
-        store,
-        settings.names,
-        admin_for_all=settings.admin_for_all,
-        post_backs_anywhere=settings.worker.post_backs_anywhere,
-    )
+    config = configure(store, settings.of_web(listener))
     # The server raises the signal again after it has stopped, so ignore it here.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
@@ -69,18 +69,9 @@ def serve(settings: ServeSettings, ready: Callable[[str], None]) -> int:
 
 def _start_children(settings: ServeSettings, listener: socket.socket) -> list[subprocess.Popen[bytes]]:
     """Start the delivery processes and the additional web processes."""
-    deliveries = [
-        start_child("delivery.worker", worker.to_line(settings.worker)) for _ in range(settings.workers)
-    ]
-    line = web_process.to_line(
-        listener,
-        settings.worker.database,
-        settings.names,
-        admin_for_all=settings.admin_for_all,
-        post_backs_anywhere=settings.worker.post_backs_anywhere,
-    )
-    inherited = (listener.fileno(),)
-    return deliveries + [start_child("web_process", line, inherited) for _ in range(settings.workers - 1)]
+    deliveries = [start_child("delivery.worker", settings.worker) for _ in range(settings.workers)]
+    web, inherited = settings.of_web(listener), (listener.fileno(),)
+    return deliveries + [start_child("web_process", web, inherited) for _ in range(settings.workers - 1)]
 
 
 def _ended(children: list[subprocess.Popen[bytes]]) -> list[subprocess.Popen[bytes]]:

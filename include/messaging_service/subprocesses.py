@@ -8,11 +8,13 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 
+import orjson
+
 _STOP_WITHIN = 5.0
 
 
-def start_child(module: str, line: bytes, inherited: Sequence[int] = ()) -> subprocess.Popen[bytes]:
-    """Start a module of this package as a process that reads its settings from one line of standard input."""
+def start_child(module: str, settings: object, inherited: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+    """Start a module of this package as a process that reads its settings as one line of JSON on standard input."""
     # Its own process group, so that Ctrl-C reaches only this process, which then closes the child's input.
     child = subprocess.Popen(  # noqa: S603  # modules of our own
         [sys.executable, "-P", "-m", f"messaging_service.{module}"],
@@ -21,7 +23,7 @@ def start_child(module: str, line: bytes, inherited: Sequence[int] = ()) -> subp
         pass_fds=inherited,
     )
     assert child.stdin is not None
-    child.stdin.write(line)
+    child.stdin.write(orjson.dumps(settings) + b"\n")
     child.stdin.flush()
     return child
 

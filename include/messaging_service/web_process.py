@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import orjson
 import uvicorn
@@ -58,12 +59,21 @@ class WebServer(uvicorn.Server):
         return self._is_over() or await super().on_tick(counter)
 
 
-def configure(
-    store: Store, names: Names, *, admin_for_all: bool, post_backs_anywhere: bool
-) -> uvicorn.Config:
+@dataclass(frozen=True, slots=True)
+class WebSettings:
+    """The settings of a web process. ``listener``: the descriptor of its socket. ``names``: the overrides."""
+
+    listener: int
+    database: str
+    names: Mapping[str, str]
+    admin_for_all: bool
+    post_backs_anywhere: bool
+
+
+def configure(store: Store, settings: WebSettings) -> uvicorn.Config:
     """Return the configuration of a web server for this store."""
-    service = Service(store, ServiceClock(store), names, post_backs_anywhere)
-    app = create_app(service, admin_for_all=admin_for_all)
+    service = Service(store, ServiceClock(store), Names(settings.names), settings.post_backs_anywhere)
+    app = create_app(service, admin_for_all=settings.admin_for_all)
     return uvicorn.Config(
         app,
         http=Protocol,
@@ -78,36 +88,16 @@ def configure(
     )
 
 
-def to_line(
-    listener: socket.socket, database: str, names: Names, *, admin_for_all: bool, post_backs_anywhere: bool
-) -> bytes:
-    """Return the settings of an additional process, as the line that it reads."""
-    settings = {
-        "listener": listener.fileno(),
-        "database": database,
-        "names": dict(names.overrides),
-        "admin_for_all": admin_for_all,
-        "post_backs_anywhere": post_backs_anywhere,
-    }
-    return orjson.dumps(settings) + b"\n"
-
-
 def main() -> None:
     """Answer requests until standard input ends."""
-    settings = orjson.loads(settings_line())
-    store = Store(settings["database"])
-    config = configure(
-        store,
-        Names(settings["names"]),
-        admin_for_all=settings["admin_for_all"],
-        post_backs_anywhere=settings["post_backs_anywhere"],
-    )
-    server = WebServer(config)
+    settings = WebSettings(**orjson.loads(settings_line()))
+    store = Store(settings.database)
+    server = WebServer(configure(store, settings))
     # The parent process decides when to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     when_input_ends(lambda: setattr(server, "should_exit", True))
     try:
-        server.run(sockets=[socket.socket(fileno=settings["listener"])])
+        server.run(sockets=[socket.socket(fileno=settings.listener)])
     finally:
         store.close()
 

@@ -38,22 +38,11 @@ class WorkerSettings:
     post_backs_anywhere: bool = False
 
 
-def to_line(settings: WorkerSettings) -> bytes:
-    """Return the settings as the line that the process reads."""
-    return orjson.dumps(settings) + b"\n"
-
-
 def from_line(line: bytes) -> WorkerSettings:
-    """Read settings from a line written by ``to_line``."""
+    """Read settings from JSON."""
     values = orjson.loads(line)
-    return WorkerSettings(
-        database=values["database"],
-        behaviour=Behaviour(**values["behaviour"]),
-        retry=Retry(**values["retry"]),
-        connections=values["connections"],
-        webhooks_anywhere=values["webhooks_anywhere"],
-        post_backs_anywhere=values["post_backs_anywhere"],
-    )
+    parts = {"behaviour": Behaviour(**values["behaviour"]), "retry": Retry(**values["retry"])}
+    return WorkerSettings(**{**values, **parts})
 
 
 async def run(settings: WorkerSettings, stop: asyncio.Event) -> None:
