@@ -61,12 +61,20 @@ def test_what_is_out_of_date_is_named_and_written(
 ) -> None:
     pages, _ = made
     monkeypatch.setattr(pages, "ROOT", tmp_path)
+    monkeypatch.setattr(pages, "BLOCKS", {})
     monkeypatch.setattr(pages, "PAGES", {"docs/reference/errors.md": pages.PAGES["docs/reference/errors.md"]})
     assert pages.main(["--check"]) == 1
     assert capsys.readouterr().out == "docs/reference/errors.md is out of date: python -m tools.reference\n"
     assert pages.main([]) == 0
     assert pages.main(["--check"]) == 0
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("page", ["", "(", ")(", "())"])
+def test_a_page_without_its_marks_is_left_alone(page: str, made: tuple[ModuleType, dict[str, str]]) -> None:
+    pages, _ = made
+    with pytest.raises(ValueError, match="once each and in this order"):
+        pages.between(page, "(", ")", "")
 
 
 def test_every_operator_sensor_trigger_hook_and_link_has_a_section() -> None:

@@ -1,23 +1,17 @@
 """Generate the table in docs/reference/gates.md of the recipients that the gate ``hold_above`` needs.
 
-``python -m tools.reference.hold_above docs/reference/gates.md`` writes it between its two marks. The numbers are exact:
-the probability of each count of problems is carried from one recipient to the next.
+The numbers are exact: the probability of each count of problems is carried from one recipient to the next.
 """
 
 from __future__ import annotations
 
-import sys
 from itertools import count
 from math import ceil, log
-from pathlib import Path
 
 import numpy as np
 
 from sendoff.dispatch.rate_test import FALSE_ALARMS, Draws, evidence
-from tools.reference.markdown import between, table
-
-COMMAND = "python -m tools.reference.hold_above docs/reference/gates.md"
-BEGIN, END = f"<!-- hold_above: begin; {COMMAND} -->", "<!-- hold_above: end -->"
+from tools.reference.markdown import table
 
 TIMES = 3  # the true rate, in multiples of the limit
 ENOUGH = 500  # recipients
@@ -75,13 +69,3 @@ def block() -> str:
         "99 % of cases. A smaller limit needs more:"
     )
     return f"{sentence}\n\n{table(_HEAD, rows)}"
-
-
-def written(page: str) -> str:
-    """Return the page with a new table. Raise ValueError unless it has each mark once, in order."""
-    return between(page, BEGIN, END, block())
-
-
-if __name__ == "__main__":
-    file = Path(sys.argv[1]).resolve()
-    file.write_text(written(file.read_text(encoding="utf-8")), encoding="utf-8")

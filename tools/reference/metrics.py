@@ -1,18 +1,9 @@
-"""Generate the table of metrics in docs/reference/observability.md from :mod:`sendoff.telemetry.metrics`.
-
-``python -m tools.reference.metrics docs/reference/observability.md`` writes it between its two marks.
-"""
+"""Generate the table of metrics in docs/reference/observability.md from :mod:`sendoff.telemetry.metrics`."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 from sendoff.telemetry.metrics import INSTRUMENTS, Instrument
-from tools.reference.markdown import between, table
-
-COMMAND = "python -m tools.reference.metrics docs/reference/observability.md"
-BEGIN, END = f"<!-- metrics: begin; {COMMAND} -->", "<!-- metrics: end -->"
+from tools.reference.markdown import table
 
 _HEAD = ("Metric, and its name in Prometheus", "Kind", "Unit", "Attributes", "Meaning")
 _UNITS = {"s": "seconds"}
@@ -40,11 +31,6 @@ def _row(instrument: Instrument) -> tuple[str, ...]:
     )
 
 
-def written(page: str) -> str:
-    """Return the page with a new table. Raise ValueError unless it has each mark once, in order."""
-    return between(page, BEGIN, END, table(_HEAD, map(_row, INSTRUMENTS)))
-
-
-if __name__ == "__main__":
-    file = Path(sys.argv[1]).resolve()
-    file.write_text(written(file.read_text(encoding="utf-8")), encoding="utf-8")
+def block() -> str:
+    """Return the table."""
+    return table(_HEAD, map(_row, INSTRUMENTS))

@@ -12,11 +12,14 @@ from tools.reference import (
     commands,
     dag_factory,
     errors,
+    hold_above,
     ledger_tables,
     library,
+    metrics,
     result_tables,
     settings,
 )
+from tools.reference.markdown import between
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "python -m tools.reference"
@@ -37,6 +40,12 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/pictures/ledger.svg": ledger_tables.picture,
     "docs/pictures/code-map.svg": code_map.picture,
 }
+BLOCKS: Mapping[str, Callable[[], str]] = {
+    "docs/reference/gates.md": hold_above.block,
+    "docs/reference/observability.md": metrics.block,
+}
+"""A block of a page that is otherwise written by hand. It is between the marks BEGIN and END."""
+BEGIN, END = f"<!-- begin: {COMMAND} -->", f"<!-- end: {COMMAND} -->"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -61,3 +70,5 @@ def written() -> Iterator[tuple[str, str]]:
             title, _, rest = text.partition("\n")
             text = f"{title}\n\n<!-- written by: {COMMAND} -->\n{rest}"
         yield path, text
+    for path, make in BLOCKS.items():
+        yield path, between((ROOT / path).read_text(encoding="utf-8"), BEGIN, END, make())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from sendoff.dispatch.rate_test import FALSE_ALARMS, Draws, evidence, is_above
-from tools.reference.hold_above import BEGIN, END, needed, probabilities, smallest_limit, written
+from tools.reference.hold_above import needed, probabilities, smallest_limit
 
 LAUNCHES = 10_000
 ENOUGH = 500
@@ -138,12 +137,3 @@ def test_the_table_of_the_reference_agrees_with_the_simulation() -> None:
         assert np.mean(held <= n) == pytest.approx(exact[n], abs=0.02)
     assert exact[needed(0.05, 0.99)] >= 0.99 > exact[needed(0.05, 0.99) - 1]
     assert needed(smallest_limit() / 100, 0.99) <= ENOUGH < needed(smallest_limit() / 100 - 0.001, 0.99)
-
-
-@pytest.mark.proof
-def test_the_table_of_the_reference_is_up_to_date() -> None:
-    page = Path(__file__).resolve().parents[3] / "docs/reference/gates.md"
-    text = page.read_text(encoding="utf-8")
-    assert BEGIN in text
-    assert END in text
-    assert written(text) == text
