@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any
 
-import orjson
-from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.routing import Match
 
-from messaging_service.api import admin
+from messaging_service.api import admin, admin_actions, fault_routes
 from messaging_service.api.access import no_other_site, only_this_machine
-from messaging_service.api.admin_actions import control
 from messaging_service.api.external import (
     Operation,
     Service,
@@ -25,7 +22,6 @@ from messaging_service.api.external import (
     save_segment,
 )
 from messaging_service.api.fault_responses import respond, to_response
-from messaging_service.api.fault_routes import fault_routes
 from messaging_service.api.openapi import describe
 from messaging_service.api.request_log import Received
 from messaging_service.api.token_endpoint import TOKEN_PATH, answer_token, refused
@@ -38,16 +34,15 @@ _PLAIN = {
     "Not Found": "There is no such page.",
     "Method Not Allowed": "This address is for programs. It has no page.",
 }
-_Count = Annotated[int, Query(ge=1, le=1_000)]
-_Skip = Annotated[int, Query(ge=0, le=2**62)]
 
 
 def create_app(service: Service, *, admin_for_all: bool = False) -> FastAPI:
     """Create the application; admin routes answer loopback addresses only, unless ``admin_for_all``."""
     app = FastAPI(title="Messaging service", docs_url=None, redoc_url=None)
+    app.state.service = service
     app.include_router(_api(service))
-    app.include_router(_admin(service, admin_for_all))
-    app.include_router(page_routes(service, for_all=admin_for_all))
+    app.include_router(_admin(admin_for_all))
+    app.include_router(page_routes(for_all=admin_for_all))
     app.add_exception_handler(StarletteHTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(Exception, _on_failure)
@@ -96,37 +91,12 @@ def _api(service: Service) -> APIRouter:
     return router
 
 
-def _admin(service: Service, for_all: bool) -> APIRouter:
+def _admin(for_all: bool) -> APIRouter:
     guards = [Depends(only_this_machine(for_all)), Depends(no_other_site)]
     router = APIRouter(prefix="/admin", dependencies=guards)
-    router.include_router(control(service))
-    router.include_router(fault_routes(service.store))
-
-    @router.get("/campaigns")
-    def campaigns(count: _Count = 100, skip: _Skip = 0) -> Response:
-        return _json(admin.list_campaigns(service.store, count, skip))
-
-    @router.get("/campaigns/{campaign_id}/truth")
-    def truth(campaign_id: int) -> Response:
-        found = admin.truth(service.store, campaign_id)
-        if found is None:
-            raise HTTPException(404, "There is no such campaign.")
-        return _json(found)
-
-    @router.get("/requests")
-    def requests(count: _Count = 100, skip: _Skip = 0) -> Response:
-        return _json(admin.list_requests(service.store, count, skip))
-
-    @router.get("/progress")
-    def progress() -> Response:
-        service.clock.read_again()
-        return _json(admin.progress(service.store, service.clock.time()))
-
+    for subject in (admin_actions, fault_routes, admin):
+        router.include_router(subject.router)
     return router
-
-
-def _json(value: Any) -> Response:
-    return Response(orjson.dumps(value), media_type="application/json")
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

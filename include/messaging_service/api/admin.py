@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
+from fastapi import APIRouter, HTTPException, Query, Response
 from sqlalchemy import Connection, func, select
 
+from messaging_service.api.external import ServiceDep
+from messaging_service.api.fault_responses import json_response
 from messaging_service.campaigns.targeting import is_delivery_posted
 from messaging_service.store import Store, count_rows, find
 from messaging_service.tables import campaigns, post_backs, requests, runs, sends, webhook_calls
 
+router = APIRouter()
 
-def list_campaigns(store: Store, limit: int, offset: int) -> dict[str, Any]:
+_Count = Annotated[int, Query(ge=1, le=1_000)]
+_Skip = Annotated[int, Query(ge=0, le=2**62)]
+
+
+@router.get("/campaigns")
+def list_campaigns(service: ServiceDep, count: _Count = 100, skip: _Skip = 0) -> Response:
     """Return the campaigns, newest first, each with its runs and its counts of messages."""
-    with store.read() as connection:
+    with service.store.read() as connection:
         rows = connection.execute(
-            select(campaigns).order_by(campaigns.c.id.desc()).limit(limit).offset(offset)
+            select(campaigns).order_by(campaigns.c.id.desc()).limit(count).offset(skip)
         ).all()
-        return {
-            "total": count_rows(connection, campaigns),
-            "campaigns": [_campaign(connection, row) for row in rows],
-        }
+        total, listed = count_rows(connection, campaigns), [_campaign(connection, row) for row in rows]
+    return json_response({"total": total, "campaigns": listed})
 
 
-def truth(store: Store, campaign_id: int) -> dict[str, Any] | None:
-    """Return the outcome for each device of a campaign, as arrays of device ids, or None for an unknown campaign.
+@router.get("/campaigns/{campaign_id}/truth")
+def truth(service: ServiceDep, campaign_id: int) -> Response:
+    """Return the outcome for each device of a campaign, as arrays of device ids.
 
     ``delivered`` and ``opened`` include outcomes that are decided but still in the future. ``post_backs`` holds
     the devices whose delivery or opening is posted back: some deliveries never are (section 6).
     """
-    with store.read() as connection:
+    with service.store.read() as connection:
         if find(connection, campaigns, campaign_id) is None:
-            return None
+            raise HTTPException(404, "There is no such campaign.")
         rows = connection.execute(
             select(
                 *sends.c["device_id", "platform", "message_type", "delivered_at", "opened_at"],
@@ -49,7 +57,7 @@ def truth(store: Store, campaign_id: int) -> dict[str, Any] | None:
             select(runs.c.unknown).where(runs.c.campaign_id == campaign_id, runs.c.unknown.is_not(None))
         ).scalars()
         listed = list(dict.fromkeys(identifier for identifiers in unknown for identifier in identifiers))
-    return {"campaign": campaign_id, **record.as_json(), "unknown": listed}
+    return json_response({"campaign": campaign_id, **record.as_json(), "unknown": listed})
 
 
 class _Truth:
@@ -81,14 +89,22 @@ class _Truth:
         }
 
 
-def list_requests(store: Store, limit: int, offset: int) -> dict[str, Any]:
+@router.get("/requests")
+def list_requests(service: ServiceDep, count: _Count = 100, skip: _Skip = 0) -> Response:
     """Return the received requests, newest first, without secrets."""
-    with store.read() as connection:
+    with service.store.read() as connection:
         rows = connection.execute(
-            select(requests).order_by(requests.c.id.desc()).limit(limit).offset(offset)
+            select(requests).order_by(requests.c.id.desc()).limit(count).offset(skip)
         ).all()
         total = count_rows(connection, requests)
-    return {"total": total, "requests": [_request(row._asdict()) for row in rows]}
+    return json_response({"total": total, "requests": [_request(row._asdict()) for row in rows]})
+
+
+@router.get("/progress")
+def show_progress(service: ServiceDep) -> Response:
+    """Return the progress by the newest time of the clock."""
+    service.clock.read_again()
+    return json_response(progress(service.store, service.clock.time()))
 
 
 def progress(store: Store, now: float) -> dict[str, Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
+from fastapi import Depends, Request
 from sqlalchemy import Connection
 
 from messaging_service.api.request_log import Received, record
@@ -33,6 +34,14 @@ class Service:
     names: Names
     post_backs_anywhere: bool = False
 
+
+async def _service_of(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+ServiceDep = Annotated[Service, Depends(_service_of)]
+"""The service whose application answers a request."""
 
 Operation = Callable[[Service, Connection, Principal, dict[str, Any], Received], ApiResponse]
 

@@ -61,6 +61,11 @@ def to_response(reply: ApiResponse) -> Response:
     return Response(orjson.dumps(reply.body), reply.code, dict(reply.headers), _JSON)
 
 
+def json_response(value: Any) -> Response:
+    """Return a value as JSON."""
+    return Response(orjson.dumps(value), media_type=_JSON)
+
+
 def _broken(fault: InjectedFault, place: str, reply: ApiResponse) -> Response:
     if fault.kind == "slow":
         return _Late(reply, fault.seconds)

@@ -7,8 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException, Path
 from pydantic import BaseModel, ConfigDict
 
+from messaging_service.api.external import ServiceDep
 from messaging_service.faults.faults import Fault, FaultRefusedError, add_fault, list_faults, remove_faults
-from messaging_service.store import Store
+
+router = APIRouter(prefix="/faults")
 
 _Number = Annotated[int, Path(ge=1, lt=2**63)]
 
@@ -27,29 +29,30 @@ class FaultBody(BaseModel):
     retry_after: int | None = None
 
 
-def fault_routes(store: Store) -> APIRouter:
-    """Return the router; each route answers with JSON."""
-    router = APIRouter(prefix="/faults")
+@router.get("")
+def show_faults(service: ServiceDep) -> dict[str, Any]:
+    """Return the faults."""
+    return {"faults": list_faults(service.store)}
 
-    @router.get("")
-    def show_faults() -> dict[str, Any]:
-        return {"faults": list_faults(store)}
 
-    @router.post("", status_code=201)
-    def ask_for_fault(body: FaultBody) -> dict[str, Any]:
-        try:
-            return add_fault(store, Fault(**{**body.model_dump(), "at": tuple(body.at)}))
-        except FaultRefusedError as error:
-            raise HTTPException(400, str(error)) from None
+@router.post("", status_code=201)
+def ask_for_fault(service: ServiceDep, body: FaultBody) -> dict[str, Any]:
+    """Add a fault."""
+    try:
+        return add_fault(service.store, Fault(**{**body.model_dump(), "at": tuple(body.at)}))
+    except FaultRefusedError as error:
+        raise HTTPException(400, str(error)) from None
 
-    @router.delete("")
-    def remove_all_faults() -> dict[str, Any]:
-        return {"removed": remove_faults(store)}
 
-    @router.delete("/{number}")
-    def remove_fault(number: _Number) -> dict[str, Any]:
-        if not (removed := remove_faults(store, number)):
-            raise HTTPException(404, "There is no such fault.")
-        return {"removed": removed}
+@router.delete("")
+def remove_all_faults(service: ServiceDep) -> dict[str, Any]:
+    """Remove all faults."""
+    return {"removed": remove_faults(service.store)}
 
-    return router
+
+@router.delete("/{number}")
+def remove_fault(service: ServiceDep, number: _Number) -> dict[str, Any]:
+    """Remove one fault."""
+    if not (removed := remove_faults(service.store, number)):
+        raise HTTPException(404, "There is no such fault.")
+    return {"removed": removed}

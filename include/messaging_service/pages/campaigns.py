@@ -11,46 +11,21 @@ from fastapi.responses import RedirectResponse
 from sqlalchemy import ColumnElement, Connection, Row, bindparam, case, func, literal, select
 
 from messaging_service.api.access import only_own_forms
-from messaging_service.api.external import Service
+from messaging_service.api.external import ServiceDep
 from messaging_service.campaigns.content import BY_API, BY_EVENT, BY_LOCATION, Content, unpack
 from messaging_service.campaigns.create import stop_campaign
 from messaging_service.campaigns.fields import CHANNEL_FLAGS
 from messaging_service.campaigns.schedule import REPEATEDLY
-from messaging_service.pages.layout import page, page_of
+from messaging_service.pages.layout import PageRoute, page, page_of
 from messaging_service.store import count_rows, find
 from messaging_service.tables import campaigns, devices, post_backs, requests, runs, sends
+
+router = APIRouter(route_class=PageRoute)
 
 STATES = ("opened", "delivered", "on its way", "failed", "unreachable")
 _LINES_AT_ONCE = 50
 _WAITING = {BY_API: "template", BY_LOCATION: "waits for a location", BY_EVENT: "waits for an event"}
 _Line = Row[tuple[Any, ...]]
-
-
-def add(router: APIRouter, service: Service) -> None:
-    """Add the routes of these pages."""
-
-    @router.get("/campaigns/{campaign_id:int}")
-    def its_messages(request: Request, campaign_id: int) -> Response:
-        return _campaign(request, service, campaign_id, "messages")
-
-    @router.get("/campaigns/{campaign_id:int}/runs")
-    def its_runs(request: Request, campaign_id: int) -> Response:
-        return _campaign(request, service, campaign_id, "runs")
-
-    @router.get("/campaigns/{campaign_id:int}/post-backs")
-    def its_post_backs(request: Request, campaign_id: int) -> Response:
-        return _campaign(request, service, campaign_id, "post-backs")
-
-    @router.get("/campaigns/{campaign_id:int}/request")
-    def its_request(request: Request, campaign_id: int) -> Response:
-        return _campaign(request, service, campaign_id, "request")
-
-    @router.post("/campaigns/{campaign_id:int}/stop", dependencies=[Depends(only_own_forms)])
-    def stop(campaign_id: int) -> Response:
-        with service.store.write() as connection:
-            if not stop_campaign(connection, campaign_id, service.clock.time()):
-                raise HTTPException(404, "There is no such campaign.")
-        return RedirectResponse(f"/campaigns/{campaign_id}", 303)
 
 
 def described(connection: Connection, rows: Sequence[_Line], now: float) -> list[dict[str, Any]]:
@@ -142,8 +117,14 @@ def progress(campaign: _Line, its_runs: Runs) -> str:
     return _WAITING.get(campaign.trigger, "sent" if its_runs.count else "not sent")
 
 
-def _campaign(request: Request, service: Service, campaign_id: int, tab: str) -> Response:
-    now = service.clock.time()
+@router.get("/campaigns/{campaign_id:int}")
+@router.get("/campaigns/{campaign_id:int}/runs")
+@router.get("/campaigns/{campaign_id:int}/post-backs")
+@router.get("/campaigns/{campaign_id:int}/request")
+def show_campaign(request: Request, service: ServiceDep, campaign_id: int) -> Response:
+    """Show a campaign with its messages, runs, post-backs or requests."""
+    last = request.url.path.rpartition("/")[2]
+    tab, now = last if last in _TABS else "messages", service.clock.time()
     with service.store.read() as connection:
         row = find(connection, campaigns, campaign_id)
         if row is None:
@@ -226,3 +207,12 @@ def _request(request: Request, connection: Connection, campaign_id: int, _now: f
 
 
 _TABS = {"messages": _messages, "runs": _runs, "post-backs": _post_backs, "request": _request}
+
+
+@router.post("/campaigns/{campaign_id:int}/stop", dependencies=[Depends(only_own_forms)])
+def stop(service: ServiceDep, campaign_id: int) -> Response:
+    """Stop a campaign."""
+    with service.store.write() as connection:
+        if not stop_campaign(connection, campaign_id, service.clock.time()):
+            raise HTTPException(404, "There is no such campaign.")
+    return RedirectResponse(f"/campaigns/{campaign_id}", 303)

@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse
 from pydantic import BaseModel
 
 from messaging_service.api.access import only_own_forms
-from messaging_service.api.external import Service
+from messaging_service.api.external import Service, ServiceDep
 from messaging_service.clock import DurationError, advance, described, seconds_of
 from messaging_service.faults.faults import (
     POST_BACK_FAULTS,
@@ -23,7 +23,9 @@ from messaging_service.faults.faults import (
     list_faults,
     remove_faults,
 )
-from messaging_service.pages.layout import page
+from messaging_service.pages.layout import PageRoute, page
+
+router = APIRouter(route_class=PageRoute)
 
 _ADDRESS = "/faults"
 _EFFECTS = {**REQUEST_FAULTS, **POST_BACK_FAULTS}
@@ -43,39 +45,45 @@ class FaultForm(BaseModel):
     retry_after: str = ""
 
 
-def add(router: APIRouter, service: Service) -> None:
-    """Add the routes of this page."""
+@router.get(_ADDRESS)
+def show(request: Request, service: ServiceDep) -> Response:
+    """Show the clock and the faults."""
+    return _page(request, service)
 
-    @router.get(_ADDRESS)
-    def show(request: Request) -> Response:
-        return _page(request, service)
 
-    @router.post(f"{_ADDRESS}/clock", dependencies=_OWN_FORM)
-    def advance_clock(request: Request, by: _Text = "") -> Response:
-        try:
-            advance(service.store, seconds_of(by.strip()))
-        except DurationError as error:
-            return _page(request, service, by=by, clock_problem=str(error))
-        return RedirectResponse(_ADDRESS, 303)
+@router.post(f"{_ADDRESS}/clock", dependencies=_OWN_FORM)
+def advance_clock(request: Request, service: ServiceDep, by: _Text = "") -> Response:
+    """Advance the clock."""
+    try:
+        advance(service.store, seconds_of(by.strip()))
+    except DurationError as error:
+        return _page(request, service, by=by, clock_problem=str(error))
+    return RedirectResponse(_ADDRESS, 303)
 
-    @router.post(f"{_ADDRESS}/add", dependencies=_OWN_FORM)
-    def inject(request: Request, given: Annotated[FaultForm, Form()]) -> Response:
-        try:
-            add_fault(service.store, _fault(given))
-        except FaultRefusedError as error:
-            return _page(request, service, given=given, problem=str(error))
-        return RedirectResponse(_ADDRESS, 303)
 
-    @router.post(f"{_ADDRESS}/remove", dependencies=_OWN_FORM)
-    def remove_all() -> Response:
-        remove_faults(service.store)
-        return RedirectResponse(_ADDRESS, 303)
+@router.post(f"{_ADDRESS}/add", dependencies=_OWN_FORM)
+def inject(request: Request, service: ServiceDep, given: Annotated[FaultForm, Form()]) -> Response:
+    """Add a fault."""
+    try:
+        add_fault(service.store, _fault(given))
+    except FaultRefusedError as error:
+        return _page(request, service, given=given, problem=str(error))
+    return RedirectResponse(_ADDRESS, 303)
 
-    @router.post(f"{_ADDRESS}/{{number:int}}/remove", dependencies=_OWN_FORM)
-    def remove(number: int) -> Response:
-        if not (number < 2**63 and remove_faults(service.store, number)):
-            raise HTTPException(404, "There is no such fault.")
-        return RedirectResponse(_ADDRESS, 303)
+
+@router.post(f"{_ADDRESS}/remove", dependencies=_OWN_FORM)
+def remove_all(service: ServiceDep) -> Response:
+    """Remove all faults."""
+    remove_faults(service.store)
+    return RedirectResponse(_ADDRESS, 303)
+
+
+@router.post(f"{_ADDRESS}/{{number:int}}/remove", dependencies=_OWN_FORM)
+def remove(service: ServiceDep, number: int) -> Response:
+    """Remove one fault."""
+    if not (number < 2**63 and remove_faults(service.store, number)):
+        raise HTTPException(404, "There is no such fault.")
+    return RedirectResponse(_ADDRESS, 303)
 
 
 def _page(

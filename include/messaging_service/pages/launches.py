@@ -14,12 +14,14 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request, Response
 from sqlalchemy import CTE, ColumnElement, Connection, case, func, or_, select, true
 
-from messaging_service.api.external import Service
+from messaging_service.api.external import ServiceDep
 from messaging_service.campaigns.content import unpack
 from messaging_service.pages.campaigns import STATES, among, channels, counts_of, described, progress, runs_of
-from messaging_service.pages.layout import Slice, page, page_of
+from messaging_service.pages.layout import PageRoute, Slice, page, page_of
 from messaging_service.store import count_rows
 from messaging_service.tables import campaigns, devices
+
+router = APIRouter(route_class=PageRoute)
 
 _AT_ONCE = 25
 _APART = 1_800.0  # seconds between the requests of two launches
@@ -34,18 +36,6 @@ _MOST_TELLING = (
     "not sent",
     "stopped",
 )
-
-
-def add(router: APIRouter, service: Service) -> None:
-    """Add the routes of these pages."""
-
-    @router.get("/campaigns")
-    def overview(request: Request) -> Response:
-        return _overview(request, service)
-
-    @router.get("/launches/{first:int}")
-    def one(request: Request, first: int) -> Response:
-        return _launch(request, service, first)
 
 
 def launches(
@@ -124,7 +114,9 @@ def _summaries(connection: Connection, numbered: CTE, firsts: list[int], now: fl
     return found
 
 
-def _overview(request: Request, service: Service) -> Response:
+@router.get("/campaigns")
+def list_launches(request: Request, service: ServiceDep) -> Response:
+    """Show the launches, newest first."""
     part = page_of(request, _AT_ONCE)
     with service.store.read() as connection:
         listed, total = launches(connection, part, service.clock.time())
@@ -142,7 +134,9 @@ def _overview(request: Request, service: Service) -> Response:
     )
 
 
-def _launch(request: Request, service: Service, first: int) -> Response:
+@router.get("/launches/{first:int}")
+def show_launch(request: Request, service: ServiceDep, first: int) -> Response:
+    """Show a launch with its campaigns."""
     part, now = page_of(request, _AT_ONCE), service.clock.time()
     with service.store.read() as connection:
         found = _summaries(connection, _numbered(), [first], now) if _is_first(connection, first) else []

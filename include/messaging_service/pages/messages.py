@@ -11,13 +11,15 @@ from zoneinfo import ZoneInfo
 from fastapi import APIRouter, HTTPException, Request, Response
 from sqlalchemy import Connection, Row, func, select, tuple_
 
-from messaging_service.api.external import Service
+from messaging_service.api.external import ServiceDep
 from messaging_service.campaigns.content import ANDROID_PUSH, EMAIL, INBOX, IOS_PUSH, SMS, WEB_PUSH, WEBHOOK
 from messaging_service.campaigns.rendering import Rendered, RenderedMessage, rendered
 from messaging_service.pages.campaigns import state_at
-from messaging_service.pages.layout import ALL_PICTURES, OWN_PICTURES, document, page
+from messaging_service.pages.layout import ALL_PICTURES, OWN_PICTURES, PageRoute, document, page
 from messaging_service.store import Store, find
 from messaging_service.tables import apps, campaigns, devices, post_backs, sends, webhook_calls
+
+router = APIRouter(route_class=PageRoute)
 
 # Markup from a message may have any style, but must not do anything. The sandbox also applies outside our frame.
 _FOREIGN = (
@@ -38,25 +40,23 @@ _PREVIEWS = {
 }
 
 
-def add(router: APIRouter, service: Service) -> None:
-    """Add the routes of these pages."""
-
-    @router.get("/messages/{send_id:int}")
-    def message(request: Request, send_id: int) -> Response:
-        return _message(request, service, send_id)
-
-    @router.get("/messages/{send_id:int}/email")
-    def email(request: Request, send_id: int) -> Response:
-        sent = _rendered(service.store, send_id)
-        return _foreign(request, sent.message.html if sent.message else None)
-
-    @router.get("/messages/{send_id:int}/page")
-    def page_of_message(request: Request, send_id: int) -> Response:
-        sent = _rendered(service.store, send_id)
-        return _foreign(request, sent.message.page if sent.message else None)
+@router.get("/messages/{send_id:int}/email")
+def show_email(request: Request, service: ServiceDep, send_id: int) -> Response:
+    """Show the HTML of an email."""
+    sent = _rendered(service.store, send_id)
+    return _foreign(request, sent.message.html if sent.message else None)
 
 
-def _message(request: Request, service: Service, send_id: int) -> Response:
+@router.get("/messages/{send_id:int}/page")
+def show_page(request: Request, service: ServiceDep, send_id: int) -> Response:
+    """Show the page that opens with a message."""
+    sent = _rendered(service.store, send_id)
+    return _foreign(request, sent.message.page if sent.message else None)
+
+
+@router.get("/messages/{send_id:int}")
+def show_message(request: Request, service: ServiceDep, send_id: int) -> Response:
+    """Show a message as its device shows it, and its outcome."""
     sent = _rendered(service.store, send_id)
     with service.store.read() as connection:
         facts = _facts(connection, send_id, service.clock.time())

@@ -5,32 +5,30 @@ from __future__ import annotations
 from fastapi import APIRouter, HTTPException, Request, Response
 from sqlalchemy import func, select
 
-from messaging_service.api.external import Service
-from messaging_service.pages.layout import page, page_of
+from messaging_service.api.external import ServiceDep
+from messaging_service.pages.layout import PageRoute, page, page_of
 from messaging_service.store import find
 from messaging_service.tables import requests
+
+router = APIRouter(route_class=PageRoute)
 
 _AT_ONCE = 50
 _GOOD = requests.c.status < 400
 
 
-def add(router: APIRouter, service: Service) -> None:
-    """Add the routes of these pages."""
-
-    @router.get("/requests")
-    def log(request: Request) -> Response:
-        return _log(request, service)
-
-    @router.get("/requests/{number:int}")
-    def one(request: Request, number: int) -> Response:
-        with service.store.read() as connection:
-            row = find(connection, requests, number)
-        if row is None:
-            raise HTTPException(404, "There is no such request.")
-        return page(request, "request.html", row=row)
+@router.get("/requests/{number:int}")
+def show_request(request: Request, service: ServiceDep, number: int) -> Response:
+    """Show a request with its answer."""
+    with service.store.read() as connection:
+        row = find(connection, requests, number)
+    if row is None:
+        raise HTTPException(404, "There is no such request.")
+    return page(request, "request.html", row=row)
 
 
-def _log(request: Request, service: Service) -> Response:
+@router.get("/requests")
+def list_requests(request: Request, service: ServiceDep) -> Response:
+    """Show the requests, newest first."""
     show = request.query_params.get("show")
     where = {"accepted": _GOOD, "refused": ~_GOOD}.get(show or "")
     part = page_of(request, _AT_ONCE)

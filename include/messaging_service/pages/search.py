@@ -8,12 +8,14 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request, Response
 from sqlalchemy import Connection, Row, or_, select
 
-from messaging_service.api.external import Service
+from messaging_service.api.external import ServiceDep
 from messaging_service.pages.campaigns import described, lines
 from messaging_service.pages.launches import launches
-from messaging_service.pages.layout import Slice, page, page_of
+from messaging_service.pages.layout import PageRoute, Slice, page, page_of
 from messaging_service.store import count_rows, find
 from messaging_service.tables import campaigns, devices, sends
+
+router = APIRouter(route_class=PageRoute)
 
 _LAUNCHES_SHOWN = 25
 _DEVICES_SHOWN = 50
@@ -21,19 +23,9 @@ _MESSAGES_AT_ONCE = 50
 _Found = Sequence[Row[tuple[Any, ...]]]
 
 
-def add(router: APIRouter, service: Service) -> None:
-    """Add the routes of these pages."""
-
-    @router.get("/search")
-    def search(request: Request) -> Response:
-        return _search(request, service)
-
-    @router.get("/devices/{device_id:int}")
-    def device(request: Request, device_id: int) -> Response:
-        return _device(request, service, device_id)
-
-
-def _search(request: Request, service: Service) -> Response:
+@router.get("/search")
+def search(request: Request, service: ServiceDep) -> Response:
+    """Show the launches, campaigns and devices that match, and the messages to these devices."""
     asked = request.query_params.get("q", "").replace("\0", "").strip()[:200]
     now = service.clock.time()
     part = page_of(request, _MESSAGES_AT_ONCE)
@@ -76,7 +68,9 @@ def _number(text: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
 
 
-def _device(request: Request, service: Service, device_id: int) -> Response:
+@router.get("/devices/{device_id:int}")
+def show_device(request: Request, service: ServiceDep, device_id: int) -> Response:
+    """Show a device with its messages."""
     now = service.clock.time()
     part = page_of(request, _MESSAGES_AT_ONCE)
     mine = sends.c.device_id == device_id

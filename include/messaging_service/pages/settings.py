@@ -12,7 +12,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
 from messaging_service.api.access import only_own_forms
-from messaging_service.api.external import Service
+from messaging_service.api.external import ServiceDep
 from messaging_service.auth.client_ids import (
     ClientId,
     ClientType,
@@ -25,9 +25,11 @@ from messaging_service.auth.client_ids import (
 from messaging_service.auth.public_keys import KeyRefusedError, read_public_key
 from messaging_service.auth.scopes import ALL_SCOPES, SCOPES, UnknownScopeError, read_scopes
 from messaging_service.auth.tokens import machine_time
-from messaging_service.pages.layout import page
+from messaging_service.pages.layout import PageRoute, page
 from messaging_service.store import Store
 from messaging_service.tables import apps, client_ids, spent_forms
+
+router = APIRouter(route_class=PageRoute)
 
 _ADDRESS = "/settings/integrations/api"
 _SOON = timedelta(days=30)
@@ -36,46 +38,52 @@ _Pem = Annotated[str, Form(max_length=20_000)]
 _OWN_FORM = [Depends(only_own_forms)]
 
 
-def add(router: APIRouter, service: Service) -> None:
-    """Add the routes of this page."""
-    store = service.store
+@router.get(_ADDRESS)
+def show(request: Request, service: ServiceDep) -> Response:
+    """Show the client IDs and the apps."""
+    return _overview(request, service.store)
 
-    @router.get(_ADDRESS)
-    def show(request: Request) -> Response:
-        return _overview(request, store)
 
-    @router.get(f"{_ADDRESS}/add-client-id")
-    def ask(request: Request) -> Response:
-        return _form(request, {"type": ClientType.PUBLIC_KEY, "scopes": ALL_SCOPES})
+@router.get(f"{_ADDRESS}/add-client-id")
+def ask(request: Request) -> Response:
+    """Show the form of a new client ID."""
+    return _form(request, {"type": ClientType.PUBLIC_KEY, "scopes": ALL_SCOPES})
 
-    @router.post(f"{_ADDRESS}/add-client-id", dependencies=_OWN_FORM)
-    def add_client_id(  # noqa: PLR0913 - the fields of a form
-        request: Request,
-        form: _Text,
-        name: _Text = "",
-        type: Annotated[ClientType, Form()] = ClientType.PUBLIC_KEY,  # noqa: A002  # the field's name
-        expires_at: _Text = "",
-        key: _Pem = "",
-        scopes: Annotated[tuple[str, ...], Form()] = (),
-    ) -> Response:
-        given = {"name": name, "type": type, "expires_at": expires_at, "key": key, "scopes": scopes}
-        _spend(store, form)
-        try:
-            client, secret = _add_client(store, given)
-        except (RegistrationError, UnknownScopeError) as error:
-            return _form(request, given, str(error))
-        # Answer the form directly, without a redirect: the secret must not have a URL, and is shown only once.
-        return page(request, "client_added.html", client=client, secret=secret, key=_key(client.key_text))
 
-    @router.post(f"{_ADDRESS}/add-app", dependencies=_OWN_FORM)
-    def add_app_of_form(request: Request, name: _Text = "", time_zone: _Text = "UTC") -> Response:
-        try:
-            if not name.strip():
-                raise RegistrationError("the app needs a name")
-            add_app(store, name.strip(), time_zone.strip() or "UTC", machine_time())
-        except RegistrationError as error:
-            return _overview(request, store, {"name": name, "time_zone": time_zone, "error": str(error)})
-        return RedirectResponse(f"{_ADDRESS}#apps", 303)
+@router.post(f"{_ADDRESS}/add-client-id", dependencies=_OWN_FORM)
+def add_client_id(  # noqa: PLR0913 - the fields of a form
+    request: Request,
+    service: ServiceDep,
+    form: _Text,
+    name: _Text = "",
+    type: Annotated[ClientType, Form()] = ClientType.PUBLIC_KEY,  # noqa: A002  # the field's name
+    expires_at: _Text = "",
+    key: _Pem = "",
+    scopes: Annotated[tuple[str, ...], Form()] = (),
+) -> Response:
+    """Add a client ID, and show it with its secret."""
+    given = {"name": name, "type": type, "expires_at": expires_at, "key": key, "scopes": scopes}
+    _spend(service.store, form)
+    try:
+        client, secret = _add_client(service.store, given)
+    except (RegistrationError, UnknownScopeError) as error:
+        return _form(request, given, str(error))
+    # Answer the form directly, without a redirect: the secret must not have a URL, and is shown only once.
+    return page(request, "client_added.html", client=client, secret=secret, key=_key(client.key_text))
+
+
+@router.post(f"{_ADDRESS}/add-app", dependencies=_OWN_FORM)
+def add_app_of_form(
+    request: Request, service: ServiceDep, name: _Text = "", time_zone: _Text = "UTC"
+) -> Response:
+    """Add an app."""
+    try:
+        if not name.strip():
+            raise RegistrationError("the app needs a name")
+        add_app(service.store, name.strip(), time_zone.strip() or "UTC", machine_time())
+    except RegistrationError as error:
+        return _overview(request, service.store, {"name": name, "time_zone": time_zone, "error": str(error)})
+    return RedirectResponse(f"{_ADDRESS}#apps", 303)
 
 
 def _overview(request: Request, store: Store, app: dict[str, str] | None = None) -> Response:

@@ -6,32 +6,29 @@ from fastapi import APIRouter, Depends, Response
 from fastapi.responses import RedirectResponse
 
 from messaging_service.api.access import only_this_machine
-from messaging_service.api.external import Service
 from messaging_service.pages import campaigns, faults, launches, messages, requests, search, settings
 from messaging_service.pages.layout import PageRoute, static_file
 
+router = APIRouter(route_class=PageRoute)
 
-def page_routes(service: Service, *, for_all: bool = False) -> APIRouter:
+
+@router.get("/")
+def front() -> Response:
+    """Redirect to the first page."""
+    return RedirectResponse("/campaigns", 303)
+
+
+@router.get("/static/{name}")
+def static(name: str) -> Response:
+    """Return the style sheet or the script."""
+    return static_file(name)
+
+
+def page_routes(*, for_all: bool = False) -> APIRouter:
     """Return the routes of all pages; they answer loopback addresses only, unless ``for_all``."""
     guard = Depends(only_this_machine(for_all))
-    router = APIRouter(route_class=PageRoute, dependencies=[guard], include_in_schema=False)
-
-    @router.get("/")
-    def front() -> Response:
-        return RedirectResponse("/campaigns", 303)
-
-    @router.get("/static/{name}")
-    def static(name: str) -> Response:
-        return static_file(name)
-
-    for add in (
-        launches.add,
-        campaigns.add,
-        messages.add,
-        search.add,
-        requests.add,
-        faults.add,
-        settings.add,
-    ):
-        add(router, service)
-    return router
+    every = APIRouter(dependencies=[guard], include_in_schema=False)
+    for subject in (launches, campaigns, messages, search, requests, faults, settings):
+        every.include_router(subject.router)
+    every.include_router(router)
+    return every
