@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,15 +76,23 @@ def of_audience(
 
     ``facts``: its asset event.
     """
-    from airflow.providers.common.compat.openlineage.facet import ExtractionErrorRunFacet
+    from airflow.providers.common.compat.openlineage.facet import Error, ExtractionErrorRunFacet
     from airflow.providers.openlineage.extractors import OperatorLineage
 
-    parsed = [_parse(query) for query in _queries(folder)]
-    tables = {(table.namespace, table.name): table for query in parsed for table in query.tables}
+    from sendoff_airflow.lineage.tables import UnknownTablesError
+
+    queries = list(_queries(folder))
+    tables: dict[tuple[str, str], Dataset] = {}
+    errors: list[Error] = []
+    for file, sql, conn_id in queries:
+        try:
+            tables |= {(table.namespace, table.name): table for table in _tables(sql, conn_id)}
+        except UnknownTablesError as error:
+            errors.append(Error(errorMessage=str(error), task=file))
     run_facets = _run_facets(facts)
-    if errors := [query.error for query in parsed if query.error]:
+    if errors:
         run_facets["extractionError"] = ExtractionErrorRunFacet(
-            totalTasks=len(parsed), failedTasks=len(errors), errors=errors
+            totalTasks=len(queries), failedTasks=len(errors), errors=errors
         )
     return OperatorLineage(
         inputs=list(tables.values()),
@@ -171,46 +178,26 @@ def _facet_class() -> Any:
     return LaunchRunFacet
 
 
-@dataclass(frozen=True)
-class _Query:
-    """A query of a campaign."""
-
-    file: str
-    sql: str
-    conn_id: str
-
-
-@dataclass(frozen=True)
-class _ParsedQuery:
-    """The tables that a query reads, or the reason why they are not known."""
-
-    tables: list[Dataset]
-    error: Any = None
-
-
-def _queries(folder: CampaignFolder) -> Iterator[_Query]:
+def _queries(folder: CampaignFolder) -> Iterator[tuple[str, str, str]]:
+    """Yield the queries of a campaign: the file, the SQL, and the connection that it runs on."""
     if folder.audience_sql:
-        yield _Query("audience.sql", folder.audience_sql, folder.campaign.warehouse)
+        yield "audience.sql", folder.audience_sql, folder.campaign.warehouse
     for exclusion in folder.campaign.audience.exclude:
         if exclusion.kind == "query":
             conn_id = exclusion.warehouse or folder.campaign.warehouse
-            yield _Query(exclusion.file, folder.exclusion_sql[exclusion.file], conn_id)
+            yield exclusion.file, folder.exclusion_sql[exclusion.file], conn_id
 
 
-def _parse(query: _Query) -> _ParsedQuery:
-    from airflow.providers.common.compat.openlineage.facet import Dataset, Error
+def _tables(sql: str, conn_id: str) -> list[Dataset]:
+    """Return the tables that a query reads. Raise UnknownTablesError if they are not known."""
+    from airflow.providers.common.compat.openlineage.facet import Dataset
 
     from sendoff_airflow.hooks.connections import find_connection
-    from sendoff_airflow.lineage.tables import tables_of, warehouse_of
+    from sendoff_airflow.lineage.tables import UnknownTablesError, tables_of, warehouse_of
 
-    connection = find_connection(query.conn_id)
+    connection = find_connection(conn_id)
     if connection is None:
-        return _ParsedQuery(
-            [], Error(errorMessage=f"there is no connection {query.conn_id}", task=query.file)
-        )
+        raise UnknownTablesError(f"there is no connection {conn_id}")
     warehouse = warehouse_of(connection)
-    try:
-        tables = tables_of(query.sql, warehouse.dialect)
-    except ValueError as error:
-        return _ParsedQuery([], Error(errorMessage=str(error), task=query.file))
-    return _ParsedQuery([Dataset(warehouse.namespace, warehouse.name_of(table)) for table in tables])
+    tables = tables_of(sql, warehouse.dialect)
+    return [Dataset(warehouse.namespace, warehouse.name_of(table)) for table in tables]

@@ -24,6 +24,10 @@ _WITHOUT_SCHEMAS = (
 )  # a name of a table has two parts: the database is what others call the schema
 
 
+class UnknownTablesError(ValueError):
+    """The tables of a query cannot be determined. The text says why, and quotes nothing of the query."""
+
+
 @dataclass(frozen=True)
 class Warehouse:
     """A database by OpenLineage's naming conventions."""
@@ -49,8 +53,8 @@ def warehouse_of(connection: Connection) -> Warehouse:
 def tables_of(sql: str, dialect: str) -> list[TableName]:
     """Return the tables that a query reads, each as database, schema and name. Parts it does not name are empty.
 
-    Raise ValueError if the tables cannot be determined. This uses sqlglot, because the provider's own parser misses the
-    tables of a common table expression.
+    Raise UnknownTablesError if they cannot be determined. This uses sqlglot, because the provider's own parser misses
+    the tables of a common table expression.
     """
     try:
         import sqlglot
@@ -58,16 +62,16 @@ def tables_of(sql: str, dialect: str) -> list[TableName]:
         from sqlglot.errors import SqlglotError
         from sqlglot.optimizer.scope import traverse_scope
     except ImportError:
-        raise ValueError("its tables are not known: sqlglot is not installed") from None
+        raise UnknownTablesError("its tables are not known: sqlglot is not installed") from None
     try:
         parsed = sqlglot.parse_one(sql, dialect=sqlglot.Dialect.get(dialect))
         sources = [source for scope in traverse_scope(parsed) for source in scope.sources.values()]
     except SqlglotError as error:
         places = getattr(error, "errors", None) or [{}]
         where = f" at line {places[0]['line']}, column {places[0]['col']}" if "line" in places[0] else ""
-        raise ValueError(f"its tables are not known: the query could not be read{where}") from None
+        raise UnknownTablesError(f"its tables are not known: the query could not be read{where}") from None
     if not isinstance(parsed, exp.Query):
-        raise ValueError("its tables are not known: it is not a query")
+        raise UnknownTablesError("its tables are not known: it is not a query")
     names = [(source.catalog, source.db, source.name) for source in sources if isinstance(source, exp.Table)]
     return sorted({name for name in names if name[-1]})  # a table function has no name
 
