@@ -53,31 +53,25 @@ class _Meter(metrics.NoOpMeter):
         return kind(name, unit, description, explicit_bucket_boundaries_advisory)
 
 
-class _Counter(metrics.NoOpCounter):
-    def __init__(self, name: str, unit: str = "", description: str = "") -> None:
-        super().__init__(name, unit, description)
+class _Instrument:
+    """Keeps its name, which OpenTelemetry's instruments that do nothing forget."""
+
+    def __init__(self, name: str, *details: Any) -> None:
+        super().__init__(name, *details)  # type: ignore[call-arg]  # of the class beside this one
         self._stat = name
 
+
+class _Counter(_Instrument, metrics.NoOpCounter):
     def add(self, amount: float, attributes: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> None:
         stats.incr(self._stat, int(amount), tags=_tags(attributes))
 
 
-class _Gauge(metrics._NoOpGauge):
-    def __init__(self, name: str, unit: str = "", description: str = "") -> None:
-        super().__init__(name, unit, description)
-        self._stat = name
-
+class _Gauge(_Instrument, metrics._NoOpGauge):
     def set(self, amount: float, attributes: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> None:
         stats.gauge(self._stat, amount, tags=_tags(attributes))
 
 
-class _Time(metrics.NoOpHistogram):
-    def __init__(
-        self, name: str, unit: str = "", description: str = "", buckets: Sequence[float] | None = None
-    ) -> None:
-        super().__init__(name, unit, description, buckets)
-        self._stat = name
-
+class _Time(_Instrument, metrics.NoOpHistogram):
     def record(self, amount: float, attributes: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> None:
         stats.timing(self._stat, timedelta(seconds=amount), tags=_tags(attributes))
 
