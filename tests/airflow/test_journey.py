@@ -20,7 +20,7 @@ from sendoff.errors import CampaignError
 from sendoff_airflow.dags import campaign_dags, check_campaigns
 from sendoff_airflow.dags.group import TaskOptions
 from sendoff_airflow.dags.journey import journey_dag
-from sendoff_airflow.views.airflow_state import airflow_db
+from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
 
 MESSAGE = """    message: {title: Hello, text: Welcome}
     channels: {android_push: {}, ios_push: {}, web_push: {browsers: [chrome, firefox, safari]}}
@@ -106,7 +106,7 @@ def test_a_journey_takes_its_steps_in_one_run(house: Any, dag: DAG, run_dag: Cal
     found = airflow_db.run_of(key, "welcome.nudge")
     assert found
     assert (found.dag_id, found.group) == ("welcome", "nudge.")
-    assert airflow_db.dags_of(["welcome.nudge", "welcome", "other.step", "welcome.a.b"]) == {
+    assert airflow_dags.dags_of(["welcome.nudge", "welcome", "other.step", "welcome.a.b"]) == {
         "welcome.nudge": "welcome",
         "welcome": "welcome",
         "other.step": "other.step",
@@ -203,7 +203,7 @@ def test_a_dag_gives_rights_to_a_campaign_only_if_it_sends_it(
     bag.bag_dag(tagged)
     sync_bag_to_db(bag, "dags-folder", None)
     campaigns = ["sales.late", "nightly_sales.late", "nightly_sales.early", "tagged_sales.late", "sales"]
-    assert airflow_db.dags_of(campaigns) == {
+    assert airflow_dags.dags_of(campaigns) == {
         "sales.late": "sales.late",
         "nightly_sales.late": "nightly_sales",
         "nightly_sales.early": "nightly_sales.early",

@@ -57,7 +57,7 @@ from sendoff.report import Line, Sum, store_outcome, stored_outcomes
 from sendoff.report.wording import what_cannot_be_known
 from sendoff.states import Accepted, Arm, Refused, Resolution
 from sendoff_airflow.plugin import SendoffPlugin
-from sendoff_airflow.views.airflow_state import airflow_db
+from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
 from sendoff_airflow.views.app import create_app as create_pages
 from sendoff_airflow.views.facts.next_launch import GATE_WORDS, next_launch_of
 from sendoff_airflow.views.links import PREFIX
@@ -1513,7 +1513,7 @@ def test_a_page_about_an_error_that_nobody_foresaw_has_the_same_headers(
     def broken(*_: object) -> None:
         raise RuntimeError("as nobody foresaw")
 
-    monkeypatch.setattr(airflow_db, "campaigns_with_a_dag", broken)
+    monkeypatch.setattr(airflow_dags, "campaigns_with_a_dag", broken)
     quiet = TestClient(server.app, base_url="http://airflow.example", raise_server_exceptions=False)
     answer = quiet.get(f"{PREFIX}/campaigns", headers=vera.login)
     assert answer.status_code == 500
@@ -1739,7 +1739,7 @@ def test_the_next_launch_never_shows_a_past_date_as_its_time(
     (folder / "campaign.yaml").write_text(CAMPAIGN + send)
     (folder / "audience.sql").write_text("SELECT device_id FROM devices")
     end = NOW.replace(hour=9) + timedelta(days=days)
-    schedule = airflow_db.DagSchedule(
+    schedule = airflow_dags.DagSchedule(
         "evening", True, None, end, end - timedelta(days=1), end, str(tmp_path / "campaigns.py"), "Evening"
     )
     found = next_launch_of(schedule, None, ("device", "devices"))
@@ -2759,7 +2759,7 @@ def test_a_campaign_in_a_group_inside_another_belongs_to_its_dag(
     key = freeze(ledger, "nested.outer.lapsed", state="held", definition=asked)
     Run(server, tmp_path, "nested", key, group="outer.lapsed.")
     names = ["nested.outer.lapsed", "nested.other.lapsed"]
-    assert airflow_db.dags_of(names) == {names[0]: "nested", names[1]: names[1]}
+    assert airflow_dags.dags_of(names) == {names[0]: "nested", names[1]: names[1]}
     assert "/tasks/outer.lapsed.approve/required_actions" in olga.get(f"launches/{key}").text
     monkeypatch.setattr(ByDag, "seen", frozenset({"nested"}))
     assert Person(server, "nina", "OP").get(f"launches/{key}").status_code == 200
@@ -2767,4 +2767,4 @@ def test_a_campaign_in_a_group_inside_another_belongs_to_its_dag(
 
 def test_a_folder_that_cannot_be_looked_at_is_like_none() -> None:
     """The API server may have no right to enter the folder of the DAG files. A name that is too long fails alike."""
-    assert airflow_db._folder(f"/{'x' * 300}/dags.py", "spring_sale") is None
+    assert airflow_dags._folder(f"/{'x' * 300}/dags.py", "spring_sale") is None

@@ -26,8 +26,9 @@ from sqlalchemy.orm import Session
 
 from sendoff.campaign import Period
 from sendoff.ledger import Ledger
-from sendoff_airflow.views.airflow_state import airflow_db
-from sendoff_airflow.views.airflow_state.airflow_db import STARTS_WITHIN, run_path
+from sendoff_airflow.views.airflow_state import airflow_dags
+from sendoff_airflow.views.airflow_state.airflow_dags import STARTS_WITHIN
+from sendoff_airflow.views.airflow_state.airflow_db import run_path
 
 MOST_PERIODS = 200
 """The most periods of one campaign to look at."""
@@ -82,7 +83,7 @@ def missed_of(ledger: Ledger, names: Collection[str], *, since_newest_run: bool 
             if row.data_interval_start and row.data_interval_end and (row.place == 1 or not since_newest_run):
                 ends = (row.data_interval_start, row.data_interval_end)
                 known[row.dag_id].runs[ends] = (row.run_id, str(row.state))
-    dags = airflow_db.dags_of([*timetables, *ledger.launches.campaigns(), *ledger.not_launched.campaigns()])
+    dags = airflow_dags.dags_of([*timetables, *ledger.launches.campaigns(), *ledger.not_launched.campaigns()])
     own = {name: dag_id for name, dag_id in dags.items() if dag_id in timetables}
     for name, start, end in ledger.overview.periods(own):
         known[own[name]].launched.add((start, end))

@@ -25,8 +25,8 @@ from sendoff.campaign import (
 from sendoff.errors import NotYetError
 from sendoff.launch import sent_at
 from sendoff.ledger import Ledger, ListedLaunch, Selection
-from sendoff_airflow.views.airflow_state import airflow_db
-from sendoff_airflow.views.airflow_state.airflow_db import DagSchedule
+from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
+from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
 
 MOST_PERIODS = 60
 """The newest launches of each step that a page counts."""
@@ -91,10 +91,10 @@ def journey_of(ledger: Ledger, name: str, schedule: DagSchedule | None) -> Journ
 
     If its folder cannot be read, its steps are the campaigns of its DAG that have launches, as they were frozen.
     """
-    folder = airflow_db.journey_of(schedule) if schedule else None
+    folder = airflow_dags.journey_of(schedule) if schedule else None
     if folder:
         campaigns = {each.name: each.campaign for each in folder.campaigns}
-        dags = airflow_db.dags_of(campaigns)  # another DAG may have the name of a step, and other viewers
+        dags = airflow_dags.dags_of(campaigns)  # another DAG may have the name of a step, and other viewers
         launches = {each: _launches_of(ledger, each) if dags[each] == name else () for each in campaigns}
         waits = {
             step_name(name, step.name): folder.journey.wait_of(step.name) for step in folder.journey.steps
@@ -103,7 +103,7 @@ def journey_of(ledger: Ledger, name: str, schedule: DagSchedule | None) -> Journ
         zone = folder.journey.schedule_time_zone if folder.journey.schedule else None
         return JourneyView(folder.journey.title, steps, _exits(folder), False, zone)
     sent = [each for each in ledger.launches.campaigns() if each.rpartition(".")[0] == name]
-    dags = airflow_db.dags_of(sent)
+    dags = airflow_dags.dags_of(sent)
     launches = {each: _launches_of(ledger, each) for each in sent if dags[each] == name}
     campaigns = {each: Campaign.frozen(found[0].launch.definition) for each, found in launches.items()}
     if not any((source := _source(each)) and source.of in campaigns for each in campaigns.values()):

@@ -24,7 +24,7 @@ from sendoff.errors import CampaignError
 from sendoff.figures import counted
 from sendoff.launch import describe_schedule, send_times_of
 from sendoff.ledger import LaunchRecord
-from sendoff_airflow.views.airflow_state.airflow_db import DagSchedule, folder_of
+from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule, folder_of
 from sendoff_airflow.views.facts.messages import ShownMessage, messages_of
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 from sendoff.ledger import Ledger
-from sendoff_airflow.views.airflow_state.airflow_db import DagSchedule
+from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
 from sendoff_airflow.views.airflow_state.missed import Missed, missed_of, paused_since
 
 

@@ -12,8 +12,8 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from sendoff.ledger import LaunchRecord, Ledger, ListedLaunch, NotLaunched, Selection
 from sendoff.states import LaunchState
-from sendoff_airflow.views.airflow_state import airflow_db
-from sendoff_airflow.views.airflow_state.airflow_db import DagSchedule
+from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
+from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
 from sendoff_airflow.views.airflow_state.missed import Missed, missed_of, paused_since
 from sendoff_airflow.views.facts.holds import visible_pauses
 from sendoff_airflow.views.facts.journey import MOST_PERIODS, JourneyView, journey_of
@@ -110,8 +110,10 @@ class _Row:
 def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLResponse:
     """Show the campaigns that have launches, made or not, or a DAG: when each runs next, and its last result."""
     not_launched = ledger.not_launched.campaigns()
-    names = viewer.visible([*ledger.launches.campaigns(), *not_launched, *airflow_db.campaigns_with_a_dag()])
-    schedules = airflow_db.schedules_of_campaigns(names)
+    names = viewer.visible(
+        [*ledger.launches.campaigns(), *not_launched, *airflow_dags.campaigns_with_a_dag()]
+    )
+    schedules = airflow_dags.schedules_of_campaigns(names)
     reported = ledger.overview.newest(names, is_reported=True)
     newest = {
         row.launch.campaign: row for row in rows_of(ledger, list(ledger.overview.newest(names).values()))
@@ -143,7 +145,7 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
     from sendoff_airflow.views.facts.next_launch import next_launch_of
 
     viewer.check_sees(name)
-    schedule, newest = airflow_db.schedule_of(name), ledger.overview.page(Selection([name]), limit=10)
+    schedule, newest = airflow_dags.schedule_of(name), ledger.overview.page(Selection([name]), limit=10)
     rows = rows_of(ledger, newest)
     shown = with_not_launched(ledger, rows, Selection([name]))
     if not shown and (journey := journey_of(ledger, name, schedule)):
@@ -162,7 +164,7 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
         since=_paused_since(schedule),
         noun=(noun := newest[0].launch.noun if newest else RECIPIENTS),
         next_launch=next_launch_of(schedule, newest[0].launch if newest else None, noun),
-        dry_run=airflow_db.newest_dry_run(schedule) if schedule else None,
+        dry_run=airflow_dags.newest_dry_run(schedule) if schedule else None,
         rows=shown,
         sort_links=None,
         held=[row.launch for row in rows if row.launch.state == LaunchState.HELD],
@@ -190,7 +192,7 @@ def _place_of(ledger: Ledger, name: str, schedule: DagSchedule | None) -> _Place
     """Return the place of a campaign in a journey, or None if its DAG is its own."""
     if schedule is None or schedule.step is None:
         return None
-    journey = journey_of(ledger, schedule.dag_id, airflow_db.schedule_of(schedule.dag_id))
+    journey = journey_of(ledger, schedule.dag_id, airflow_dags.schedule_of(schedule.dag_id))
     return _Place(journey, schedule.dag_id, journey.number_of(name)) if journey else None
 
 
@@ -231,7 +233,7 @@ def show_email(
 
     viewer.check_sees(name)
     newest = ledger.overview.page(Selection([name]), limit=1)
-    found = written_campaign(airflow_db.schedule_of(name), newest[0].launch if newest else None)
+    found = written_campaign(airflow_dags.schedule_of(name), newest[0].launch if newest else None)
     if found is None:
         raise not_there()
     return email_page(found[0], variant, language, datetime.now(UTC))
@@ -269,7 +271,7 @@ def _run_page(
     keys = [launch.launch_key for launch in launches]
     rows = rows_of(ledger, ledger.overview.page(Selection(visible, keys), limit=len(keys)))
     rows.sort(key=lambda row: keys.index(row.launch.launch_key))
-    schedule = airflow_db.schedule_of(dag_id)
+    schedule = airflow_dags.schedule_of(dag_id)
     journey = journey_of(ledger, dag_id, schedule)
     taken = {row.launch.campaign for row in rows}
     return page(

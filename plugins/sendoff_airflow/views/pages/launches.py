@@ -15,8 +15,8 @@ from starlette.responses import HTMLResponse
 from sendoff.launch import Standing, has_begun, has_gone_out
 from sendoff.ledger import LaunchRecord, Ledger, ListedLaunch, NotLaunched, Selection
 from sendoff.states import LaunchState, Stage
-from sendoff_airflow.views.airflow_state import airflow_db
-from sendoff_airflow.views.airflow_state.airflow_db import DagSchedule
+from sendoff_airflow.views.airflow_state import airflow_dags
+from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
 from sendoff_airflow.views.airflow_state.deadlines import deadlines_of
 from sendoff_airflow.views.facts.holds import standings_of, stuck_launches, unanswered, visible_pauses
 from sendoff_airflow.views.facts.today import days_in, idle_campaigns, runs_before
@@ -157,12 +157,12 @@ def list_launches(
         [
             *ledger.launches.campaigns(),
             *ledger.not_launched.campaigns(),
-            *airflow_db.campaigns_with_a_dag(),
+            *airflow_dags.campaigns_with_a_dag(),
         ]
     )
     selection = asked.selection(visible, zone)
     paged, shown = _page_of(ledger, asked, selection)
-    titles, schedules = titles_of(ledger, visible), airflow_db.schedules_of(visible)
+    titles, schedules = titles_of(ledger, visible), airflow_dags.schedules_of(visible)
     days = _days(ledger, visible, schedules, zone) if asked.is_whole else []
     return page(
         request,

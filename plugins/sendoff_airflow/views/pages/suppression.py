@@ -32,7 +32,7 @@ from sendoff.launch import (
 )
 from sendoff.ledger import Ledger, Replacement, SuppressionChange
 from sendoff.postbacks import request_erasure
-from sendoff_airflow.views.airflow_state import airflow_db
+from sendoff_airflow.views.airflow_state import airflow_dags
 from sendoff_airflow.views.web.dependencies import ExpensiveDep, LedgerDep
 from sendoff_airflow.views.web.permissions import Viewer, ViewerDep, conflict
 from sendoff_airflow.views.web.request_models import (
@@ -244,7 +244,7 @@ def erase_person(
 def _who_erases() -> str:
     """Return when requested erasures are carried out."""
     command = "The command sendoff forget --continue erases the data at once."
-    dag = airflow_db.schedule_of("sendoff_maintenance")
+    dag = airflow_dags.schedule_of("sendoff_maintenance")
     if dag is None or not dag.will_run:
         why = "Airflow does not have" if dag is None else "Airflow does not run"
         return (

@@ -26,7 +26,7 @@ from airflow.api_fastapi.core_api.security import get_user
 from airflow.configuration import conf
 from fastapi import Depends, HTTPException, Request, status
 
-from sendoff_airflow.views.airflow_state import airflow_db
+from sendoff_airflow.views.airflow_state import airflow_dags
 
 MARK = "X-Sendoff-Request"
 """A header that only our own script sends. A form or a link on another site cannot send it."""
@@ -53,7 +53,7 @@ class Viewer:
         This checks each campaign by its name, and future ones by each team. A check without a DAG is not enough alone:
         an auth manager may allow it to users who have the right for any DAG.
         """
-        teams = [DagDetails(team_name=team) for team in sorted(airflow_db.all_teams())]
+        teams = [DagDetails(team_name=team) for team in sorted(airflow_dags.all_teams())]
         every = [IsAuthorizedDagRequest(method="PUT", details=details) for details in (None, *teams)]
         none = IsAuthorizedDagRequest(method="POST", access_entity=DagAccessEntity.RUN, details=None)
         return self._may([*every, none, *self._requests_for(campaigns, "POST", DagAccessEntity.RUN)])
@@ -80,9 +80,9 @@ class Viewer:
 
     def visible(self, campaigns: Iterable[str]) -> frozenset[str]:
         """Return the campaigns that they may see. This makes one check per team, not per campaign."""
-        dags = airflow_db.dags_of(campaigns)
+        dags = airflow_dags.dags_of(campaigns)
         by_team: dict[str | None, set[str]] = {}
-        for name, teams in airflow_db.teams_of(dags.values()).items():
+        for name, teams in airflow_dags.teams_of(dags.values()).items():
             for team in teams:
                 by_team.setdefault(team, set()).add(name)
         hidden: set[str] = set()
@@ -106,12 +106,12 @@ class Viewer:
     def _requests_for(
         self, campaigns: Iterable[str], method: ResourceMethod, entity: DagAccessEntity | None = None
     ) -> list[IsAuthorizedDagRequest]:
-        dag_ids = airflow_db.dags_of(campaigns).values()
+        dag_ids = airflow_dags.dags_of(campaigns).values()
         return [
             IsAuthorizedDagRequest(
                 method=method, access_entity=entity, details=DagDetails(id=dag_id, team_name=team)
             )
-            for dag_id, teams in sorted(airflow_db.teams_of(dag_ids).items())
+            for dag_id, teams in sorted(airflow_dags.teams_of(dag_ids).items())
             for team in teams
         ]
 
