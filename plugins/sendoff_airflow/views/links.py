@@ -58,10 +58,7 @@ class _SendoffLink(BaseOperatorLink):
 class LaunchLink(_SendoffLink):
     """A link to the page of a task's launch. It is empty while the run has no launch, or has several."""
 
-    @property
-    def name(self) -> str:
-        """The label of the button."""
-        return "Launch"
+    name = "Launch"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002
         """Return the path of the launch's page, or an empty text if no launch is known."""
@@ -72,10 +69,7 @@ class LaunchLink(_SendoffLink):
 class CampaignLink(_SendoffLink):
     """A link to the page of a campaign: the one in the run's XComs, or else the one whose audience the DAG updates."""
 
-    @property
-    def name(self) -> str:
-        """The label of the button."""
-        return "Campaign"
+    name = "Campaign"
 
     def get_link(self, operator: Any, *, ti_key: TaskInstanceKey) -> str:
         """Return the path of the campaign's page, or an empty text if no campaign is known."""
