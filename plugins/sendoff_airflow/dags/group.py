@@ -35,7 +35,8 @@ from sendoff_airflow.operators import (
 )
 from sendoff_airflow.operators.approval import ApproveLaunchOperator
 from sendoff_airflow.operators.assets import audience_asset, launch_asset, report_asset
-from sendoff_airflow.operators.preparation import absolute, name_of, read_campaign
+from sendoff_airflow.operators.preparation import name_of, read_campaign
+from sendoff_airflow.operators.recipients import absolute
 from sendoff_airflow.operators.report import MeasureOutcomeOperator, WriteTablesOperator
 from sendoff_airflow.sensors import PostBacksQuietSensor
 

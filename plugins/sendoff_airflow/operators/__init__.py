@@ -5,6 +5,7 @@ and in settings and policies that name operators. The modules are:
 
 .. code-block:: text
 
+    recipients ... the recipients that a task names, in a form that Airflow may show
     preparation .. find or create a launch, shared by the next two
     audience ..... freeze an audience, and preview the launch
     dispatch ..... make the requests
@@ -21,7 +22,7 @@ from sendoff_airflow.operators.dispatch import (
     ExecuteCampaignOperator,
 )
 from sendoff_airflow.operators.erasure import ForgetOperator
-from sendoff_airflow.operators.preparation import VerdictsOfLaunch
+from sendoff_airflow.operators.recipients import VerdictsOfLaunch
 from sendoff_airflow.operators.reconcile import (
     CheckFeedsOperator,
     ReconcileChangedOperator,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from airflow.sdk import Context, ObjectStoragePath, XComArg
-from airflow.sdk.definitions._internal.mixins import ResolveMixin
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.errors import CampaignError, PermanentError
@@ -20,6 +19,7 @@ from sendoff_airflow.errors import as_airflow_error
 from sendoff_airflow.ledger_operator import QueryingOperator
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, report_asset
+from sendoff_airflow.operators.recipients import VerdictsOfLaunch, absolute, of_shown, shown
 from sendoff_airflow.period import period_of, scheduled_at
 from sendoff_airflow.run_notes import KEY as NOTE
 
@@ -47,32 +47,6 @@ _AIRFLOW_NAMES = {
     "ts_nodash_with_tz",
     "var",
 }
-
-
-class VerdictsOfLaunch(ResolveMixin):
-    """The recipients of another launch with some verdicts, as an audience: ``VerdictsOfLaunch(key, ("missing",))``.
-
-    The launch is reconciled first. Its holdout is not in the audience.
-
-    :param launch_key: the launch, which may be an XCom or contain Jinja
-    :param verdicts: the verdicts, such as ``missing``
-    """
-
-    def __init__(self, launch_key: Any, verdicts: Collection[str] = ("missing",)) -> None:
-        self.launch_key = launch_key
-        self.verdicts = (verdicts,) if isinstance(verdicts, str) else tuple(verdicts)
-
-    def iter_references(self) -> Iterable[tuple[Any, str]]:
-        """Return the XComs that this needs, so that Airflow finds the tasks before it."""
-        return XComArg.iter_xcom_references(self.launch_key)
-
-    def resolve(self, context: Any) -> VerdictsOfLaunch:
-        """Return the same with its template rendered."""
-        return VerdictsOfLaunch(context["task"].render_template(self.launch_key, context), self.verdicts)
-
-    def __repr__(self) -> str:
-        """Return what the rendered template shows."""
-        return f"{type(self).__name__}({self.launch_key!r}, {self.verdicts!r})"
 
 
 class PreparingOperator(LaunchEventOperator, QueryingOperator):
@@ -286,16 +260,6 @@ def _check_origin(launch: LaunchRecord, own: _Origin) -> None:
         )
 
 
-class _Unshown:
-    """A value that Airflow neither shows nor stores as the text of a template: it may hold identifiers."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __repr__(self) -> str:
-        return f"<{type(self.value).__name__}>"
-
-
 def _checked(campaign: str | Path | Campaign | Mapping[str, Any] | None, name: str) -> Path | Campaign | None:
     """Return a campaign, or the path of its folder. Mistakes in a mapping are errors of the DAG file."""
     if campaign is None:
@@ -387,37 +351,3 @@ def name_of(*ids: str) -> str:
         return name
     digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
     return f"{name[: _LONGEST_NAME - len(digest) - 1]}-{digest}"
-
-
-def shown(given: Any) -> Any:
-    """Return recipients that a task names in the form that Airflow may show: SQL and paths as they are.
-
-    Airflow sets a field again when it has rendered its template, and then shows and stores its text.
-    """
-    if isinstance(given, str) and given.endswith(".sql") and ("://" in given or given.startswith("/")):
-        return _location(given)  # Airflow finds only files below the DAG's folder
-    is_path = isinstance(given, Path | ObjectStoragePath)
-    if given is None or is_path or isinstance(given, str | ResolveMixin | _Unshown):
-        return given
-    return _Unshown(given)
-
-
-def of_shown(given: Any, dag_folder: str) -> Any:
-    """Return the recipients behind what :func:`shown` returned, or the location of their file.
-
-    A relative path starts at ``dag_folder``, the folder of the DAG file.
-    """
-    if isinstance(given, _Unshown):
-        return given.value
-    if isinstance(given, Path) or (isinstance(given, str) and len(given.split()) == 1):
-        return absolute(_location(given), dag_folder)
-    return given
-
-
-def _location(given: str | Path) -> Path | ObjectStoragePath:
-    return ObjectStoragePath(given) if "://" in str(given) else Path(given)
-
-
-def absolute(path: Any, dag_folder: str) -> Any:
-    """Return a path that a task names; a relative one starts at ``dag_folder``, the folder of the DAG file."""
-    return Path(dag_folder, path) if isinstance(path, Path) else path

@@ -12,7 +12,7 @@ from airflow.sdk import Context
 from sendoff.errors import SendoffError
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import LaunchOperator, LedgerOperator
-from sendoff_airflow.operators.preparation import absolute
+from sendoff_airflow.operators.recipients import absolute
 
 if TYPE_CHECKING:
     from sendoff.campaign import Campaign

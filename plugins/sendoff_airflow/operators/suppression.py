@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import QueryingOperator
-from sendoff_airflow.operators.preparation import of_shown, shown
+from sendoff_airflow.operators.recipients import of_shown, shown
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
