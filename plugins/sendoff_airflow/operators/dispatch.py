@@ -123,14 +123,11 @@ class DispatchOperator(PreparingOperator):
         """Make requests until none is planned."""
         if self.campaign is not None and (warning := displaced_run(context)):
             self.log.warning("%s", warning)
-        return self._find_and_work(context)
+        return self.go_on(context)
 
     @translate_errors
     def go_on(self, context: Context, event: Any = None) -> dict[str, int]:  # noqa: ARG002
-        """Continue after waiting in the triggerer."""
-        return self._find_and_work(context)
-
-    def _find_and_work(self, context: Context) -> dict[str, int]:
+        """Find or create the launch and make its requests: at first, and after waiting in the triggerer."""
         from sendoff.campaign import Campaign
 
         options = self._options()
@@ -281,14 +278,11 @@ class CheckDispatchedOperator(LaunchOperator, LaunchEventOperator):
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:
         """Count the requests."""
-        return self._count(context)
+        return self.go_on(context)
 
     @translate_errors
     def go_on(self, context: Context, event: Any = None) -> dict[str, int]:  # noqa: ARG002
-        """Count the requests after waiting in the triggerer."""
-        return self._count(context)
-
-    def _count(self, context: Context) -> dict[str, int]:
+        """Count the requests: at first, and after waiting in the triggerer."""
         from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 
         from sendoff.dispatch import check_all_sent
