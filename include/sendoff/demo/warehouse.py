@@ -80,7 +80,6 @@ class Made:
     customers: int
     devices: int
     purchases: int
-    consents: int
 
     def __str__(self) -> str:
         """Return the numbers in half a line."""
@@ -104,10 +103,9 @@ def make_warehouse(path: Path, *, customers: int, seed: int, today: date) -> Mad
         _insert(warehouse, "devices", _as_loaded(rng, devices))
         purchases = _purchases(rng, customers, today)
         _insert(warehouse, "purchases", purchases)
-        consents = _consents(rng, customers)
-        _insert(warehouse, "consents", consents)
+        _insert(warehouse, "consents", _consents(rng, customers))
         warehouse.executescript(_INDEXES)
-    return Made(customers, len(devices), len(purchases), len(consents))
+    return Made(customers, len(devices), len(purchases))
 
 
 def _private(path: str, flags: int) -> int:

@@ -48,7 +48,6 @@ class Run:
     dag_id: str
     run_id: str
     state: str
-    started_at: datetime | None
     tasks: Mapping[str, Counter[str]]
     is_paused: bool  # its DAG: tasks that run or wait go on, and no other begins
     group: str = (
@@ -172,7 +171,7 @@ def _runs_at(session: Session, places: Collection[tuple[str, str]]) -> dict[tupl
         of_run = tasks.setdefault((dag_id, run_id), {})
         of_run.setdefault(task_id, Counter())[str(state or "none")] += count
     runs = (
-        select(DagRun.dag_id, DagRun.run_id, DagRun.state, DagRun.start_date, DagModel.is_paused)
+        select(DagRun.dag_id, DagRun.run_id, DagRun.state, DagModel.is_paused)
         .outerjoin(DagModel, DagModel.dag_id == DagRun.dag_id)
         .where(tuple_(DagRun.dag_id, DagRun.run_id).in_(places))
     )
@@ -181,7 +180,6 @@ def _runs_at(session: Session, places: Collection[tuple[str, str]]) -> dict[tupl
             row.dag_id,
             row.run_id,
             str(row.state),
-            row.start_date,
             tasks.get((row.dag_id, row.run_id), {}),
             bool(row.is_paused),
         )

@@ -124,11 +124,11 @@ class _Part(NamedTuple):
     width: str
 
 
-def _parts(counts: Mapping[str, int], order: tuple[str, ...] = _BY_PROGRESS) -> list[_Part]:
+def _parts(counts: Mapping[str, int]) -> list[_Part]:
     """Return the parts of a bar."""
     whole = sum(counts.values())
     found, start = [], 0
-    for name in order:
+    for name in _BY_PROGRESS:
         if count := counts.get(name, 0):
             found.append(_Part(name, count, f"{100 * start / whole:.3f}%", f"{100 * count / whole:.3f}%"))
             start += count
