@@ -34,7 +34,7 @@ from sendoff.ledger import Ledger, Replacement, SuppressionChange
 from sendoff.postbacks import request_erasure
 from sendoff_airflow.views.airflow_state import airflow_dags
 from sendoff_airflow.views.web.dependencies import ExpensiveDep, LedgerDep
-from sendoff_airflow.views.web.permissions import Viewer, ViewerDep, conflict
+from sendoff_airflow.views.web.permissions import Viewer, ViewerDep, conflict, forbidden
 from sendoff_airflow.views.web.request_models import (
     MAX_UPLOAD,
     ErasureIn,
@@ -74,10 +74,9 @@ class _Planned:
 def _changer(viewer: ViewerDep, ledger: LedgerDep) -> Viewer:
     """Return the viewer, if they may change the list. This comes before a body is read."""
     if not viewer.may_act_on_all(ledger.launches.campaigns()):
-        raise HTTPException(
-            status.HTTP_403_FORBIDDEN,
+        raise forbidden(
             "You may not change the suppression list. For that, you need the right to edit every DAG in Airflow, and "
-            "to trigger the DAG of each campaign.",
+            "to trigger the DAG of each campaign."
         )
     return viewer
 

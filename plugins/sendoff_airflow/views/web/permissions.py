@@ -128,29 +128,26 @@ class Viewer:
         """Raise 403 if they may not see one of some campaigns."""
         names = frozenset(campaigns)
         if self.visible(names) != names:
-            raise HTTPException(
-                status.HTTP_403_FORBIDDEN,
+            raise forbidden(
                 "The suppression list is about all campaigns. To see it, you need the right to see the DAG of each "
-                "campaign in Airflow.",
+                "campaign in Airflow."
             )
 
     def check_steers(self, campaign: str) -> None:
         """Raise 404 if they may not see a campaign, 403 if they may see but not control it."""
         self.check_sees(campaign)
         if not self.may_steer(campaign):
-            raise HTTPException(
-                status.HTTP_403_FORBIDDEN,
+            raise forbidden(
                 f"You may see the campaign {campaign} but not change it. For that, you need the right to trigger its "
-                "DAG in Airflow.",
+                "DAG in Airflow."
             )
 
     def check_pauses_all(self, campaigns: Iterable[str]) -> None:
         """Raise 403 if they may not pause and resume all launches of some campaigns at once."""
         if not self.may_act_on_all(campaigns):
-            raise HTTPException(
-                status.HTTP_403_FORBIDDEN,
+            raise forbidden(
                 "You may not pause or resume all these launches. For that, you need the right to edit every DAG in "
-                "Airflow, and to trigger the DAG of each of these campaigns.",
+                "Airflow, and to trigger the DAG of each of these campaigns."
             )
 
 
@@ -159,6 +156,11 @@ def not_there() -> HTTPException:
     return HTTPException(
         status.HTTP_404_NOT_FOUND, "There is no such page, launch or campaign, or you may not see it."
     )
+
+
+def forbidden(why: str) -> HTTPException:
+    """Return the 403 for what the user may not do."""
+    return HTTPException(status.HTTP_403_FORBIDDEN, why)
 
 
 def conflict(why: str) -> HTTPException:
@@ -198,9 +200,7 @@ def own_request(most: int) -> Callable[..., None]:
         is_foreign = origin is not None and _host_of(origin) not in _own_hosts(request)
         is_foreign |= request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin"
         if is_foreign or request.headers.get(MARK) != "1":
-            raise HTTPException(
-                status.HTTP_403_FORBIDDEN, "This request did not come from a page of Sendoff."
-            )
+            raise forbidden("This request did not come from a page of Sendoff.")
         if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
             raise HTTPException(status.HTTP_415_UNSUPPORTED_MEDIA_TYPE, "This request is not JSON.")
         length = request.headers.get("Content-Length", "")
