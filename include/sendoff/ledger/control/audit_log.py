@@ -106,21 +106,18 @@ class AuditLog:
 
     def newest(self, launch_key: str) -> int:
         """Return the number of the newest decision about a launch; 0 if there is none."""
-        with self._database.read() as db:
-            return db.scalar(_NEWEST, {"launch": launch_key}) or 0
+        return self._database.scalar(_NEWEST, {"launch": launch_key}) or 0
 
     def of_launch(self, launch_key: str) -> list[Decision]:
         """Return the decisions about a launch, oldest first."""
-        with self._database.read() as db:
-            return [_decision(row) for row in db.execute(_DECISIONS_OF, {"launch": launch_key})]
+        return [_decision(row) for row in self._database.rows(_DECISIONS_OF, {"launch": launch_key})]
 
     def of_suppression(self, *, limit: int) -> list[Decision]:
         """Return the latest changes of the suppression list, newest first."""
         kinds = (DecisionKind.SUPPRESSED, DecisionKind.UNSUPPRESSED)
         query = _DECISIONS.where(decisions.c.launch_key.is_(None), decisions.c.kind.in_(kinds))
-        with self._database.read() as db:
-            rows = db.execute(query.order_by(decisions.c.id.desc()).limit(limit))
-            return [_decision(row) for row in rows]
+        newest = query.order_by(decisions.c.id.desc()).limit(limit)
+        return [_decision(row) for row in self._database.rows(newest)]
 
 
 _KINDS = frozenset(DecisionKind)
@@ -207,5 +204,4 @@ class Pauses:
     def all(self) -> list[GlobalPause]:
         """Return all pauses, ordered by scope."""
         query = sa.select(pauses.c.scope, pauses.c.who, pauses.c.why, pauses.c.paused_at)
-        with self._database.read() as db:
-            return [GlobalPause(*row) for row in db.execute(query.order_by(pauses.c.scope))]
+        return [GlobalPause(*row) for row in self._database.rows(query.order_by(pauses.c.scope))]

@@ -36,8 +36,7 @@ class DailyLimits:
         found = sa.select(daily_recipients.c.recipients).where(
             daily_recipients.c.connection == connection, daily_recipients.c.day == day
         )
-        with self._database.read() as db:
-            return db.scalar(found) or 0
+        return self._database.scalar(found) or 0
 
 
 def count_recipients(database: Database, db: sa.Connection, limit: DailyLimit, recipients: int) -> None:

@@ -40,8 +40,9 @@ class RateLimits:
 
     def next_at(self, connection: str) -> datetime | None:
         """Return when a connection may send its next request, or None if it has no limit yet."""
-        with self._database.read() as db:
-            return db.scalar(sa.select(rate_limits.c.next_at).where(rate_limits.c.connection == connection))
+        query = sa.select(rate_limits.c.next_at).where(rate_limits.c.connection == connection)
+        moment: datetime | None = self._database.scalar(query)
+        return moment
 
     def delay(self, connection: str, until: datetime) -> None:
         """Keep all workers of a connection from sending requests before a moment, as the service asked."""

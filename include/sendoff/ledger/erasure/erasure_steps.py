@@ -95,8 +95,7 @@ def erase_results(work: Work, position: str) -> str | None:
 def erase_refusals(work: Work, position: str) -> str | None:
     """Erase the next texts of refusals that name people, and return the last row; None after the last refusal."""
     query = REFUSALS.where(outcomes.c.id > int(position or 0)).order_by(outcomes.c.id).limit(_REFUSALS_READ)
-    with work.database.read() as db:
-        rows = db.execute(query).all()
+    rows = work.database.rows(query)
     named = [row.id for row in rows if work.are_named_in(row.reason.encode())]
     for ids in in_parts(named, _REFUSALS_WRITTEN):
         with work.database.write_in_turn() as db:
@@ -129,8 +128,7 @@ def erase_post_backs(work: Work, position: str) -> str | None:
 def erase_lists(work: Work, _position: str) -> str | None:
     """Erase people from uploaded lists and from the suppression list."""
     lists = sa.select(uploaded_lists.c.name, uploaded_lists.c.kind)
-    with work.database.read() as db:
-        found = db.execute(lists.where(uploaded_lists.c.identified_by == work.identified_by)).all()
+    found = work.database.rows(lists.where(uploaded_lists.c.identified_by == work.identified_by))
     for name, kind in found:
         if len(gone := work.of_kind(kind)):
             _erase_chunks(work, uploaded_list_chunks, uploaded_list_chunks.c.name == name, kind, gone)
@@ -171,8 +169,7 @@ def _next_launch(work: Work, position: str) -> tuple[str, Kind, bool] | None:
         .order_by(audiences.c.launch_key)
         .limit(1)
     )
-    with work.database.read() as db:
-        row = db.execute(query).first()
+    row = work.database.first(query)
     return None if row is None else (row[0], row[1], bool(row[2]))
 
 

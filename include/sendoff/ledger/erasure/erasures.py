@@ -194,18 +194,15 @@ class Erasures:
 
     def get(self, request: int) -> Erasure:
         """Return a request."""
-        with self._database.read() as db:
-            return Erasure(*db.execute(_ERASURES.where(erasures.c.request == request)).one())
+        return Erasure(*self._database.one(_ERASURES.where(erasures.c.request == request)))
 
     def pending(self) -> list[Erasure]:
         """Return the requests that are not finished, oldest first."""
-        with self._database.read() as db:
-            return [Erasure(*row) for row in db.execute(_UNFINISHED)]
+        return [Erasure(*row) for row in self._database.rows(_UNFINISHED)]
 
     def unfinished(self, identified_by: str, kind: Kind) -> Identifiers:
         """Return the people of the requests that are not finished, of one column, as a set of one kind."""
-        with self._database.read() as db:
-            texts = db.scalars(_QUEUED, {"column": identified_by}).all()
+        texts = self._database.scalars(_QUEUED, {"column": identified_by})
         return as_kinds(identified_by, texts).get(kind, empty(kind))
 
     def advance(self, request: int, now: datetime) -> bool:
@@ -307,8 +304,7 @@ class Erasures:
             .where(audiences.c.erased > 0, launches.c.revision != reports.c.revision)
             .order_by(launches.c.created_at, launches.c.launch_key)
         )
-        with self._database.read() as db:
-            return list(db.scalars(query))
+        return self._database.scalars(query)
 
     def version(self) -> int:
         """Return the version of the erasures."""

@@ -157,8 +157,7 @@ class Persons:
         if segment is None:
             return None
         own = (segments.c.launch_key == launch.launch_key, segments.c.number == segment)
-        with self._database.read() as db:
-            row = db.execute(sa.select(segments.c.identifiers, segments.c.template_values).where(*own)).one()
+        row = self._database.one(sa.select(segments.c.identifiers, segments.c.template_values).where(*own))
         if row.template_values is None or row.identifiers is None:
             return None
         people = from_bytes(launch.kind, row.identifiers)

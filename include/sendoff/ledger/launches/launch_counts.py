@@ -45,8 +45,7 @@ class LaunchCounts:
     def largest_segment(self, launch_key: str) -> int:
         """Return the number of recipients in the largest segment of a launch; 0 if the service chooses them."""
         query = sa.select(sa.func.max(segments.c.size)).where(segments.c.launch_key == launch_key)
-        with self._database.read() as db:
-            return db.scalar(query) or 0
+        return self._database.scalar(query) or 0
 
     def requests(self, launch_key: str, since: datetime | None = None) -> list[RequestCount]:
         """Count the requests that were made by size and state. This reads no identifiers."""
@@ -63,11 +62,10 @@ class LaunchCounts:
         )
         if since is not None:
             query = query.join(attempts, _NEWEST_ATTEMPT).where(attempts.c.started_at > since)
-        with self._database.read() as db:
-            return [
-                RequestCount(size, state, count, int(left_out))
-                for size, state, count, left_out in db.execute(query)
-            ]
+        return [
+            RequestCount(size, state, count, int(left_out))
+            for size, state, count, left_out in self._database.rows(query)
+        ]
 
     def accepted(
         self, launch_key: str, *, since: datetime | None = None, before: datetime | None = None
@@ -115,8 +113,7 @@ class LaunchCounts:
         )
         if since is not None:
             query = query.where(suppressions.c.added_at > since)
-        with self._database.read() as db:
-            return from_texts(launch.kind, db.scalars(query))
+        return from_texts(launch.kind, self._database.scalars(query))
 
 
 _MADE = (

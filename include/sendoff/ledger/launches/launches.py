@@ -81,8 +81,7 @@ class Launches:
 
     def find(self, launch_key: str) -> LaunchRecord | None:
         """Return a launch, or None if the ledger does not have it."""
-        with self._database.read() as db:
-            row = db.execute(_LAUNCH_OF_KEY, {"key": launch_key}).first()
+        row = self._database.first(_LAUNCH_OF_KEY, {"key": launch_key})
         return launch_of(row) if row else None
 
     def get(self, launch_key: str) -> LaunchRecord:
@@ -94,9 +93,8 @@ class Launches:
 
     def of_keys(self, launch_keys: Collection[str]) -> list[LaunchRecord]:
         """Return the launches with some keys."""
-        with self._database.read() as db:
-            rows = db.execute(LAUNCH.where(is_one_of(launches.c.launch_key, launch_keys)))
-            return [launch_of(row) for row in rows]
+        rows = self._database.rows(LAUNCH.where(is_one_of(launches.c.launch_key, launch_keys)))
+        return [launch_of(row) for row in rows]
 
     def previous(self, connection: str, campaign: str, period: Period) -> LaunchRecord | None:
         """Return the newest launch of a campaign for an earlier period, preferably of the same partition.
@@ -137,8 +135,7 @@ class Launches:
             launches.c.period_end.desc(),
             launches.c.resend.desc(),
         )
-        with self._database.read() as db:
-            row = db.execute(query.limit(1)).first()
+        row = self._database.first(query.limit(1))
         return launch_of(row) if row else None
 
     def search(
@@ -148,8 +145,7 @@ class Launches:
         query = LAUNCH.where(launches.c.launch_key.startswith(prefix, autoescape=True))
         if campaign is not None:
             query = query.where(launches.c.campaign == campaign)
-        with self._database.read() as db:
-            rows = db.execute(query.order_by(launches.c.created_at.desc()).limit(limit)).all()
+        rows = self._database.rows(query.order_by(launches.c.created_at.desc()).limit(limit))
         return [launch_of(row) for row in rows]
 
     def page(
@@ -158,29 +154,24 @@ class Launches:
         """Return a page of the launches of some campaigns, newest first. ``states``: only these; all if empty."""
         some = sa.select(launches.c.launch_key).where(*_among(campaigns, states)).order_by(*_NEWEST_FIRST)
         query = LAUNCH.where(launches.c.launch_key.in_(some.offset(offset).limit(limit)))
-        with self._database.read() as db:
-            return [launch_of(row) for row in db.execute(query.order_by(*_NEWEST_FIRST))]
+        return [launch_of(row) for row in self._database.rows(query.order_by(*_NEWEST_FIRST))]
 
     def count_of(self, campaigns: Collection[str], *, states: Collection[str] = ()) -> int:
         """Count the launches of some campaigns. ``states``: only these; all if empty."""
-        with self._database.read() as db:
-            return db.scalar(sa.select(sa.func.count()).where(*_among(campaigns, states))) or 0
+        return self._database.scalar(sa.select(sa.func.count()).where(*_among(campaigns, states))) or 0
 
     def campaigns(self, connection: str | None = None) -> dict[str, int]:
         """Count the launches of each campaign, by name. ``connection``: only launches on this connection."""
         query = sa.select(launches.c.campaign, sa.func.count().label("counted")).group_by(launches.c.campaign)
         if connection is not None:
             query = query.where(launches.c.connection == connection)
-        with self._database.read() as db:
-            rows = db.execute(query.order_by(launches.c.campaign))
-            return {row.campaign: row.counted for row in rows}
+        rows = self._database.rows(query.order_by(launches.c.campaign))
+        return {row.campaign: row.counted for row in rows}
 
     def connections(self) -> list[str]:
         """Return the connections that have launches."""
-        with self._database.read() as db:
-            return list(
-                db.scalars(sa.select(launches.c.connection).distinct().order_by(launches.c.connection))
-            )
+        query = sa.select(launches.c.connection).distinct().order_by(launches.c.connection)
+        return self._database.scalars(query)
 
     def unsent(
         self, *states: str, connection: str | None = None, of: Collection[str] = (DispatchState.PLANNED,)
@@ -192,8 +183,7 @@ class Launches:
         query = sa.select(launches.c.launch_key).where(launches.c.state.in_(states), is_left)
         if connection is not None:
             query = query.where(launches.c.connection == connection)
-        with self._database.read() as db:
-            return list(db.scalars(query.order_by(launches.c.created_at, launches.c.launch_key)))
+        return self._database.scalars(query.order_by(launches.c.created_at, launches.c.launch_key))
 
     def freeze(self, launch: NewLaunch) -> LaunchRecord:
         """Store a launch with its audience, segments, and planned dispatches in one transaction.
@@ -228,8 +218,7 @@ class Launches:
             sa.or_(launches.c.sends_at > since, launches.c.sends_at.is_(None)),
             _IS_SENT,
         ).order_by(launches.c.sends_at, launches.c.launch_key)
-        with self._database.read() as db:
-            return [launch_of(row) for row in db.execute(query)]
+        return [launch_of(row) for row in self._database.rows(query)]
 
     def sent(self, launch_key: str) -> Identifiers:
         """Return the identifiers that a launch was sent to, may have been sent to, or will be sent to."""

@@ -57,21 +57,18 @@ class NotLaunchedLog:
             (not_launched.c.campaign == latest.c.campaign)
             & (not_launched.c.checked_at == latest.c.checked_at),
         )
-        with self._database.read() as db:
-            return {row.campaign: _entry(row) for row in db.execute(query.where(_IS_CURRENT))}
+        return {row.campaign: _entry(row) for row in self._database.rows(query.where(_IS_CURRENT))}
 
     def newest(self, campaigns: Collection[str] | None = None, *, limit: int = 25) -> list[NotLaunched]:
         """Return the launches that were not made, newest first. ``campaigns``: only of these."""
         query = sa.select(not_launched).where(*among(campaigns))
         ordered = query.order_by(not_launched.c.checked_at.desc(), not_launched.c.launch_key)
-        with self._database.read() as db:
-            return [_entry(row) for row in db.execute(ordered.limit(limit))]
+        return [_entry(row) for row in self._database.rows(ordered.limit(limit))]
 
     def of_keys(self, launch_keys: Collection[str]) -> list[NotLaunched]:
         """Return those of some launches that were not made."""
         query = sa.select(not_launched).where(_IS_CURRENT, not_launched.c.launch_key.in_(launch_keys))
-        with self._database.read() as db:
-            return [_entry(row) for row in db.execute(query)]
+        return [_entry(row) for row in self._database.rows(query)]
 
     def delete_before(self, moment: datetime) -> int:
         """Delete the entries from before a moment, and return their number."""

@@ -154,8 +154,7 @@ class Aggregates:
 
     def identified_by(self) -> list[str]:
         """Return the distinct identifier columns that the launches' queries used."""
-        with self._database.read() as db:
-            return list(db.scalars(_IDENTIFIED_BY))
+        return self._database.scalars(_IDENTIFIED_BY)
 
     def contexts(self, dispatch_keys: Iterable[str]) -> dict[str, DispatchContext]:
         """Return the context of each dispatch key that the ledger knows."""
@@ -182,8 +181,7 @@ class Aggregates:
 
     def parked(self) -> list[Parked]:
         """Return the parked post-backs whose dispatches the ledger now has."""
-        with self._database.read() as db:
-            return [Parked(**row._mapping) for row in db.execute(_PARKED)]
+        return [Parked(**row._mapping) for row in self._database.rows(_PARKED)]
 
     def orphans(self) -> Orphans:
         """Count the parked post-backs whose dispatches the ledger does not have."""
@@ -196,8 +194,7 @@ class Aggregates:
             .outerjoin(dispatches, dispatches.c.dispatch_key == parked_post_backs.c.dispatch_key)
             .where(dispatches.c.dispatch_key.is_(None))
         )
-        with self._database.read() as db:
-            count, keys, newest_at = db.execute(query).one()
+        count, keys, newest_at = self._database.one(query)
         return Orphans(int(count), keys, newest_at)
 
     def store_run(self, run: AggregatedRun) -> bool:
@@ -268,8 +265,7 @@ class Aggregates:
 
         Evidence also overrides a person who wrote the dispatch off, or planned it again if it has not been sent since.
         """
-        with self._database.read() as db:
-            keys = db.scalars(_EVIDENT).all()
+        keys = self._database.scalars(_EVIDENT)
         # Usually there are none. Then nothing is written, so receivers do not wait.
         return sum(self._resolve(some, now) for some in chunked(keys))
 
@@ -307,8 +303,7 @@ class Aggregates:
             .join(dispatches, dispatches.c.dispatch_key == dispatch_totals.c.dispatch_key)
             .where(dispatches.c.launch_key == launch_key)
         )
-        with self._database.read() as db:
-            newest_at, deliveries, opens = db.execute(query).one()
+        newest_at, deliveries, opens = self._database.one(query)
         return Newest(newest_at, int(deliveries), int(opens))
 
     def hours_of_opens(
@@ -348,10 +343,9 @@ class Aggregates:
 
     def timeline(self, launch_key: str) -> list[TimelinePoint]:
         """Return the post-backs of a launch by minute of reception, in order of time."""
-        query = sa.select(timeline.c.minute, timeline.c.deliveries, timeline.c.opens)
-        with self._database.read() as db:
-            rows = db.execute(query.where(timeline.c.launch_key == launch_key).order_by(timeline.c.minute))
-            return [TimelinePoint(*row) for row in rows]
+        columns = (timeline.c.minute, timeline.c.deliveries, timeline.c.opens)
+        query = sa.select(*columns).where(timeline.c.launch_key == launch_key).order_by(timeline.c.minute)
+        return [TimelinePoint(*row) for row in self._database.rows(query)]
 
 
 _IDENTIFIED_BY = sa.select(audiences.c.identified_by).distinct()

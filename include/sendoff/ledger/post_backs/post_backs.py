@@ -99,8 +99,7 @@ class StoredPostBacks:
 
     def pending(self) -> list[PendingRun]:
         """Return the pending run of each receiver that has one."""
-        with self._database.read() as db:
-            return [PendingRun(*row) for row in db.execute(_PENDING)]
+        return [PendingRun(*row) for row in self._database.rows(_PENDING)]
 
     @contextmanager
     def read(
@@ -163,8 +162,7 @@ def stored_runs(database: Database) -> list[PendingRun]:
     query = sa.select(
         post_backs.c.receiver, sa.func.min(post_backs.c.first) - 1, sa.func.max(post_backs.c.last)
     ).group_by(post_backs.c.receiver)
-    with database.read() as db:
-        return [PendingRun(*row) for row in db.execute(query.order_by(post_backs.c.receiver))]
+    return [PendingRun(*row) for row in database.rows(query.order_by(post_backs.c.receiver))]
 
 
 def parts_of(database: Database, run: PendingRun) -> Generator[BlockSelection]:

@@ -139,9 +139,8 @@ class Retention:
                     raise
 
     def _marks(self) -> list[tuple[int, int]]:
-        with self._database.read() as db:
-            rows = db.execute(sa.select(receivers.c.receiver, receivers.c.aggregated_to))
-            return [(receiver, mark) for receiver, mark in rows]
+        rows = self._database.rows(sa.select(receivers.c.receiver, receivers.c.aggregated_to))
+        return [(receiver, mark) for receiver, mark in rows]
 
     def _delete(self, receiver: int, mark: int, before: datetime) -> int:
         """Delete a receiver's post-backs up to a number, in batches, so that writers wait only briefly."""
@@ -167,10 +166,8 @@ class Retention:
             post_backs.c.last <= mark,
             post_backs.c.received_at < before,
         )
-        with self._database.read() as db:
-            first, last = db.execute(
-                sa.select(sa.func.min(post_backs.c.last), sa.func.max(post_backs.c.last)).where(*own)
-            ).one()
+        bounds = sa.select(sa.func.min(post_backs.c.last), sa.func.max(post_backs.c.last))
+        first, last = self._database.one(bounds.where(*own))
         if first is not None:
             for start in range(first, last + 1, _AT_ONCE):
                 yield start, min(start + _AT_ONCE - 1, last)

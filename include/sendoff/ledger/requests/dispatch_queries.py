@@ -145,24 +145,18 @@ class DispatchQueries:
         )
         if since is not None:
             query = query.where(outcomes.c.recorded_at > since)
-        with self._database.read() as db:
-            rows = [tuple(row) for row in db.execute(query)]
+        rows = [tuple(row) for row in self._database.rows(query)]
         refused = sum(kind == OutcomeKind.REFUSED for kind, _ in rows)
         return RecentOutcomes(len(rows), refused, rows.count((OutcomeKind.IN_DOUBT, DispatchState.IN_DOUBT)))
 
     def of_launch(self, launch_key: str) -> list[Dispatch]:
         """Return the dispatches of a launch in the order of their segments."""
-        query = sa.select(*_DISPATCH)
-        with self._database.read() as db:
-            rows = db.execute(
-                query.where(dispatches.c.launch_key == launch_key).order_by(dispatches.c.segment)
-            )
-            return [Dispatch(*row) for row in rows]
+        query = sa.select(*_DISPATCH).where(dispatches.c.launch_key == launch_key)
+        return [Dispatch(*row) for row in self._database.rows(query.order_by(dispatches.c.segment))]
 
     def states(self, launch_key: str) -> dict[str, int]:
         """Count the dispatches of a launch by state; states without dispatches are left out."""
-        with self._database.read() as db:
-            return {row.state: row.size for row in db.execute(_STATES, {"launch": launch_key})}
+        return {row.state: row.size for row in self._database.rows(_STATES, {"launch": launch_key})}
 
     def recipients(self, launch_key: str) -> dict[str, int]:
         """Count the recipients of the dispatches of a launch by state: 0 if the service chooses them."""
@@ -172,14 +166,12 @@ class DispatchQueries:
             .where(dispatches.c.launch_key == launch_key)
             .group_by(dispatches.c.state)
         )
-        with self._database.read() as db:
-            return {state: int(size) for state, size in db.execute(query)}
+        return {state: int(size) for state, size in self._database.rows(query)}
 
     def progress(self, launch_key: str) -> list[Progress]:
         """Count the dispatches of a launch by wave, time zone, and state; empty combinations are left out."""
-        with self._database.read() as db:
-            rows = db.execute(_PROGRESS, {"launch": launch_key})
-            return [Progress(wave, zone or None, state, count) for wave, zone, state, count in rows]
+        rows = self._database.rows(_PROGRESS, {"launch": launch_key})
+        return [Progress(wave, zone or None, state, count) for wave, zone, state, count in rows]
 
     def accepted(self, launch_key: str, waves: Collection[int]) -> Iterator[Identifiers]:
         """Yield the identifiers of each accepted dispatch in some waves of a launch, reading them lazily."""
@@ -212,8 +204,7 @@ class DispatchQueries:
         )
         if since is not None:
             query = query.where(outcomes.c.recorded_at > since)
-        with self._database.read() as db:
-            return db.scalar(query) or 0
+        return self._database.scalar(query) or 0
 
     def reasons(self, launch_key: str, kind: str, since: datetime | None = None) -> list[str]:
         """Return the distinct reasons of one kind of outcome, such as ``refused``; ``since``: only later ones."""
@@ -226,8 +217,7 @@ class DispatchQueries:
         )
         if since is not None:
             query = query.where(outcomes.c.recorded_at > since)
-        with self._database.read() as db:
-            return [reason for reason in db.scalars(query) if reason]
+        return [reason for reason in self._database.scalars(query) if reason]
 
     def newest_outcome(self, launch_key: str, *, up_to_wave: int | None = None) -> datetime | None:
         """Return the time of the newest outcome of a launch, optionally up to a wave; None before the first."""
@@ -249,8 +239,8 @@ class DispatchQueries:
         )
         if up_to_wave is not None:
             query = query.where(dispatches.c.wave <= up_to_wave)
-        with self._database.read() as db:
-            return db.scalar(query)
+        moment: datetime | None = self._database.scalar(query)
+        return moment
 
     def segments(self, launch_key: str) -> Iterator[tuple[Dispatch, Identifiers]]:
         """Yield each dispatch of a launch with the identifiers of its segment, reading them lazily.
@@ -298,18 +288,15 @@ class DispatchQueries:
         return self._by_number(launch_key, segments.c.hour)
 
     def _by_number(self, launch_key: str, column: sa.Column[Any]) -> dict[int, Any]:
-        query = sa.select(segments.c.number, column)
-        with self._database.read() as db:
-            rows = db.execute(query.where(segments.c.launch_key == launch_key, column.is_not(None)))
-            return {row.number: row[1] for row in rows}
+        is_own = (segments.c.launch_key == launch_key, column.is_not(None))
+        return dict(self._database.rows(sa.select(segments.c.number, column).where(*is_own)))
 
     def hours(self, launch_key: str) -> list[HourSize]:
         """Return the arms and hours of a launch with their numbers of recipients."""
         columns = segments.c.arm, segments.c.hour
         query = sa.select(*columns, sa.func.sum(segments.c.size)).group_by(*columns)
-        with self._database.read() as db:
-            rows = db.execute(query.where(segments.c.launch_key == launch_key))
-            return [HourSize(Arm(arm) if arm else None, hour, int(people)) for arm, hour, people in rows]
+        rows = self._database.rows(query.where(segments.c.launch_key == launch_key))
+        return [HourSize(Arm(arm) if arm else None, hour, int(people)) for arm, hour, people in rows]
 
     def sending_span(self, launch_key: str) -> timedelta:
         """Return the time between the first and the last accepted request of a launch."""
@@ -318,19 +305,17 @@ class DispatchQueries:
             .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
             .where(dispatches.c.launch_key == launch_key, outcomes.c.kind == OutcomeKind.ACCEPTED)
         )
-        with self._database.read() as db:
-            first, last = db.execute(query).one()
+        first, last = self._database.one(query)
         return last - first if first else timedelta()
 
     def segment_sizes(self, launch_key: str) -> list[SegmentSize]:
         """Return the sizes of the segments of a launch, in order, without reading their identifiers."""
-        query = sa.select(*(segments.c[name] for name in ("language", "time_zone", "wave", "size")), VARIANT)
-        with self._database.read() as db:
-            rows = db.execute(query.where(segments.c.launch_key == launch_key).order_by(segments.c.number))
-            return [
-                SegmentSize(Variation(row.language, row.variant, row.time_zone), row.wave, row.size)
-                for row in rows
-            ]
+        columns = (segments.c[name] for name in ("language", "time_zone", "wave", "size"))
+        query = sa.select(*columns, VARIANT).where(segments.c.launch_key == launch_key)
+        return [
+            SegmentSize(Variation(row.language, row.variant, row.time_zone), row.wave, row.size)
+            for row in self._database.rows(query.order_by(segments.c.number))
+        ]
 
     def fingerprint(self, launch_key: str, number: int) -> str:
         """Return the fingerprint of one segment of a launch, as it was frozen."""

@@ -148,8 +148,7 @@ class Doubts:
     def open(self, launch_key: str | None = None) -> list[Doubt]:
         """Return the dispatches in doubt, of one launch or of all, oldest first."""
         query = _OPEN if launch_key is None else _OPEN_OF_LAUNCH
-        with self._database.read() as db:
-            return [Doubt(*row) for row in db.execute(query, {"launch": launch_key})]
+        return [Doubt(*row) for row in self._database.rows(query, {"launch": launch_key})]
 
     def pending_resends(self, launch_key: str | None = None) -> list[PendingResend]:
         """Return the dispatches in doubt that were planned again and have not been sent since, ordered by segment.
@@ -177,8 +176,7 @@ class Doubts:
             )
             .order_by(dispatches.c.launch_key, dispatches.c.segment)
         )
-        with self._database.read() as db:
-            return [PendingResend(*row) for row in db.execute(query)]
+        return [PendingResend(*row) for row in self._database.rows(query)]
 
     def with_earlier_doubt(self, launch_key: str) -> frozenset[str]:
         """Return the keys of the dispatches that have left doubt, although an earlier attempt is still in doubt.
@@ -204,16 +202,14 @@ class Doubts:
                 clear.c.id.is_(None),
             )
         )
-        with self._database.read() as db:
-            return frozenset(db.scalars(query))
+        return frozenset(self._database.scalars(query))
 
     def cleared_write_offs(self, launch_key: str) -> frozenset[str]:
         """Return the keys of the dispatches that are written off, although none of their requests was processed.
 
         Their doubt was cleared later, by a worker that recorded its outcome late.
         """
-        with self._database.read() as db:
-            return frozenset(db.scalars(_CLEARED_WRITE_OFFS, {"launch": launch_key}))
+        return frozenset(self._database.scalars(_CLEARED_WRITE_OFFS, {"launch": launch_key}))
 
     def expire_leases(self, launch_key: str | None, now: datetime) -> int:
         """Put the dispatches of one launch or of all into doubt if their lease has ended, and return their number.
@@ -237,8 +233,7 @@ class Doubts:
         query = sa.select(sa.func.min(dispatches.c.lease_until), LedgerTime()).where(
             _is_in_flight(launch_key)
         )
-        with self._database.read() as db:
-            expiry, now = db.execute(query).one()
+        expiry, now = self._database.one(query)
         return None if expiry is None else max(timedelta(0), expiry - now)
 
 

@@ -38,5 +38,4 @@ class Comparisons:
         """Return the comparisons of a launch, by outcome."""
         columns = (comparisons.c.what, comparisons.c.compared_at, comparisons.c.result)
         query = sa.select(*columns).where(comparisons.c.launch_key == launch_key).order_by(comparisons.c.what)
-        with self._database.read() as db:
-            return [StoredComparison(**row._mapping) for row in db.execute(query)]
+        return [StoredComparison(**row._mapping) for row in self._database.rows(query)]

@@ -58,8 +58,7 @@ class FeedStates:
 
     def all(self) -> list[FeedState]:
         """Return the last certain state of each feed, in order."""
-        with self._database.read() as db:
-            rows = db.execute(sa.select(feed_states)).all()
+        rows = self._database.rows(sa.select(feed_states))
         states = [
             FeedState(Feed(row.connection, row.kind, row.platform), row.state, row.why, row.since)
             for row in rows
@@ -108,10 +107,9 @@ class FeedStates:
             .where(launches.c.sends_at > since - _LONGEST_WAIT, dispatches.c.state == DispatchState.ACCEPTED)
         )
         dispatches_sent: defaultdict[str, dict[str, datetime]] = defaultdict(dict)
-        with self._database.read() as db:
-            for row in db.execute(query):
-                if (at := max(row.started_at, row.sends_at)) > since:
-                    dispatches_sent[row.launch_key][row.dispatch_key] = at
+        for row in self._database.rows(query):
+            if (at := max(row.started_at, row.sends_at)) > since:
+                dispatches_sent[row.launch_key][row.dispatch_key] = at
         return dict(dispatches_sent)
 
     def earlier(self, launch: LaunchRecord, limit: int) -> list[EarlierReport]:
@@ -128,7 +126,7 @@ class FeedStates:
             .order_by(launches.c.sends_at.desc(), launches.c.launch_key)
             .limit(limit)
         )
-        with self._database.read() as db:
-            return [
-                EarlierReport(row.sends_at, LaunchStats.from_json(row.figures)) for row in db.execute(query)
-            ]
+        return [
+            EarlierReport(row.sends_at, LaunchStats.from_json(row.figures))
+            for row in self._database.rows(query)
+        ]

@@ -123,8 +123,7 @@ class Overview:
 
     def count(self, selection: Selection) -> int:
         """Count the selected launches."""
-        with self._database.read() as db:
-            return db.scalar(sa.select(sa.func.count()).where(*selection.where())) or 0
+        return self._database.scalar(sa.select(sa.func.count()).where(*selection.where())) or 0
 
     def count_all(self, selection: Selection) -> int:
         """Count the selected launches, and those that were not made."""
@@ -157,16 +156,13 @@ class Overview:
         ordered = sa.select(both.c.launch_key).order_by(
             sa.nulls_last(by), both.c.at.desc(), both.c.launch_key
         )
-        with self._database.read() as db:
-            return list(db.scalars(ordered.offset(offset).limit(limit)))
+        return self._database.scalars(ordered.offset(offset).limit(limit))
 
     def keys_not_made(self, selection: Selection) -> list[str]:
         """Return the keys of the selected launches that were not made, newest first."""
         query = sa.select(not_launched.c.launch_key).where(*_not_made(selection))
-        with self._database.read() as db:
-            return list(
-                db.scalars(query.order_by(not_launched.c.checked_at.desc(), not_launched.c.launch_key))
-            )
+        newest_first = (not_launched.c.checked_at.desc(), not_launched.c.launch_key)
+        return self._database.scalars(query.order_by(*newest_first))
 
     def page(
         self,
@@ -206,9 +202,8 @@ class Overview:
             ranked = ranked.join(reports, reports.c.launch_key == launches.c.launch_key).where(_IS_SENT)
         found = ranked.subquery()
         first = sa.select(found.c.launch_key).where(found.c.place == 1)
-        with self._database.read() as db:
-            rows = db.execute(_LISTED.where(launches.c.launch_key.in_(first)))
-            return {row.campaign: _listed(row) for row in rows}
+        rows = self._database.rows(_LISTED.where(launches.c.launch_key.in_(first)))
+        return {row.campaign: _listed(row) for row in rows}
 
     def periods(self, campaigns: Collection[str]) -> list[CampaignPeriod]:
         """Return each period with a launch, or with a launch that was not made."""
@@ -219,8 +214,7 @@ class Overview:
             )
             for table in tables
         )
-        with self._database.read() as db:
-            return [CampaignPeriod(*row) for row in db.execute(sa.union(*queries))]
+        return [CampaignPeriod(*row) for row in self._database.rows(sa.union(*queries))]
 
     def facts(self, selection: Selection) -> dict[str, LaunchFacts]:
         """Return the facts about each selected launch by its key, newest first."""
@@ -260,19 +254,18 @@ class Overview:
         """Return the waves and time zones of some launches with planned requests."""
         parts: dict[str, list[PlannedPart]] = {}
         query = _PLANNED.where(is_one_of(dispatches.c.launch_key, launch_keys))
-        with self._database.read() as db:
-            for key, wave, zone in db.execute(query):
-                parts.setdefault(key, []).append(PlannedPart(wave, zone or None))
+        for key, wave, zone in self._database.rows(query):
+            parts.setdefault(key, []).append(PlannedPart(wave, zone or None))
         return parts
 
     def accepted_parts(self, launch_key: str) -> list[AcceptedPart]:
         """Return the accepted requests of a launch by time zone."""
         recipients: Counter[str] = Counter()
         ids: defaultdict[str, set[int]] = defaultdict(set)
-        with self._database.read() as db:
-            for zone, campaign_id, size in db.execute(_ACCEPTED.where(dispatches.c.launch_key == launch_key)):
-                recipients[zone] += int(size)
-                ids[zone] |= set() if campaign_id is None else {campaign_id}
+        accepted = self._database.rows(_ACCEPTED.where(dispatches.c.launch_key == launch_key))
+        for zone, campaign_id, size in accepted:
+            recipients[zone] += int(size)
+            ids[zone] |= set() if campaign_id is None else {campaign_id}
         return [
             AcceptedPart(zone or None, recipients[zone], sorted(ids[zone])) for zone in sorted(recipients)
         ]

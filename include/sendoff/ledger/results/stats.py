@@ -98,8 +98,7 @@ class Stats:
             sa.func.count(),
             sa.func.coalesce(sa.func.sum(segments.c.size), 0),
         )
-        with self._database.read() as db:
-            row = db.execute(query.select_from(_IN_SEGMENTS).where(*_doubts_among(campaigns))).one()
+        row = self._database.one(query.select_from(_IN_SEGMENTS).where(*_doubts_among(campaigns)))
         return DoubtTotals(*map(int, row))
 
     def launch_doubts(
@@ -120,9 +119,8 @@ class Stats:
         )
         if launch_key is not None:
             query = query.where(dispatches.c.launch_key == launch_key)
-        with self._database.read() as db:
-            rows = db.execute(query.offset(offset).limit(limit))
-            return [LaunchDoubts(key, requests, int(people)) for key, requests, people in rows]
+        rows = self._database.rows(query.offset(offset).limit(limit))
+        return [LaunchDoubts(key, requests, int(people)) for key, requests, people in rows]
 
 
 _IS_LIVING = sa.and_(launches.c.settled_at.is_(None), launches.c.state.in_(LIVING))

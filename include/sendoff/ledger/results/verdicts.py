@@ -92,8 +92,7 @@ class StoredVerdicts:
             .join(audiences, audiences.c.launch_key == reports.c.launch_key)
             .where(reports.c.launch_key == launch_key)
         )
-        with self._database.read() as db:
-            row = db.execute(query).first()
+        row = self._database.first(query)
         if row is None:
             raise NotFoundError(f"launch {launch_key} has not been reconciled yet")
         return LaunchStats.from_json({**row.figures, "identified_by": row.identified_by})
@@ -109,8 +108,7 @@ class StoredVerdicts:
             .outerjoin(reports, reports.c.launch_key == launches.c.launch_key)
             .where(launches.c.launch_key == launch_key)
         )
-        with self._database.read() as db:
-            return db.scalar(query) or 0
+        return self._database.scalar(query) or 0
 
     def stale(self, now: datetime | None = None) -> list[str]:
         """Return the keys of the launches whose newest report is stale, oldest first.
@@ -127,8 +125,7 @@ class StoredVerdicts:
             .where(sa.or_(launches.c.revision != sa.func.coalesce(reports.c.revision, 0), sent))
             .order_by(launches.c.created_at, launches.c.launch_key)
         )
-        with self._database.read() as db:
-            return list(db.scalars(query))
+        return self._database.scalars(query)
 
     def note_tables(self, launch_key: str, as_of: datetime) -> None:
         """Store the time of the report that was written into the tables of a launch's warehouse."""
@@ -147,5 +144,4 @@ class StoredVerdicts:
             .where(launches.c.tables_as_of < reports.c.as_of, launches.c.tables_as_of < before)
             .order_by(launches.c.created_at, launches.c.launch_key)
         )
-        with self._database.read() as db:
-            return list(db.scalars(query))
+        return self._database.scalars(query)

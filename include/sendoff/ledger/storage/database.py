@@ -83,6 +83,31 @@ class Database:
             db.exec_driver_sql("BEGIN")
             yield db
 
+    def rows(self, query: Any, parameters: Mapping[str, Any] | None = None) -> Sequence[Any]:
+        """Return all rows of a query, which is read in a transaction of its own."""
+        with self.read() as db:
+            return db.execute(query, parameters).all()
+
+    def first(self, query: Any, parameters: Mapping[str, Any] | None = None) -> Any:
+        """Return the first row of a query, or None. It is read as :meth:`rows` does."""
+        with self.read() as db:
+            return db.execute(query, parameters).first()
+
+    def one(self, query: Any) -> Any:
+        """Return the only row of a query. It is read as :meth:`rows` does."""
+        with self.read() as db:
+            return db.execute(query).one()
+
+    def scalars(self, query: Any, parameters: Mapping[str, Any] | None = None) -> list[Any]:
+        """Return the first value of each row of a query. They are read as :meth:`rows` does."""
+        with self.read() as db:
+            return list(db.scalars(query, parameters))
+
+    def scalar(self, query: Any, parameters: Mapping[str, Any] | None = None) -> Any:
+        """Return the first value of the first row of a query, or None. It is read as :meth:`rows` does."""
+        with self.read() as db:
+            return db.scalar(query, parameters)
+
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
         """Open a transaction for writing and commit it at the end. SQLite waits for the write lock first."""

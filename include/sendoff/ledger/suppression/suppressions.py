@@ -218,18 +218,16 @@ class SuppressionList:
         query = _ENTRIES.where(
             suppressions.c.identified_by == identified_by, suppressions.c.identifier == str(identifier)
         )
-        with self._database.read() as db:
-            order = suppressions.c.added_at.desc(), suppressions.c.scope, suppressions.c.source
-            rows = db.execute(query.order_by(*order))
-            return [Suppression(*row) for row in rows]
+        order = suppressions.c.added_at.desc(), suppressions.c.scope, suppressions.c.source
+        rows = self._database.rows(query.order_by(*order))
+        return [Suppression(*row) for row in rows]
 
     def sizes(self, now: datetime) -> list[SuppressionCount]:
         """Count the entries in force by scope, identifying column and source."""
         names = [suppressions.c[name] for name in ("scope", "identified_by", "source")]
         query: sa.Select[Any] = sa.select(*names, sa.func.count().label("entries"))
         query = query.where(_in_force(now)).group_by(*names).order_by(*names)
-        with self._database.read() as db:
-            return [SuppressionCount(*row) for row in db.execute(query)]
+        return [SuppressionCount(*row) for row in self._database.rows(query)]
 
     def active(self, identified_by: str, kind: Kind, scopes: Collection[str], now: datetime) -> Identifiers:
         """Return the recipients that an entry in force suppresses in any of the scopes."""

@@ -80,8 +80,7 @@ class UploadedLists:
 
     def all(self) -> list[UploadedList]:
         """Return all lists, ordered by name, without their recipients."""
-        with self._database.read() as db:
-            return [_uploaded(row) for row in db.execute(_LISTS.order_by(uploaded_lists.c.name))]
+        return [_uploaded(row) for row in self._database.rows(_LISTS.order_by(uploaded_lists.c.name))]
 
     def delete(self, name: str) -> None:
         """Delete a list, or raise NotFoundError. The frozen suppression of earlier launches does not change."""
