@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from threading import Barrier
+from unittest import mock
 
 import pytest
 import sqlalchemy as sa
@@ -18,11 +20,9 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Period, launch_key
 from sendoff.figures import ANOMALIES, LaunchStats
 from sendoff.ledger import Ledger, NewLaunch
-from sendoff.ledger.launches.launches import Launches
-from sendoff.ledger.results.verdicts import StoredVerdicts
+from sendoff.ledger.storage import stored_sets
 from sendoff.ledger.storage.schema import audience_groups, suppressed, uploaded_list_chunks, verdicts
 from sendoff.ledger.storage.stored_sets import LARGEST, batches, cut, joined
-from sendoff.ledger.suppression.uploaded_lists import UploadedLists
 from sendoff.states import Verdict
 
 from ...examples import examples
@@ -39,6 +39,10 @@ texts = st.lists(st.sampled_from(LONG) | st.sampled_from(["ann", "zoë", "007"])
 limits = st.integers(1, 200) | st.integers(1_024, 6_000)
 
 
+def parts_of_at_most(limit: int) -> AbstractContextManager[int]:
+    return mock.patch.object(stored_sets, "LARGEST", limit)
+
+
 def freeze(
     ledger: Ledger,
     people: Identifiers,
@@ -52,21 +56,21 @@ def freeze(
     days = Period(start, start + timedelta(days=1))
     key = launch_key("service", "spring", days)
     column = "device_id" if people.kind == "integer" else "user_id"
-    Launches(ledger._database, largest_chunk=limit).freeze(
-        NewLaunch(
-            key,
-            connection="service",
-            campaign="spring",
-            period=days,
-            resend=0,
-            definition=PUSH.model_dump_json(),
-            audience=Audience(column, people, len(people), {}, {"platform": groups or {}}),
-            segments=[Segment(segment) for segment in people.slices(7)],
-            created_at=NOW,
-            sends_at=NOW,
-            suppressed=out,
-        )
+    launch = NewLaunch(
+        key,
+        connection="service",
+        campaign="spring",
+        period=days,
+        resend=0,
+        definition=PUSH.model_dump_json(),
+        audience=Audience(column, people, len(people), {}, {"platform": groups or {}}),
+        segments=[Segment(segment) for segment in people.slices(7)],
+        created_at=NOW,
+        sends_at=NOW,
+        suppressed=out,
     )
+    with parts_of_at_most(limit):
+        ledger.launches.freeze(launch)
     return key
 
 
@@ -155,7 +159,8 @@ def test_sets_are_joined_as_they_come_in_any_order_and_with_overlap() -> None:
 def test_rows_are_inserted_in_batches_that_end_by_count_or_by_bytes() -> None:
     assert [len(batch) for batch in batches({"n": number} for number in range(1_001))] == [500, 500, 1]
     large = [{"identifiers": bytes(size)} for size in (6, 6, 1, 20, 1)]
-    assert [len(batch) for batch in batches(large, 10)] == [2, 2, 1]
+    with parts_of_at_most(10):
+        assert [len(batch) for batch in batches(large)] == [2, 2, 1]
     assert list(batches([])) == []
 
 
@@ -188,13 +193,13 @@ def test_what_is_stored_with_any_limit_reads_back_equal(
 
     judged = dict(zip(Verdict, [first, second, third, empty(first.kind)], strict=False))
     for sets in (judged, dict(reversed(judged.items())), dict.fromkeys(judged, second)):
-        StoredVerdicts(ledger._database, largest_chunk=limit).store(figures(key), sets)
+        with parts_of_at_most(limit):
+            ledger.verdicts.store(figures(key), sets)
         assert ledger.verdicts.sets(key) == sets
 
     for found in people:
-        uploaded = UploadedLists(ledger._database, ledger.erasures.in_set, largest_chunk=limit).store(
-            "staff", "user_id", found, "ann", NOW
-        )
+        with parts_of_at_most(limit):
+            uploaded = ledger.uploaded_lists.store("staff", "user_id", found, "ann", NOW)
         assert ledger.uploaded_lists.get("staff") == (uploaded, found)
         assert uploaded.size == len(found)
 
@@ -212,10 +217,9 @@ def test_the_sizes_of_parts_add_up(ledger: Ledger) -> None:
 def test_a_set_that_replaces_a_larger_one_leaves_none_of_its_parts(ledger: Ledger, few: Identifiers) -> None:
     key = freeze(ledger, strings(["ann"]))
     for people, parts in ((strings(LONG), range(60)), (few, range(1))):
-        StoredVerdicts(ledger._database, largest_chunk=1).store(figures(key), {"missing": people})
-        UploadedLists(ledger._database, ledger.erasures.in_set, largest_chunk=1).store(
-            "staff", "user_id", people, "ann", NOW
-        )
+        with parts_of_at_most(1):
+            ledger.verdicts.store(figures(key), {"missing": people})
+            ledger.uploaded_lists.store("staff", "user_id", people, "ann", NOW)
         for table in (verdicts, uploaded_list_chunks):
             assert parts_of(ledger, table) == list(parts)
     assert ledger.verdicts.sets(key) == {"missing": few}
@@ -259,17 +263,16 @@ def test_processes_that_store_the_verdicts_of_one_launch_wait_for_each_other(led
     def store(sets: dict[str, IntegerIdentifiers]) -> None:
         for _ in range(20):
             barrier.wait()
-            StoredVerdicts(ledger._database, largest_chunk=1).store(figures(key), sets)
+            ledger.verdicts.store(figures(key), sets)
 
-    with ThreadPoolExecutor(2) as threads:
+    with parts_of_at_most(1), ThreadPoolExecutor(2) as threads:
         list(threads.map(store, found))
     assert ledger.verdicts.sets(key) in found
 
 
 def test_a_list_that_is_deleted_leaves_no_part(ledger: Ledger) -> None:
-    UploadedLists(ledger._database, ledger.erasures.in_set, largest_chunk=1).store(
-        "staff", "device_id", integers(range(1, 9)), "ann", NOW
-    )
+    with parts_of_at_most(1):
+        ledger.uploaded_lists.store("staff", "device_id", integers(range(1, 9)), "ann", NOW)
     ledger.uploaded_lists.delete("staff")
     assert parts_of(ledger, uploaded_list_chunks) == []
 
@@ -283,7 +286,8 @@ def test_somebody_is_found_in_whichever_part_they_stand(ledger: Ledger, people: 
     alone = next(people.slices(1))
     left = people - alone
     key = freeze(ledger, alone, limit=1, out={"cap": left})
-    StoredVerdicts(ledger._database, largest_chunk=1).store(figures(key), {"missing": people})
+    with parts_of_at_most(1):
+        ledger.verdicts.store(figures(key), {"missing": people})
     assert len(parts_of(ledger, suppressed)) == len(left)
     assert {ledger.launches.recipient(key, member).reason for member in members[1:]} == {"cap"}
     assert ledger.launches.recipient(key, members[0]).verdict == "missing"

@@ -59,7 +59,7 @@ class NewLaunch:
     known_erasures: int | None = None  # the version of the erasures that the audience respects
 
 
-def insert_launch(db: sa.Connection, launch: NewLaunch, largest_chunk: int) -> None:
+def insert_launch(db: sa.Connection, launch: NewLaunch) -> None:
     """Store a launch and everything that it freezes."""
     names = ("launch_key", "connection", "campaign", "resend", "definition", "created_at", "state")
     period = launch.period
@@ -68,17 +68,14 @@ def insert_launch(db: sa.Connection, launch: NewLaunch, largest_chunk: int) -> N
         sa.insert(launches),
         {name: getattr(launch, name) for name in (*names, "due_at", "sends_at", "origin")} | bounds,
     )
-    _insert_audience(db, launch.launch_key, launch.audience, largest_chunk)
+    _insert_audience(db, launch.launch_key, launch.audience)
     # A reason without recipients is not stored.
     suppressed = {reason: members for reason, members in (launch.suppressed or {}).items() if len(members)}
-    SUPPRESSED.insert(
-        db,
-        (
-            ({"launch_key": launch.launch_key, "reason": reason}, members)
-            for reason, members in suppressed.items()
-        ),
-        largest=largest_chunk,
+    keyed = (
+        ({"launch_key": launch.launch_key, "reason": reason}, members)
+        for reason, members in suppressed.items()
     )
+    SUPPRESSED.insert(db, keyed)
     is_compared = "holdout" in suppressed
     numbered = enumerate(launch.segments, start=1)
     for batch in batches(_segment_row(launch.launch_key, number, segment) for number, segment in numbered):
@@ -105,9 +102,7 @@ def _number_comparison(db: sa.Connection, launch: NewLaunch) -> None:
     db.execute(sa.update(launches).where(is_own).values(comparison_number=number))
 
 
-def _insert_audience(
-    db: sa.Connection, launch_key: str, audience: Audience | None, largest_chunk: int
-) -> None:
+def _insert_audience(db: sa.Connection, launch_key: str, audience: Audience | None) -> None:
     """Store an audience's figures and groups. The segments and the holdout contain its identifiers."""
     identifiers = audience.identifiers if audience else empty("integer")
     db.execute(
@@ -128,7 +123,7 @@ def _insert_audience(
         for name, values in (audience.groups if audience else {}).items()
         for value, members in values.items()
     )
-    GROUPS.insert(db, groups, largest=largest_chunk)
+    GROUPS.insert(db, groups)
 
 
 def _segment_row(launch_key: str, number: int, segment: Segment) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from sendoff.ledger.storage.erasure_state import check_version
 from sendoff.ledger.storage.schema import audience_groups, audiences, dispatches, launches
 from sendoff.ledger.storage.schema import segments as segments_table
 from sendoff.ledger.storage.schema import suppressed as suppressed_table
-from sendoff.ledger.storage.stored_sets import GROUPS, LARGEST, SUPPRESSED, joined
+from sendoff.ledger.storage.stored_sets import GROUPS, SUPPRESSED, joined
 from sendoff.ledger.suppression.active_verdicts import LaunchSource, sources_of
 from sendoff.ledger.suppression.withheld import remaining, withheld_of
 from sendoff.states import LIVING, DispatchState, LaunchState
@@ -75,9 +75,8 @@ class LaunchRecord:
 class Launches:
     """The launches of a ledger."""
 
-    def __init__(self, database: Database, *, largest_chunk: int = LARGEST) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._largest_chunk = largest_chunk
 
     def find(self, launch_key: str) -> LaunchRecord | None:
         """Return a launch, or None if the ledger does not have it."""
@@ -200,7 +199,7 @@ class Launches:
                     raise ConflictError(
                         "another launch was made in the meantime, so the suppression must be decided again"
                     )
-                freeze.insert_launch(db, launch, self._largest_chunk)
+                freeze.insert_launch(db, launch)
         except exc.IntegrityError:
             if self.find(launch.launch_key) is None:
                 raise

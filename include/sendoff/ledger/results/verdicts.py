@@ -16,7 +16,7 @@ from sendoff.figures import LaunchStats
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.erasure_state import check_version
 from sendoff.ledger.storage.schema import audiences, launches, reports, verdicts
-from sendoff.ledger.storage.stored_sets import LARGEST, VERDICTS
+from sendoff.ledger.storage.stored_sets import VERDICTS
 
 _TRIES = 5
 _ERASED = sa.select(audiences.c.erased).where(audiences.c.launch_key == sa.bindparam("launch"))
@@ -25,9 +25,8 @@ _ERASED = sa.select(audiences.c.erased).where(audiences.c.launch_key == sa.bindp
 class StoredVerdicts:
     """The verdicts and the newest report of each launch."""
 
-    def __init__(self, database: Database, *, largest_chunk: int = LARGEST) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._largest_chunk = largest_chunk
 
     def store(
         self,
@@ -67,7 +66,7 @@ class StoredVerdicts:
             replaced = {*changed, *(sizes.keys() - sets.keys())}
             db.execute(sa.delete(verdicts).where(own, verdicts.c.verdict.in_(replaced)))
             rows = (({"launch_key": key, "verdict": name}, sets[name]) for name in changed)
-            VERDICTS.insert(db, rows, largest=self._largest_chunk)
+            VERDICTS.insert(db, rows)
 
     def sets(self, launch_key: str) -> dict[str, Identifiers]:
         """Return the identifiers of a launch by verdict, as of its newest report."""

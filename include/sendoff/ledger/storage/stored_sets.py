@@ -44,20 +44,14 @@ class StoredSets:
         (owner,) = owners.primary_key
         self._of_owner = self._table.c[owner.name] == owner
 
-    def insert(
-        self,
-        db: sa.Connection,
-        sets: Iterable[tuple[Mapping[str, str], Identifiers]],
-        *,
-        largest: int = LARGEST,
-    ) -> None:
+    def insert(self, db: sa.Connection, sets: Iterable[tuple[Mapping[str, str], Identifiers]]) -> None:
         """Store sets, each given with the key of its rows except ``chunk``; few chunks are in memory at once."""
         rows = (
             {**key, "chunk": chunk, "size": len(run), "identifiers": run.to_bytes()}
             for key, identifiers in sets
-            for chunk, run in enumerate(cut(identifiers, largest))
+            for chunk, run in enumerate(cut(identifiers, LARGEST))
         )
-        for batch in batches(rows, largest):
+        for batch in batches(rows):
             db.execute(sa.insert(self._table), batch)
 
     def sets(self, db: sa.Connection, *where: sa.ColumnElement[bool]) -> dict[str, Identifiers]:
@@ -111,14 +105,14 @@ def joined(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
     return unions[0] if len(unions) == 1 else union(kind, unions)
 
 
-def batches(rows: Iterable[_Row], largest: int = LARGEST) -> Iterator[Sequence[_Row]]:
-    """Group rows for INSERT: at most 500 rows, and not much more than ``largest`` bytes, in each batch."""
+def batches(rows: Iterable[_Row]) -> Iterator[Sequence[_Row]]:
+    """Group rows for INSERT: at most 500 rows, and not much more than :data:`LARGEST` bytes, in each batch."""
     batch: list[_Row] = []
     size = 0
     for row in rows:
         batch.append(row)
         size += sum(len(value) for value in row.values() if isinstance(value, bytes))
-        if len(batch) == _ROWS_AT_ONCE or size >= largest:
+        if len(batch) == _ROWS_AT_ONCE or size >= LARGEST:
             yield batch
             batch, size = [], 0
     if batch:

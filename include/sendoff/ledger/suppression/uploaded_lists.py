@@ -15,7 +15,7 @@ from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.erasure_state import is_current, version_of
 from sendoff.ledger.storage.problems import check_texts
 from sendoff.ledger.storage.schema import uploaded_list_chunks, uploaded_lists
-from sendoff.ledger.storage.stored_sets import LARGEST, LISTS
+from sendoff.ledger.storage.stored_sets import LISTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,9 @@ class UploadedList:
 class UploadedLists:
     """The uploaded lists of a ledger."""
 
-    def __init__(
-        self,
-        database: Database,
-        erased_among: Callable[[str, Identifiers], Identifiers],
-        *,
-        largest_chunk: int = LARGEST,
-    ) -> None:
+    def __init__(self, database: Database, erased_among: Callable[[str, Identifiers], Identifiers]) -> None:
         self._database = database
         self._erased_among = erased_among
-        self._largest_chunk = largest_chunk
 
     def store(
         self, name: str, identified_by: str, identifiers: Identifiers, who: str, now: datetime
@@ -67,7 +60,7 @@ class UploadedLists:
         values = {column: getattr(row, column) for column in UploadedList.__slots__}
         db.execute(self._database.insert_or_replace(uploaded_lists), values)
         db.execute(sa.delete(uploaded_list_chunks).where(uploaded_list_chunks.c.name == row.name))
-        LISTS.insert(db, [({"name": row.name}, identifiers)], largest=self._largest_chunk)
+        LISTS.insert(db, [({"name": row.name}, identifiers)])
 
     def get(self, name: str) -> tuple[UploadedList, Identifiers]:
         """Return a list with its recipients, or raise NotFoundError."""
