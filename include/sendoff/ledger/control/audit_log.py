@@ -23,7 +23,7 @@ from typing import Any, cast
 import sqlalchemy as sa
 
 from sendoff.errors import NotFoundError
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.revisions import REVISION_AFTER_CHANGE
 from sendoff.ledger.storage.schema import decisions, launches, pauses
 from sendoff.states import DecisionKind, LaunchState
@@ -54,11 +54,8 @@ class Decision:
     detail: Mapping[str, Any] | None = None
 
 
-class AuditLog:
+class AuditLog(LedgerPart):
     """The decisions about launches and the resulting states. Decisions are appended and never changed."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def record(self, decision: Decision) -> None:
         """Append a decision that changes no launch, such as the result of its gates."""
@@ -173,11 +170,8 @@ class GlobalPause:
     paused_at: datetime
 
 
-class Pauses:
+class Pauses(LedgerPart):
     """The global pauses of a ledger."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def pause(self, scope: str, who: str, why: str, *, now: datetime) -> bool:
         """Pause a scope and append the decision. If it is already paused, do nothing and return False."""

@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta
 import sqlalchemy as sa
 
 from sendoff.errors import NotYetError
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import Database, LedgerPart
 from sendoff.ledger.storage.schema import attempts, daily_recipients, dispatches, launches, segments, withheld
 
 
@@ -25,11 +25,8 @@ class DailyLimit:
     most: int
 
 
-class DailyLimits:
+class DailyLimits(LedgerPart):
     """The recipients that count against the daily limits of the ledger's connections."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def recipients_on(self, connection: str, day: date) -> int:
         """Return how many recipients count against the limit of a connection on a UTC day."""

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import Database, LedgerPart
 from sendoff.ledger.storage.schema import rate_limits
 
 LOOKAHEAD = timedelta(seconds=0.5)
@@ -32,11 +32,8 @@ def interval(per_second: float) -> timedelta:
     return timedelta(microseconds=math.ceil(1_000_000 / per_second))
 
 
-class RateLimits:
+class RateLimits(LedgerPart):
     """The rate limits of the ledger's connections."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def next_at(self, connection: str) -> datetime | None:
         """Return when a connection may send its next request, or None if it has no limit yet."""

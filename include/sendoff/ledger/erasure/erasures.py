@@ -34,7 +34,7 @@ from sendoff.ledger.control.audit_log import Decision, append_decision
 from sendoff.ledger.erasure import erasure_steps as steps
 from sendoff.ledger.erasure import person_columns
 from sendoff.ledger.storage.bulk import in_parts
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import Database, LedgerPart
 from sendoff.ledger.storage.erasure_state import raise_version, version_of
 from sendoff.ledger.storage.schema import (
     audiences,
@@ -104,11 +104,11 @@ class NamedPeople:
     remembered: Sequence[Remembered] = field(repr=False)
 
 
-class Erasures:
+class Erasures(LedgerPart):
     """The erasures of a ledger. ``secret``: default: the setting ``erasure_secret``."""
 
     def __init__(self, database: Database, secret: str | None = None) -> None:
-        self._database = database
+        super().__init__(database)
         self._given = secret
 
     def named(self, identified_by: str, identifiers: Iterable[int | str]) -> NamedPeople:

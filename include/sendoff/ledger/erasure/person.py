@@ -22,7 +22,7 @@ from sendoff.ledger.launches.launches import Launches, LaunchRecord
 from sendoff.ledger.post_backs.blocks import StoredPostBack
 from sendoff.ledger.post_backs.post_backs import PendingRun, parts_of, stored_runs
 from sendoff.ledger.storage.bulk import streamed
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import Database, LedgerPart
 from sendoff.ledger.storage.schema import (
     erasure_queue,
     erasures,
@@ -38,11 +38,11 @@ COUNTED = ("launches", "post_backs", "lists", "suppressions", "erasures")
 _Place = dict[str, Any]
 
 
-class Persons:
+class Persons(LedgerPart):
     """What a ledger holds about single persons."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._launches = Launches(database)
 
     def export(

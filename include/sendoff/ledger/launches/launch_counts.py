@@ -13,7 +13,7 @@ from sendoff.ledger.launches.launches import LaunchRecord
 from sendoff.ledger.post_backs.aggregates import DispatchTotals, totals_of
 from sendoff.ledger.requests.doubts import OF_SEGMENT
 from sendoff.ledger.storage.bulk import streamed
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.schema import (
     attempts,
     audiences,
@@ -36,11 +36,8 @@ class RequestCount(NamedTuple):
     withheld: int  # recipients that these requests left out, all together
 
 
-class LaunchCounts:
+class LaunchCounts(LedgerPart):
     """Counts of launches in progress. ``since``: only requests that began after this moment."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def largest_segment(self, launch_key: str) -> int:
         """Return the number of recipients in the largest segment of a launch; 0 if the service chooses them."""

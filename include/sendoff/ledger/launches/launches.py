@@ -19,7 +19,7 @@ from sendoff.ledger.launches import freeze
 from sendoff.ledger.launches.freeze import NewLaunch
 from sendoff.ledger.launches.recipient import RecipientStatus, recipient_status
 from sendoff.ledger.requests.doubts import OF_SEGMENT
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.erasure_state import check_version
 from sendoff.ledger.storage.schema import audience_groups, audiences, dispatches, launches
 from sendoff.ledger.storage.schema import segments as segments_table
@@ -72,11 +72,8 @@ class LaunchRecord:
         return noun_of(self.identified_by)
 
 
-class Launches:
+class Launches(LedgerPart):
     """The launches of a ledger."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def find(self, launch_key: str) -> LaunchRecord | None:
         """Return a launch, or None if the ledger does not have it."""

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sendoff.campaign import Period
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.schema import launches, not_launched
 
 
@@ -30,11 +30,8 @@ class NotLaunched:
     why: str
 
 
-class NotLaunchedLog:
+class NotLaunchedLog(LedgerPart):
     """The launches of a ledger that were not made."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def store(self, entry: NotLaunched) -> None:
         """Store an entry in place of an earlier one for the same launch."""

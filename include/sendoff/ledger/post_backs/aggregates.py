@@ -21,7 +21,7 @@ from sendoff.ledger.post_backs.post_backs import Parked, PendingRun
 from sendoff.ledger.post_backs.scrub import scrub
 from sendoff.ledger.requests.evidence import accept_by_evidence
 from sendoff.ledger.storage.bulk import chunked, streamed
-from sendoff.ledger.storage.database import Database, LedgerTime
+from sendoff.ledger.storage.database import LedgerPart, LedgerTime
 from sendoff.ledger.storage.erasure_state import is_current
 from sendoff.ledger.storage.revisions import bump_revision
 from sendoff.ledger.storage.schema import (
@@ -146,11 +146,8 @@ class AggregatedRun:
     erasures: int | None = None  # the version of the erasures when the run was read
 
 
-class Aggregates:
+class Aggregates(LedgerPart):
     """The aggregated post-backs of a ledger's dispatches."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def identified_by(self) -> list[str]:
         """Return the distinct identifier columns that the launches' queries used."""

@@ -25,7 +25,7 @@ from pyroaring import BitMap64
 from sendoff.ledger.post_backs.block_batches import as_batch
 from sendoff.ledger.post_backs.blocks import BlockSelection, blocks_of
 from sendoff.ledger.storage.bulk import ahead
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import Database, LedgerPart
 from sendoff.ledger.storage.schema import dispatch_totals, post_backs, receivers
 from sendoff.service import PostBack
 
@@ -68,11 +68,8 @@ class Reception(NamedTuple):
     newest_at: datetime | None
 
 
-class StoredPostBacks:
+class StoredPostBacks(LedgerPart):
     """The post-backs of a ledger."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def register_receiver(self, name: str, now: datetime) -> int:
         """Register a receiver process and return its number. Under it, the process numbers its post-backs from 1."""

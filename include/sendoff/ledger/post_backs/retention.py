@@ -17,7 +17,7 @@ from itertools import count
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.schema import parked_post_backs, post_backs, receivers
 
 _AT_ONCE = 50_000  # numbers of a receiver per transaction
@@ -37,11 +37,8 @@ class Deleted:
     in_use: tuple[date, ...]
 
 
-class Retention:
+class Retention(LedgerPart):
     """Partitions and deletion of a ledger's post-backs. Only the owner of the tables may create and drop partitions."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def prepare(self, now: datetime, days: int = 7) -> list[date]:
         """Create the partitions of today and the following days, and return the new ones; none on SQLite.

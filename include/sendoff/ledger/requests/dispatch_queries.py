@@ -18,7 +18,7 @@ from sendoff.campaign import Slot, Variation
 from sendoff.ledger.requests.claims import VARIANT, segment_of
 from sendoff.ledger.requests.doubts import OF_SEGMENT, recorded_later
 from sendoff.ledger.storage.bulk import streamed
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.schema import attempts, audiences, dispatch_totals, dispatches, outcomes, segments
 from sendoff.ledger.suppression.withheld import Withheld, remaining, withheld_by_verdict, withheld_of
 from sendoff.states import Arm, DispatchState, OutcomeKind, Verdict
@@ -120,11 +120,8 @@ class HourSize(NamedTuple):
     people: int
 
 
-class DispatchQueries:
+class DispatchQueries(LedgerPart):
     """Queries about the dispatches of a ledger. :class:`~.dispatches.Dispatches` changes them."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def recent_outcomes(self, launch_key: str, newest: int, since: datetime | None) -> RecentOutcomes:
         """Count the outcomes of the last ``newest`` requests of a launch; ``since``: only those after this moment.

@@ -21,7 +21,7 @@ from sendoff.ledger.control.rate_limits import LOOKAHEAD, interval, reserve
 from sendoff.ledger.requests.claims import Claim, ClaimRequest, attempt_held_by
 from sendoff.ledger.requests.evidence import IS_REPORTED, accept_by_earlier_outcome, outcome_row
 from sendoff.ledger.requests.record_and_claim import RECORD_AND_CLAIM, RECORD_AND_CLAIM_AT_RATE
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import Database, LedgerPart
 from sendoff.ledger.storage.revisions import bump_revision_of_dispatch
 from sendoff.ledger.storage.schema import dispatches, launches, outcomes
 from sendoff.ledger.suppression.active_suppressions import ActiveSuppressions
@@ -42,11 +42,11 @@ _STATE_AFTER = {
 }
 
 
-class Dispatches:
+class Dispatches(LedgerPart):
     """Changes of dispatches: claims and recorded outcomes."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self._suppressions = ActiveSuppressions()
         self._verdicts = ActiveVerdicts()
 

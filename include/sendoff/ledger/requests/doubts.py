@@ -21,7 +21,7 @@ from sendoff.ledger.requests.evidence import (
     evidence_row,
     outcome_row,
 )
-from sendoff.ledger.storage.database import Database, LedgerTime
+from sendoff.ledger.storage.database import LedgerPart, LedgerTime
 from sendoff.ledger.storage.revisions import bump_revision_if_reported, bump_revision_of_dispatch
 from sendoff.ledger.storage.schema import (
     IN_FLIGHT,
@@ -77,11 +77,8 @@ class PendingResend:
     is_own_request: bool  # someone wrote the request, so no DAG of a campaign sends it
 
 
-class Doubts:
+class Doubts(LedgerPart):
     """The dispatches of a ledger that are or were in doubt."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def resolve(
         self,

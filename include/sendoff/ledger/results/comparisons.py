@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.schema import comparisons
 
 
@@ -22,11 +22,8 @@ class StoredComparison:
     result: Mapping[str, Any]
 
 
-class Comparisons:
+class Comparisons(LedgerPart):
     """The comparisons of a ledger."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def store(self, launch_key: str, what: str, result: Mapping[str, Any], now: datetime) -> None:
         """Store a comparison in place of an earlier one of the same launch and outcome."""

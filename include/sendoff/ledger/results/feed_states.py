@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from sendoff.figures import LaunchStats
 from sendoff.ledger.launches.launches import LaunchRecord
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.schema import attempts, dispatches, feed_states, launches, reports
 from sendoff.states import DispatchState, FeedHealth
 
@@ -50,11 +50,8 @@ class EarlierReport(NamedTuple):
     stats: LaunchStats
 
 
-class FeedStates:
+class FeedStates(LedgerPart):
     """The feed states of a ledger."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def all(self) -> list[FeedState]:
         """Return the last certain state of each feed, in order."""

@@ -19,7 +19,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sendoff.ledger.launches.launches import LAUNCH, LaunchRecord, is_one_of, launch_of
 from sendoff.ledger.launches.not_launched import among
 from sendoff.ledger.requests.doubts import OF_SEGMENT
-from sendoff.ledger.storage.database import Database, LedgerTime
+from sendoff.ledger.storage.database import LedgerPart, LedgerTime
 from sendoff.ledger.storage.schema import (
     attempts,
     audiences,
@@ -115,11 +115,8 @@ class AcceptedPart(NamedTuple):
     campaign_ids: Sequence[int]  # in the service, as far as they are known
 
 
-class Overview:
+class Overview(LedgerPart):
     """Queries about many launches of a ledger."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def count(self, selection: Selection) -> int:
         """Count the selected launches."""

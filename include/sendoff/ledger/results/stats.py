@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from sendoff.ledger.requests.doubts import IS_IN_DOUBT, OF_SEGMENT
 from sendoff.ledger.results.feed_states import FeedStates
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.schema import (
     dispatches,
     launches,
@@ -52,11 +52,8 @@ class DoubtTotals:
     people: int  # counted once per request; 0 if the service chooses them
 
 
-class Stats:
+class Stats(LedgerPart):
     """The counts of a ledger."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def read(self) -> LedgerStats:
         """Return the counts. Parked post-backs do not count as waiting for aggregation."""

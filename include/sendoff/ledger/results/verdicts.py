@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sendoff.audience.identifiers import Identifiers
 from sendoff.errors import ConflictError, NotFoundError
 from sendoff.figures import LaunchStats
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.erasure_state import check_version
 from sendoff.ledger.storage.schema import audiences, launches, reports, verdicts
 from sendoff.ledger.storage.stored_sets import VERDICTS
@@ -22,11 +22,8 @@ _TRIES = 5
 _ERASED = sa.select(audiences.c.erased).where(audiences.c.launch_key == sa.bindparam("launch"))
 
 
-class StoredVerdicts:
+class StoredVerdicts(LedgerPart):
     """The verdicts and the newest report of each launch."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     def store(
         self,

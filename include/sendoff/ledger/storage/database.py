@@ -334,6 +334,13 @@ class Database:
             _log.warning("%s", self._problem_of_tables)
 
 
+class LedgerPart:
+    """A part of the ledger, such as its launches. Each public method is one transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+
 _MIGRATIONS = Path(__file__).with_name("migrations")
 # Errors of the rows, not of the ledger.
 _OF_ROWS = (exc.IntegrityError, exc.DataError, exc.NotSupportedError)

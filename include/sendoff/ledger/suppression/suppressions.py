@@ -27,7 +27,7 @@ from sendoff.campaign import ACCOUNT, EVERYTHING, is_suppression_scope
 from sendoff.errors import GateError, SettingsError
 from sendoff.ledger.control.audit_log import Decision, append_decision
 from sendoff.ledger.storage.bulk import in_parts
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import Database, LedgerPart
 from sendoff.ledger.storage.erasure_state import version_of
 from sendoff.ledger.storage.problems import check_texts
 from sendoff.ledger.storage.schema import suppression_state, suppressions
@@ -118,7 +118,7 @@ class Replacement:
         return self.removed * 100 > percent * self.before
 
 
-class SuppressionList:
+class SuppressionList(LedgerPart):
     """The suppression list of a ledger.
 
     Changes that a person, a file or a query makes are in the audit log, with counts and without identifiers.
@@ -127,7 +127,7 @@ class SuppressionList:
     def __init__(
         self, database: Database, erased_among: Callable[[str, Sequence[str]], Collection[str]]
     ) -> None:
-        self._database = database
+        super().__init__(database)
         self._erased_among = erased_among
 
     def add(

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers, Kind
 from sendoff.errors import NotFoundError
-from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.database import Database, LedgerPart
 from sendoff.ledger.storage.erasure_state import is_current, version_of
 from sendoff.ledger.storage.problems import check_texts
 from sendoff.ledger.storage.schema import uploaded_list_chunks, uploaded_lists
@@ -30,11 +30,11 @@ class UploadedList:
     uploaded_at: datetime
 
 
-class UploadedLists:
+class UploadedLists(LedgerPart):
     """The uploaded lists of a ledger."""
 
     def __init__(self, database: Database, erased_among: Callable[[str, Identifiers], Identifiers]) -> None:
-        self._database = database
+        super().__init__(database)
         self._erased_among = erased_among
 
     def store(
