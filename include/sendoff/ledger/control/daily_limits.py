@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from sendoff.errors import NotYetError
 from sendoff.ledger.storage.database import Database, LedgerPart
+from sendoff.ledger.storage.joins import LEFT_OUT, OF_SEGMENT
 from sendoff.ledger.storage.schema import attempts, daily_recipients, dispatches, launches, segments, withheld
 
 
@@ -76,19 +77,12 @@ _TAKE_BACK = (
     .where(*_OF_DAY)
     .values(recipients=daily_recipients.c.recipients - sa.bindparam("fewer"))
 )
-_WITHHELD = (
-    sa.select(sa.func.sum(withheld.c.size))
-    .where(withheld.c.dispatch_key == attempts.c.dispatch_key, withheld.c.attempt == attempts.c.number)
-    .scalar_subquery()
-)
+_WITHHELD = sa.select(sa.func.sum(withheld.c.size)).where(LEFT_OUT).scalar_subquery()
 _OF_ATTEMPT = (
     sa.select(launches.c.connection, attempts.c.started_at, segments.c.size, _WITHHELD.label("withheld"))
     .select_from(dispatches)
     .join(launches, launches.c.launch_key == dispatches.c.launch_key)
-    .join(
-        segments,
-        sa.and_(segments.c.launch_key == dispatches.c.launch_key, segments.c.number == dispatches.c.segment),
-    )
+    .join(segments, OF_SEGMENT)
     .join(attempts, attempts.c.dispatch_key == dispatches.c.dispatch_key)
     .where(dispatches.c.dispatch_key == sa.bindparam("of"), attempts.c.number == sa.bindparam("by"))
 )

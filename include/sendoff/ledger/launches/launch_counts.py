@@ -8,22 +8,20 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from sendoff.audience.identifiers import Identifiers, from_bytes, from_texts
+from sendoff.audience.identifiers import Identifiers, from_texts
 from sendoff.ledger.launches.launches import LaunchRecord
 from sendoff.ledger.post_backs.aggregates import DispatchTotals, totals_of
-from sendoff.ledger.requests.doubts import OF_SEGMENT
-from sendoff.ledger.storage.bulk import streamed
 from sendoff.ledger.storage.database import LedgerPart
+from sendoff.ledger.storage.joins import NEWEST_ATTEMPT, OF_SEGMENT, SENT_TO
 from sendoff.ledger.storage.schema import (
     attempts,
-    audiences,
     dispatch_totals,
     dispatches,
     segments,
     suppressions,
     withheld,
 )
-from sendoff.ledger.suppression.withheld import remaining, withheld_of
+from sendoff.ledger.suppression.withheld import recipients_of
 from sendoff.states import DispatchState
 
 
@@ -58,7 +56,7 @@ class LaunchCounts(LedgerPart):
             .group_by(segments.c.size, dispatches.c.state)
         )
         if since is not None:
-            query = query.join(attempts, _NEWEST_ATTEMPT).where(attempts.c.started_at > since)
+            query = query.join(attempts, NEWEST_ATTEMPT).where(attempts.c.started_at > since)
         return [
             RequestCount(size, state, count, int(left_out))
             for size, state, count, left_out in self._database.rows(query)
@@ -71,32 +69,20 @@ class LaunchCounts(LedgerPart):
 
         The totals are None if it has no post-backs. ``before``: only requests that began by then.
         """
+        totals = (column for column in dispatch_totals.c if column.name != "dispatch_key")
         query = (
-            sa.select(
-                dispatches.c.dispatch_key.label("sent"),
-                segments.c.identifiers,
-                audiences.c.kind,
-                dispatch_totals,
-            )
-            .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
-            .join(segments, OF_SEGMENT)
-            .join(attempts, _NEWEST_ATTEMPT)
+            SENT_TO.add_columns(*totals)
+            .join(attempts, NEWEST_ATTEMPT)
             .outerjoin(dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key)
-            .where(
-                dispatches.c.launch_key == launch_key,
-                dispatches.c.state == DispatchState.ACCEPTED,
-                segments.c.identifiers.is_not(None),
-            )
+            .where(dispatches.c.state == DispatchState.ACCEPTED)
         )
         if since is not None:
             query = query.where(attempts.c.started_at > since)
         if before is not None:
             query = query.where(attempts.c.started_at <= before)
         with self._database.read() as db:
-            left_out = withheld_of(db, launch_key)
-            for row in db.execute(streamed(query, 100)):
-                people = remaining(from_bytes(row.kind, row.identifiers), left_out.get(row.sent))
-                yield people, totals_of(row) if row.dispatch_key else None
+            for row, people in recipients_of(db, launch_key, query):
+                yield people, totals_of(row) if row.newest_at else None
 
     def opted_out(self, launch: LaunchRecord, since: datetime | None = None) -> Identifiers:
         """Return the recipients who opted out because of a message of the launch; ``since``: only after this moment."""
@@ -119,9 +105,6 @@ _MADE = (
     DispatchState.IN_FLIGHT,
     DispatchState.IN_DOUBT,
     DispatchState.WRITTEN_OFF,
-)
-_NEWEST_ATTEMPT = sa.and_(
-    attempts.c.dispatch_key == dispatches.c.dispatch_key, attempts.c.number == dispatches.c.attempt
 )
 _WITHHELD = (
     sa.select(sa.func.sum(withheld.c.size))

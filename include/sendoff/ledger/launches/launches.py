@@ -18,15 +18,15 @@ from sendoff.figures import noun_of
 from sendoff.ledger.launches import freeze
 from sendoff.ledger.launches.freeze import NewLaunch
 from sendoff.ledger.launches.recipient import RecipientStatus, recipient_status
-from sendoff.ledger.requests.doubts import OF_SEGMENT
 from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.erasure_state import check_version
+from sendoff.ledger.storage.joins import SENT_TO
 from sendoff.ledger.storage.schema import audience_groups, audiences, dispatches, launches
 from sendoff.ledger.storage.schema import segments as segments_table
 from sendoff.ledger.storage.schema import suppressed as suppressed_table
 from sendoff.ledger.storage.stored_sets import GROUPS, SUPPRESSED, joined
 from sendoff.ledger.suppression.active_verdicts import LaunchSource, sources_of
-from sendoff.ledger.suppression.withheld import remaining, withheld_of
+from sendoff.ledger.suppression.withheld import recipients_of
 from sendoff.states import LIVING, DispatchState, LaunchState
 
 
@@ -219,19 +219,10 @@ class Launches(LedgerPart):
     def sent(self, launch_key: str) -> Identifiers:
         """Return the identifiers that a launch was sent to, may have been sent to, or will be sent to."""
         kind = self.get(launch_key).kind
-        query = (
-            _people(launch_key)
-            .add_columns(dispatches.c.dispatch_key)
-            .join(launches, launches.c.launch_key == segments_table.c.launch_key)
-            .join(dispatches, OF_SEGMENT)
-            .where(_MAY_BE_SENT)
-        )
+        is_own = launches.c.launch_key == dispatches.c.launch_key
+        query = SENT_TO.join(launches, is_own).where(_MAY_BE_SENT).order_by(dispatches.c.segment)
         with self._database.read() as db:
-            left_out = withheld_of(db, launch_key)
-            with db.execute(query) as rows:
-                return joined(
-                    kind, (remaining(from_bytes(kind, blob), left_out.get(key)) for blob, key in rows)
-                )
+            return joined(kind, (people for _, people in recipients_of(db, launch_key, query)))
 
     def recipient(self, launch_key: str, identifier: int | str) -> RecipientStatus:
         """Return the status of one identifier in a launch.

@@ -23,6 +23,7 @@ from sendoff.ledger.requests.evidence import accept_by_evidence
 from sendoff.ledger.storage.bulk import chunked, streamed
 from sendoff.ledger.storage.database import LedgerPart, LedgerTime
 from sendoff.ledger.storage.erasure_state import is_current
+from sendoff.ledger.storage.joins import SENT_TO
 from sendoff.ledger.storage.revisions import bump_revision
 from sendoff.ledger.storage.schema import (
     DOUBTFUL,
@@ -34,7 +35,6 @@ from sendoff.ledger.storage.schema import (
     outcomes,
     parked_post_backs,
     receivers,
-    segments,
     timeline,
 )
 from sendoff.states import DispatchState, OutcomeKind
@@ -173,7 +173,7 @@ class Aggregates(LedgerPart):
         """Yield each dispatch key with its recipients, read lazily; None if the service chose them."""
         with self._database.read() as db:
             for keys in chunked(dispatch_keys, _SEGMENTS_AT_ONCE):
-                for key, kind, blob in db.execute(_SENT_TO.where(dispatches.c.dispatch_key.in_(keys))):
+                for key, kind, blob in db.execute(SENT_TO.where(dispatches.c.dispatch_key.in_(keys))):
                     yield key, None if blob is None else from_bytes(kind, blob)
 
     def parked(self) -> list[Parked]:
@@ -375,15 +375,6 @@ _CONTEXT = (
     )
     .join(launches, launches.c.launch_key == dispatches.c.launch_key)
     .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
-)
-
-_SENT_TO = (
-    sa.select(dispatches.c.dispatch_key, audiences.c.kind, segments.c.identifiers)
-    .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
-    .join(
-        segments,
-        sa.and_(segments.c.launch_key == dispatches.c.launch_key, segments.c.number == dispatches.c.segment),
-    )
 )
 
 _TOTALS = (

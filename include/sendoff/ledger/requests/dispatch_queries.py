@@ -16,11 +16,18 @@ from sendoff.audience import Segment
 from sendoff.audience.identifiers import Identifiers, empty, from_bytes
 from sendoff.campaign import Slot, Variation
 from sendoff.ledger.requests.claims import VARIANT, segment_of
-from sendoff.ledger.requests.doubts import OF_SEGMENT, recorded_later
+from sendoff.ledger.requests.doubts import recorded_later
 from sendoff.ledger.storage.bulk import streamed
 from sendoff.ledger.storage.database import LedgerPart
-from sendoff.ledger.storage.schema import attempts, audiences, dispatch_totals, dispatches, outcomes, segments
-from sendoff.ledger.suppression.withheld import Withheld, remaining, withheld_by_verdict, withheld_of
+from sendoff.ledger.storage.joins import OF_SEGMENT, SENT_TO
+from sendoff.ledger.storage.schema import attempts, dispatch_totals, dispatches, outcomes, segments
+from sendoff.ledger.suppression.withheld import (
+    Withheld,
+    recipients_of,
+    remaining,
+    withheld_by_verdict,
+    withheld_of,
+)
 from sendoff.states import Arm, DispatchState, OutcomeKind, Verdict
 
 
@@ -172,21 +179,10 @@ class DispatchQueries(LedgerPart):
 
     def accepted(self, launch_key: str, waves: Collection[int]) -> Iterator[Identifiers]:
         """Yield the identifiers of each accepted dispatch in some waves of a launch, reading them lazily."""
-        query = (
-            sa.select(dispatches.c.dispatch_key, audiences.c.kind, segments.c.identifiers)
-            .join(audiences, audiences.c.launch_key == segments.c.launch_key)
-            .join(dispatches, OF_SEGMENT)
-            .where(
-                segments.c.launch_key == launch_key,
-                segments.c.wave.in_(waves),
-                segments.c.identifiers.is_not(None),
-                dispatches.c.state == DispatchState.ACCEPTED,
-            )
-        )
+        query = SENT_TO.where(segments.c.wave.in_(waves), dispatches.c.state == DispatchState.ACCEPTED)
         with self._database.read() as db:
-            left_out = withheld_of(db, launch_key)
-            for key, kind, blob in db.execute(streamed(query, 100)):
-                yield remaining(from_bytes(kind, blob), left_out.get(key))
+            for _, people in recipients_of(db, launch_key, query):
+                yield people
 
     def refused(self, launch_key: str, since: datetime | None = None) -> int:
         """Count the refused dispatches of a launch; ``since``: only those refused after this moment."""
@@ -250,19 +246,12 @@ class DispatchQueries(LedgerPart):
 
     def frozen_segments(self, launch_key: str) -> Iterator[tuple[Dispatch, Identifiers, Withheld | None]]:
         """Yield each dispatch of a launch with its segment as frozen, and the people that its requests left out."""
-        query = (
-            sa.select(*_DISPATCH, audiences.c.kind, segments.c.identifiers)
-            .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
-            .join(segments, OF_SEGMENT)
-            .where(dispatches.c.launch_key == launch_key)
-            .order_by(dispatches.c.segment)
-        )
+        query = SENT_TO.add_columns(*_DISPATCH[1:]).where(dispatches.c.launch_key == launch_key)
         with self._database.read() as db:
             left_out = withheld_of(db, launch_key)
-            for *values, kind, blob in db.execute(streamed(query, 100)):
-                dispatch = Dispatch(*values)
+            for key, kind, blob, *values in db.execute(streamed(query.order_by(dispatches.c.segment), 100)):
                 people = empty(kind) if blob is None else from_bytes(kind, blob)
-                yield dispatch, people, left_out.get(dispatch.dispatch_key)
+                yield Dispatch(key, *values), people, left_out.get(key)
 
     def withheld_by_verdict(self, launch_key: str) -> Mapping[Verdict, Identifiers]:
         """Return the recipients that requests of a launch left out because of a verdict in another launch."""

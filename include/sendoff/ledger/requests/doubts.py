@@ -22,6 +22,7 @@ from sendoff.ledger.requests.evidence import (
     outcome_row,
 )
 from sendoff.ledger.storage.database import LedgerPart, LedgerTime
+from sendoff.ledger.storage.joins import OF_SEGMENT
 from sendoff.ledger.storage.revisions import bump_revision_if_reported, bump_revision_of_dispatch
 from sendoff.ledger.storage.schema import (
     IN_FLIGHT,
@@ -41,10 +42,6 @@ _RESOLVED = {
 _CLEARED = (OutcomeKind.REFUSED, OutcomeKind.NOT_PROCESSED)  # these end the doubt about an attempt
 _WORKER_DEAD = "the worker stopped before it recorded an outcome"
 
-OF_SEGMENT = sa.and_(
-    segments.c.launch_key == dispatches.c.launch_key, segments.c.number == dispatches.c.segment
-)
-"""Joins dispatches to their segments."""
 IS_IN_DOUBT = dispatches.c.state == sa.literal_column("'in_doubt'")
 """Selects dispatches in doubt. It is a literal so that SQLite uses the index for them."""
 

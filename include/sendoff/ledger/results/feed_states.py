@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sendoff.figures import LaunchStats
 from sendoff.ledger.launches.launches import LaunchRecord
 from sendoff.ledger.storage.database import LedgerPart
+from sendoff.ledger.storage.joins import NEWEST_ATTEMPT
 from sendoff.ledger.storage.schema import attempts, dispatches, feed_states, launches, reports
 from sendoff.states import DispatchState, FeedHealth
 
@@ -94,13 +95,7 @@ class FeedStates(LedgerPart):
                 dispatches.c.launch_key, dispatches.c.dispatch_key, attempts.c.started_at, launches.c.sends_at
             )
             .join(launches, launches.c.launch_key == dispatches.c.launch_key)
-            .join(
-                attempts,
-                sa.and_(
-                    attempts.c.dispatch_key == dispatches.c.dispatch_key,
-                    attempts.c.number == dispatches.c.attempt,
-                ),
-            )
+            .join(attempts, NEWEST_ATTEMPT)
             .where(launches.c.sends_at > since - _LONGEST_WAIT, dispatches.c.state == DispatchState.ACCEPTED)
         )
         dispatches_sent: defaultdict[str, dict[str, datetime]] = defaultdict(dict)

@@ -18,8 +18,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from sendoff.ledger.launches.launches import LAUNCH, LaunchRecord, is_one_of, launch_of
 from sendoff.ledger.launches.not_launched import among
-from sendoff.ledger.requests.doubts import OF_SEGMENT
 from sendoff.ledger.storage.database import LedgerPart, LedgerTime
+from sendoff.ledger.storage.joins import OF_SEGMENT
 from sendoff.ledger.storage.schema import (
     attempts,
     audiences,

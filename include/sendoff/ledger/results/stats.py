@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from sendoff.ledger.requests.doubts import IS_IN_DOUBT, OF_SEGMENT
+from sendoff.ledger.requests.doubts import IS_IN_DOUBT
 from sendoff.ledger.results.feed_states import FeedStates
 from sendoff.ledger.storage.database import LedgerPart
+from sendoff.ledger.storage.joins import OF_SEGMENT
 from sendoff.ledger.storage.schema import (
     dispatches,
     launches,

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
-from sendoff.ledger.storage.schema import attempts, audiences, dispatches, outcomes, withheld
+from sendoff.ledger.storage.bulk import streamed
+from sendoff.ledger.storage.joins import LEFT_OUT
+from sendoff.ledger.storage.schema import attempts, audiences, dispatches, outcomes, segments, withheld
 from sendoff.states import OutcomeKind, Verdict
 
 
@@ -60,6 +63,19 @@ def remaining(people: Identifiers, left_out: Withheld | None) -> Identifiers:
     return people if left_out is None else people - left_out.always
 
 
+def recipients_of(
+    db: sa.Connection, launch_key: str, query: sa.Select[Any]
+) -> Iterator[tuple[sa.Row[Any], Identifiers]]:
+    """Yield the rows of a query of ``SENT_TO`` for one launch with the remaining recipients, reading them lazily.
+
+    Dispatches whose recipients the service chooses are skipped.
+    """
+    left_out = withheld_of(db, launch_key)
+    known = query.where(dispatches.c.launch_key == launch_key, segments.c.identifiers.is_not(None))
+    for row in db.execute(streamed(known, 100)):
+        yield row, remaining(from_bytes(row.kind, row.identifiers), left_out.get(row.dispatch_key))
+
+
 SUPPRESSED = "suppressed"
 """The reason of recipients on the suppression list. The other reasons are verdicts."""
 
@@ -80,10 +96,7 @@ _ATTEMPTS = (
     sa.select(attempts.c.dispatch_key, attempts.c.number, audiences.c.kind, withheld.c.identifiers)
     .join(dispatches, dispatches.c.dispatch_key == attempts.c.dispatch_key)
     .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
-    .outerjoin(
-        withheld,
-        sa.and_(withheld.c.dispatch_key == attempts.c.dispatch_key, withheld.c.attempt == attempts.c.number),
-    )
+    .outerjoin(withheld, LEFT_OUT)
     .where(attempts.c.dispatch_key.in_(_SOME), sa.not_(_WAS_NOT_PROCESSED))
     .order_by(attempts.c.dispatch_key, attempts.c.number)
 )
