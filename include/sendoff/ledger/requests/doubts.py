@@ -16,9 +16,9 @@ import sqlalchemy as sa
 from sendoff.errors import NotFoundError
 from sendoff.ledger.control.audit_log import Decision, append_decision
 from sendoff.ledger.requests.evidence import (
+    Evidence,
     accept_by_earlier_outcome,
     accept_by_evidence,
-    evidence_row,
     outcome_row,
 )
 from sendoff.ledger.storage.database import LedgerPart, LedgerTime
@@ -135,7 +135,7 @@ class Doubts(LedgerPart):
             attempt = db.scalar(change)
             if attempt is None:
                 return False
-            db.execute(sa.insert(outcomes), evidence_row(dispatch_key, attempt, reason, now))
+            db.execute(sa.insert(outcomes), outcome_row(dispatch_key, attempt, Evidence(reason), now))
             bump_revision_of_dispatch(db, dispatch_key)
         return True
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import sqlalchemy as sa
 
 from sendoff.ledger.storage.schema import DOUBTFUL, dispatch_totals, dispatches, outcomes, reports
-from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome, OutcomeKind, Refused
-
-_EVIDENCE = "a post-back came from it"
+from sendoff.states import DispatchState, Outcome, OutcomeKind, Refused
 
 HAS_EVIDENCE = sa.exists().where(
     dispatch_totals.c.dispatch_key == sa.literal_column("dispatches.dispatch_key"),
@@ -27,31 +26,22 @@ IS_REPORTED = sa.exists().where(reports.c.launch_key == sa.literal_column("dispa
 """The condition that the launch of a dispatch has a report. It uses a literal column for the same reason."""
 
 
-def outcome_row(key: str, attempt: int, outcome: Outcome, now: datetime) -> dict[str, Any]:
-    """Return the row that stores an outcome."""
-    status = outcome.status if isinstance(outcome, Accepted | Refused) else None
-    reason: str | None = None
-    if isinstance(outcome, Refused):
-        reason = outcome.message
-    elif isinstance(outcome, NotProcessed | InDoubt):
-        reason = outcome.reason
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Evidence of an acceptance, which came after the outcome of an attempt was recorded."""
+
+    kind: ClassVar[OutcomeKind] = OutcomeKind.EVIDENCE
+    reason: str
+
+
+def outcome_row(key: str, attempt: int, outcome: Outcome | Evidence, now: datetime) -> dict[str, Any]:
+    """Return the row that stores an outcome, or evidence."""
     return {
         "dispatch_key": key,
         "attempt": attempt,
         "kind": outcome.kind,
-        "status": status,
-        "reason": reason,
-        "recorded_at": now,
-    }
-
-
-def evidence_row(key: str, attempt: int, reason: str, now: datetime) -> dict[str, Any]:
-    """Return the row that stores evidence of an acceptance."""
-    return {
-        "dispatch_key": key,
-        "attempt": attempt,
-        "kind": OutcomeKind.EVIDENCE,
-        "reason": reason,
+        "status": getattr(outcome, "status", None),
+        "reason": outcome.message if isinstance(outcome, Refused) else getattr(outcome, "reason", None),
         "recorded_at": now,
     }
 
@@ -78,11 +68,12 @@ def accept_by_evidence(
     """
     moved = db.execute(_ACCEPT_EVIDENT, {"of": list(dispatch_keys)}).all()
     if moved:
-        rows = [evidence_row(row.dispatch_key, row.attempt, _EVIDENCE, now) for row in moved]
+        rows = [outcome_row(row.dispatch_key, row.attempt, _POST_BACK, now) for row in moved]
         db.execute(sa.insert(outcomes), rows)
     return moved
 
 
+_POST_BACK = Evidence("a post-back came from it")
 _ACCEPT = (
     sa.update(dispatches)
     .where(
