@@ -42,9 +42,6 @@ _RESOLVED = {
 _CLEARED = (OutcomeKind.REFUSED, OutcomeKind.NOT_PROCESSED)  # these end the doubt about an attempt
 _WORKER_DEAD = "the worker stopped before it recorded an outcome"
 
-IS_IN_DOUBT = dispatches.c.state == sa.literal_column("'in_doubt'")
-"""Selects dispatches in doubt. It is a literal so that SQLite uses the index for them."""
-
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
@@ -177,24 +174,10 @@ class Doubts(LedgerPart):
 
         They are planned again, or were refused when they were sent again.
         """
-        clear = outcomes.alias("clear")
-        query = (
-            sa.select(dispatches.c.dispatch_key)
-            .join(outcomes, outcomes.c.dispatch_key == dispatches.c.dispatch_key)
-            .outerjoin(
-                clear,
-                sa.and_(
-                    clear.c.dispatch_key == outcomes.c.dispatch_key,
-                    clear.c.attempt == outcomes.c.attempt,
-                    clear.c.kind.in_(_CLEARED),
-                ),
-            )
-            .where(
-                dispatches.c.launch_key == launch_key,
-                dispatches.c.state.in_((DispatchState.PLANNED, DispatchState.REFUSED)),
-                outcomes.c.kind == OutcomeKind.IN_DOUBT,
-                clear.c.id.is_(None),
-            )
+        query = sa.select(dispatches.c.dispatch_key).where(
+            dispatches.c.launch_key == launch_key,
+            dispatches.c.state.in_((DispatchState.PLANNED, DispatchState.REFUSED)),
+            is_still_doubted(dispatches.c.dispatch_key),
         )
         return frozenset(self._database.scalars(query))
 
@@ -203,7 +186,12 @@ class Doubts(LedgerPart):
 
         Their doubt was cleared later, by a worker that recorded its outcome late.
         """
-        return frozenset(self._database.scalars(_CLEARED_WRITE_OFFS, {"launch": launch_key}))
+        query = sa.select(dispatches.c.dispatch_key).where(
+            dispatches.c.launch_key == launch_key,
+            dispatches.c.state == DispatchState.WRITTEN_OFF,
+            sa.not_(is_still_doubted(dispatches.c.dispatch_key)),
+        )
+        return frozenset(self._database.scalars(query))
 
     def expire_leases(self, launch_key: str | None, now: datetime) -> int:
         """Put the dispatches of one launch or of all into doubt if their lease has ended, and return their number.
@@ -293,15 +281,10 @@ _OPEN: sa.Select[Any] = (
     .join(segments, OF_SEGMENT)
     .join(outcomes, sa.and_(_DOUBTFUL, outcomes.c.id == _newest_doubt))
     .outerjoin(dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key)
-    .where(IS_IN_DOUBT)
+    .where(dispatches.c.state == DispatchState.IN_DOUBT)
     .order_by(outcomes.c.recorded_at, dispatches.c.launch_key, dispatches.c.segment)
 )
 _OPEN_OF_LAUNCH = _OPEN.where(dispatches.c.launch_key == sa.bindparam("launch"))
-_CLEARED_WRITE_OFFS = sa.select(dispatches.c.dispatch_key).where(
-    dispatches.c.launch_key == sa.bindparam("launch"),
-    dispatches.c.state == DispatchState.WRITTEN_OFF,
-    sa.not_(is_still_doubted(dispatches.c.dispatch_key)),
-)
 _OF_UNFINISHED = dispatches.c.launch_key.in_(
     sa.select(launches.c.launch_key).where(launches.c.state.in_(LIVING))
 )

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from sendoff.ledger.requests.doubts import IS_IN_DOUBT
 from sendoff.ledger.results.feed_states import FeedStates
 from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.joins import OF_SEGMENT
@@ -135,7 +134,7 @@ _IN_SEGMENTS = _OF_LAUNCHES.join(segments, OF_SEGMENT)
 _DOUBTS = (
     sa.select(launches.c.connection, _COUNT)
     .select_from(_OF_LAUNCHES)
-    .where(IS_IN_DOUBT)
+    .where(dispatches.c.state == DispatchState.IN_DOUBT)
     .group_by(launches.c.connection)
 )
 _OLDEST_WAITING = sa.select(
@@ -149,7 +148,7 @@ _OLDEST_WAITING = sa.select(
 
 
 def _doubts_among(campaigns: Collection[str]) -> tuple[sa.ColumnElement[bool], ...]:
-    return (IS_IN_DOUBT, launches.c.campaign.in_(campaigns))
+    return (dispatches.c.state == DispatchState.IN_DOUBT, launches.c.campaign.in_(campaigns))
 
 
 def _age(since: datetime | None, now: datetime) -> float | None:
