@@ -136,20 +136,10 @@ class DispatchQueries(LedgerPart):
         Only the last record of an attempt counts: a doubt about a silent worker may be followed by an answer.
         """
         kinds = (OutcomeKind.ACCEPTED, OutcomeKind.REFUSED, OutcomeKind.IN_DOUBT)
-        query = (
-            sa.select(outcomes.c.kind, dispatches.c.state)
-            .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
-            .where(
-                dispatches.c.launch_key == launch_key,
-                outcomes.c.kind.in_(kinds),
-                sa.not_(recorded_later(*kinds, OutcomeKind.NOT_PROCESSED)),
-            )
-            .order_by(outcomes.c.id.desc())
-            .limit(newest)
-        )
-        if since is not None:
-            query = query.where(outcomes.c.recorded_at > since)
-        rows = [tuple(row) for row in self._database.rows(query)]
+        is_last = sa.not_(recorded_later(*kinds, OutcomeKind.NOT_PROCESSED))
+        query = _outcomes(launch_key, outcomes.c.kind, dispatches.c.state, since=since)
+        last = query.where(outcomes.c.kind.in_(kinds), is_last).order_by(outcomes.c.id.desc()).limit(newest)
+        rows = [tuple(row) for row in self._database.rows(last)]
         refused = sum(kind == OutcomeKind.REFUSED for kind, _ in rows)
         return RecentOutcomes(len(rows), refused, rows.count((OutcomeKind.IN_DOUBT, DispatchState.IN_DOUBT)))
 
@@ -160,7 +150,7 @@ class DispatchQueries(LedgerPart):
 
     def states(self, launch_key: str) -> dict[str, int]:
         """Count the dispatches of a launch by state; states without dispatches are left out."""
-        return {row.state: row.size for row in self._database.rows(_STATES, {"launch": launch_key})}
+        return dict(self._database.rows(_STATES, {"launch": launch_key}))
 
     def recipients(self, launch_key: str) -> dict[str, int]:
         """Count the recipients of the dispatches of a launch by state: 0 if the service chooses them."""
@@ -186,31 +176,14 @@ class DispatchQueries(LedgerPart):
 
     def refused(self, launch_key: str, since: datetime | None = None) -> int:
         """Count the refused dispatches of a launch; ``since``: only those refused after this moment."""
-        query = (
-            sa.select(sa.func.count(sa.distinct(dispatches.c.dispatch_key)))
-            .join(outcomes, outcomes.c.dispatch_key == dispatches.c.dispatch_key)
-            .where(
-                dispatches.c.launch_key == launch_key,
-                dispatches.c.state == DispatchState.REFUSED,
-                outcomes.c.kind == OutcomeKind.REFUSED,
-            )
-        )
-        if since is not None:
-            query = query.where(outcomes.c.recorded_at > since)
-        return self._database.scalar(query) or 0
+        is_refused = (dispatches.c.state == DispatchState.REFUSED, outcomes.c.kind == OutcomeKind.REFUSED)
+        query = _outcomes(launch_key, sa.func.count(sa.distinct(dispatches.c.dispatch_key)), since=since)
+        return self._database.scalar(query.where(*is_refused)) or 0
 
     def reasons(self, launch_key: str, kind: str, since: datetime | None = None) -> list[str]:
         """Return the distinct reasons of one kind of outcome, such as ``refused``; ``since``: only later ones."""
-        query = (
-            sa.select(outcomes.c.reason)
-            .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
-            .where(dispatches.c.launch_key == launch_key, outcomes.c.kind == kind)
-            .distinct()
-            .order_by(outcomes.c.reason)
-        )
-        if since is not None:
-            query = query.where(outcomes.c.recorded_at > since)
-        return [reason for reason in self._database.scalars(query) if reason]
+        query = _outcomes(launch_key, outcomes.c.reason, since=since).where(outcomes.c.kind == kind)
+        return [reason for reason in self._database.scalars(query.distinct().order_by("reason")) if reason]
 
     def newest_outcome(self, launch_key: str, *, up_to_wave: int | None = None) -> datetime | None:
         """Return the time of the newest outcome of a launch, optionally up to a wave; None before the first."""
@@ -286,12 +259,9 @@ class DispatchQueries(LedgerPart):
 
     def sending_span(self, launch_key: str) -> timedelta:
         """Return the time between the first and the last accepted request of a launch."""
-        query = (
-            sa.select(sa.func.min(outcomes.c.recorded_at), sa.func.max(outcomes.c.recorded_at))
-            .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
-            .where(dispatches.c.launch_key == launch_key, outcomes.c.kind == OutcomeKind.ACCEPTED)
-        )
-        first, last = self._database.one(query)
+        time = outcomes.c.recorded_at
+        query = _outcomes(launch_key, sa.func.min(time), sa.func.max(time))
+        first, last = self._database.one(query.where(outcomes.c.kind == OutcomeKind.ACCEPTED))
         return last - first if first else timedelta()
 
     def segment_sizes(self, launch_key: str) -> list[SegmentSize]:
@@ -337,6 +307,17 @@ class DispatchQueries(LedgerPart):
         ]
 
 
+def _outcomes(launch_key: str, *columns: Any, since: datetime | None = None) -> sa.Select[Any]:
+    """Select columns of the outcomes of a launch's requests; ``since``: only of outcomes after this moment."""
+    query = (
+        sa.select(*columns)
+        .select_from(outcomes)
+        .join(dispatches, dispatches.c.dispatch_key == outcomes.c.dispatch_key)
+        .where(dispatches.c.launch_key == launch_key)
+    )
+    return query if since is None else query.where(outcomes.c.recorded_at > since)
+
+
 def _attempt_records(db: sa.Connection, dispatch_keys: Collection[str]) -> dict[str, list[AttemptRecord]]:
     """Return the records of the attempts of some dispatches, oldest first; at most the 5,000 newest."""
     query = (
@@ -359,7 +340,7 @@ _DISPATCH = tuple(
     dispatches.c[name] for name in ("dispatch_key", "segment", "state", "attempt", "campaign_id")
 )
 _STATES = (
-    sa.select(dispatches.c.state, sa.func.count().label("size"))
+    sa.select(dispatches.c.state, sa.func.count())
     .where(dispatches.c.launch_key == sa.bindparam("launch"))
     .group_by(dispatches.c.state)
 )
