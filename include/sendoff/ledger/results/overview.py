@@ -118,18 +118,14 @@ class AcceptedPart(NamedTuple):
 class Overview(LedgerPart):
     """Queries about many launches of a ledger."""
 
-    def count(self, selection: Selection) -> int:
-        """Count the selected launches."""
-        return self._database.scalar(sa.select(sa.func.count()).where(*selection.where())) or 0
+    def count(self, selection: Selection, *, with_not_made: bool = False) -> int:
+        """Count the selected launches. ``with_not_made``: and those that were not made."""
+        queries = [sa.select(sa.func.count()).where(*selection.where())]
+        if with_not_made:
+            queries.append(sa.select(sa.func.count()).select_from(not_launched).where(*_not_made(selection)))
+        return sum(self._database.scalar(query) for query in queries)
 
-    def count_all(self, selection: Selection) -> int:
-        """Count the selected launches, and those that were not made."""
-        others = sa.select(sa.func.count()).select_from(not_launched).where(*_not_made(selection))
-        with self._database.read() as db:
-            made = db.scalar(sa.select(sa.func.count()).where(*selection.where())) or 0
-            return made + (db.scalar(others) or 0)
-
-    def keys_of_all(
+    def keys(
         self,
         selection: Selection,
         *,
@@ -137,23 +133,25 @@ class Overview(LedgerPart):
         is_ascending: bool = False,
         offset: int = 0,
         limit: int = 25,
+        with_not_made: bool = False,
     ) -> list[str]:
-        """Return the keys of a page of the selected launches and of those that were not made, sorted together.
+        """Return the keys of a page of the selected launches, sorted by a column of ``ORDERS``.
 
-        A launch that was not made has the time of its check instead of a time of sending. Members of the selection's
-        ``keys`` are launches.
+        Launches without a value come last. ``with_not_made``: together with the launches that were not made. These have
+        the time of their check instead of a time of sending. Members of the selection's ``keys`` are launches.
         """
-        made = _OF_ALL.add_columns(ORDERS[order].label("value"), launches.c.created_at.label("at"))
-        column = _ORDERS_NOT_MADE.get(order, sa.cast(sa.null(), ORDERS[order].type))
-        others = sa.select(
-            not_launched.c.launch_key, column.label("value"), not_launched.c.checked_at.label("at")
+        value, at = ORDERS[order], launches.c.created_at
+        chosen: Any = _OF_ALL.add_columns(value.label("value"), at.label("at")).where(*selection.where())
+        if with_not_made:
+            value, at = _ORDERS_NOT_MADE.get(order, sa.cast(sa.null(), value.type)), not_launched.c.checked_at
+            others = sa.select(not_launched.c.launch_key, value.label("value"), at.label("at"))
+            chosen = sa.union_all(chosen, others.where(*_not_made(selection)))
+        found = chosen.subquery()
+        by = found.c.value.asc() if is_ascending else found.c.value.desc()
+        query = sa.select(found.c.launch_key).order_by(
+            sa.nulls_last(by), found.c.at.desc(), found.c.launch_key
         )
-        both = sa.union_all(made.where(*selection.where()), others.where(*_not_made(selection))).subquery()
-        by = both.c.value.asc() if is_ascending else both.c.value.desc()
-        ordered = sa.select(both.c.launch_key).order_by(
-            sa.nulls_last(by), both.c.at.desc(), both.c.launch_key
-        )
-        return self._database.scalars(ordered.offset(offset).limit(limit))
+        return self._database.scalars(query.offset(offset).limit(limit))
 
     def keys_not_made(self, selection: Selection) -> list[str]:
         """Return the keys of the selected launches that were not made, newest first."""
@@ -170,19 +168,11 @@ class Overview(LedgerPart):
         offset: int = 0,
         limit: int = 25,
     ) -> list[ListedLaunch]:
-        """Return a page of the selected launches, sorted by a column of ``ORDERS``; those without a value last."""
-        column = ORDERS[order]
-        by = (
-            sa.nulls_last(column.asc() if is_ascending else column.desc()),
-            launches.c.created_at.desc(),
-            launches.c.launch_key,
-        )
-        keys = _OF_ALL.where(*selection.where()).order_by(*by).offset(offset).limit(limit)
-        with self._database.read() as db:
-            found = list(db.scalars(keys))
-            rows = db.execute(_LISTED.where(launches.c.launch_key.in_(found)))
-            listed = {row.launch_key: _listed(row) for row in rows}
-        return [listed[key] for key in found]
+        """Return a page of the selected launches, in the order of :meth:`keys`."""
+        keys = self.keys(selection, order=order, is_ascending=is_ascending, offset=offset, limit=limit)
+        rows = self._database.rows(_LISTED.where(launches.c.launch_key.in_(keys)))
+        listed = {row.launch_key: _listed(row) for row in rows}
+        return [listed[key] for key in keys]
 
     def newest(self, campaigns: Collection[str], *, is_reported: bool = False) -> dict[str, ListedLaunch]:
         """Return the newest launch of each campaign, by name.

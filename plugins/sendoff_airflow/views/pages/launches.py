@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Query, Request
@@ -257,16 +257,15 @@ def _page_of(
             paged = Paged(asked.page, LAUNCHES_PER_PAGE, len(keys), asked.choices)
             return paged, _listed(ledger, selection, keys[paged.offset : paged.offset + paged.size])
         selection = replace(selection, keys=list(stages))
-    how: dict[str, Any] = {
-        "order": order,
-        "is_ascending": is_ascending,
-        "offset": (asked.page - 1) * LAUNCHES_PER_PAGE,
-    }
-    if has_others:
-        total, keys = ledger.overview.count_all(selection), ledger.overview.keys_of_all(selection, **how)
-        return Paged(asked.page, LAUNCHES_PER_PAGE, total, asked.choices), _listed(ledger, selection, keys)
-    paged = Paged(asked.page, LAUNCHES_PER_PAGE, ledger.overview.count(selection), asked.choices)
-    return paged, rows_of(ledger, ledger.overview.page(selection, **how))
+    total = ledger.overview.count(selection, with_not_made=has_others)
+    keys = ledger.overview.keys(
+        selection,
+        order=order,
+        is_ascending=is_ascending,
+        offset=(asked.page - 1) * LAUNCHES_PER_PAGE,
+        with_not_made=has_others,
+    )
+    return Paged(asked.page, LAUNCHES_PER_PAGE, total, asked.choices), _listed(ledger, selection, keys)
 
 
 def _listed(ledger: Ledger, selection: Selection, keys: Sequence[str]) -> Sequence[LaunchRow | NotLaunched]:
