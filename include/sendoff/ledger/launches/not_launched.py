@@ -45,7 +45,7 @@ class NotLaunchedLog(LedgerPart):
         """Return the newest launch that was not made of each campaign that has one, by the campaign's name."""
         latest = (
             sa.select(not_launched.c.campaign, sa.func.max(not_launched.c.checked_at).label("checked_at"))
-            .where(_IS_CURRENT)
+            .where(IS_CURRENT)
             .group_by(not_launched.c.campaign)
             .subquery()
         )
@@ -54,17 +54,19 @@ class NotLaunchedLog(LedgerPart):
             (not_launched.c.campaign == latest.c.campaign)
             & (not_launched.c.checked_at == latest.c.checked_at),
         )
-        return {row.campaign: _entry(row) for row in self._database.rows(query.where(_IS_CURRENT))}
+        return {row.campaign: _entry(row) for row in self._database.rows(query.where(IS_CURRENT))}
 
     def newest(self, campaigns: Collection[str] | None = None, *, limit: int = 25) -> list[NotLaunched]:
         """Return the launches that were not made, newest first. ``campaigns``: only of these."""
-        query = sa.select(not_launched).where(*among(campaigns))
+        query = sa.select(not_launched).where(IS_CURRENT)
+        if campaigns is not None:
+            query = query.where(not_launched.c.campaign.in_(campaigns))
         ordered = query.order_by(not_launched.c.checked_at.desc(), not_launched.c.launch_key)
         return [_entry(row) for row in self._database.rows(ordered.limit(limit))]
 
     def of_keys(self, launch_keys: Collection[str]) -> list[NotLaunched]:
         """Return those of some launches that were not made."""
-        query = sa.select(not_launched).where(_IS_CURRENT, not_launched.c.launch_key.in_(launch_keys))
+        query = sa.select(not_launched).where(IS_CURRENT, not_launched.c.launch_key.in_(launch_keys))
         return [_entry(row) for row in self._database.rows(query)]
 
     def delete_before(self, moment: datetime) -> int:
@@ -73,21 +75,8 @@ class NotLaunchedLog(LedgerPart):
             return db.execute(sa.delete(not_launched).where(not_launched.c.checked_at < moment)).rowcount
 
 
-_IS_CURRENT = ~sa.exists().where(launches.c.launch_key == not_launched.c.launch_key)
-
-
-def among(campaigns: Collection[str] | None, words: str = "") -> list[sa.ColumnElement[bool]]:
-    """Return the conditions on the launches of some campaigns that were not made.
-
-    ``words``: in the title or the campaign's name.
-    """
-    conditions = [_IS_CURRENT]
-    if campaigns is not None:
-        conditions.append(not_launched.c.campaign.in_(campaigns))
-    if words := words.replace("_", " "):
-        texts = (not_launched.c.title, sa.func.replace(not_launched.c.campaign, "_", " "))
-        conditions.append(sa.or_(*(text.icontains(words, autoescape=True) for text in texts)))
-    return conditions
+IS_CURRENT = ~sa.exists().where(launches.c.launch_key == not_launched.c.launch_key)
+"""The condition that the ledger does not have the launch of an entry."""
 
 
 def _entry(row: sa.Row[Any]) -> NotLaunched:

@@ -12,12 +12,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
 
 from sendoff.ledger.launches.launches import LAUNCH, LaunchRecord, is_one_of, launch_of
-from sendoff.ledger.launches.not_launched import among
+from sendoff.ledger.launches.not_launched import IS_CURRENT
 from sendoff.ledger.storage.database import LedgerPart, LedgerTime
 from sendoff.ledger.storage.joins import OF_SEGMENT
 from sendoff.ledger.storage.schema import (
@@ -59,18 +56,27 @@ class Selection:
 
     def where(self) -> list[sa.ColumnElement[bool]]:
         """Return the conditions on the launches."""
-        conditions: list[sa.ColumnElement[bool]] = [launches.c.campaign.in_(self.campaigns)]
+        conditions = self._conditions(launches.c.campaign, _TITLE, _goes_out_at)
         if self.keys is not None:
             conditions.append(is_one_of(launches.c.launch_key, self.keys))
+        return conditions
+
+    def where_not_made(self) -> list[sa.ColumnElement[bool]]:
+        """Return the conditions on launches that were not made. The time is that of their check."""
+        columns = (not_launched.c.campaign, not_launched.c.title, not_launched.c.checked_at)
+        return [IS_CURRENT, *self._conditions(*columns)]
+
+    def _conditions(
+        self, campaign: sa.ColumnElement[str], title: sa.ColumnElement[str], time: sa.ColumnElement[datetime]
+    ) -> list[sa.ColumnElement[bool]]:
+        conditions: list[sa.ColumnElement[bool]] = [campaign.in_(self.campaigns)]
         if words := self.words.replace("_", " "):
-            name = sa.func.replace(launches.c.campaign, "_", " ")
-            conditions.append(
-                sa.or_(name.icontains(words, autoescape=True), _Title().icontains(words, autoescape=True))
-            )
+            texts = (title, sa.func.replace(campaign, "_", " "))
+            conditions.append(sa.or_(*(text.icontains(words, autoescape=True) for text in texts)))
         if self.since is not None:
-            conditions.append(_goes_out_at >= self.since)
+            conditions.append(time >= self.since)
         if self.until is not None:
-            conditions.append(_goes_out_at < self.until)
+            conditions.append(time < self.until)
         return conditions
 
 
@@ -122,7 +128,9 @@ class Overview(LedgerPart):
         """Count the selected launches. ``with_not_made``: and those that were not made."""
         queries = [sa.select(sa.func.count()).where(*selection.where())]
         if with_not_made:
-            queries.append(sa.select(sa.func.count()).select_from(not_launched).where(*_not_made(selection)))
+            queries.append(
+                sa.select(sa.func.count()).select_from(not_launched).where(*selection.where_not_made())
+            )
         return sum(self._database.scalar(query) for query in queries)
 
     def keys(
@@ -145,7 +153,7 @@ class Overview(LedgerPart):
         if with_not_made:
             value, at = _ORDERS_NOT_MADE.get(order, sa.cast(sa.null(), value.type)), not_launched.c.checked_at
             others = sa.select(not_launched.c.launch_key, value.label("value"), at.label("at"))
-            chosen = sa.union_all(chosen, others.where(*_not_made(selection)))
+            chosen = sa.union_all(chosen, others.where(*selection.where_not_made()))
         found = chosen.subquery()
         by = found.c.value.asc() if is_ascending else found.c.value.desc()
         query = sa.select(found.c.launch_key).order_by(
@@ -155,7 +163,7 @@ class Overview(LedgerPart):
 
     def keys_not_made(self, selection: Selection) -> list[str]:
         """Return the keys of the selected launches that were not made, newest first."""
-        query = sa.select(not_launched.c.launch_key).where(*_not_made(selection))
+        query = sa.select(not_launched.c.launch_key).where(*selection.where_not_made())
         newest_first = (not_launched.c.checked_at.desc(), not_launched.c.launch_key)
         return self._database.scalars(query.order_by(*newest_first))
 
@@ -258,30 +266,14 @@ class Overview(LedgerPart):
         ]
 
 
-class _Title(FunctionElement[str]):
-    """SQL for the title in the frozen definition of a launch."""
-
-    type = sa.Text()
-    inherit_cache = True
-
-    def __init__(self) -> None:
-        super().__init__(launches.c.definition)
-
-
-@compiles(_Title, "postgresql")
-def _on_postgresql(element: _Title, compiler: SQLCompiler, **how: Any) -> str:
-    return f"(({compiler.process(element.clauses, **how)})::json ->> 'title')"
-
-
-@compiles(_Title, "sqlite")
-def _on_sqlite(element: _Title, compiler: SQLCompiler, **how: Any) -> str:
-    return f"json_extract({compiler.process(element.clauses, **how)}, '$.title')"
-
-
 def _verdict(verdict: Verdict) -> sa.ColumnElement[int]:
     return sa.func.coalesce(reports.c.figures["verdicts", verdict.value].as_integer(), 0)
 
 
+_TITLE = sa.type_coerce(sa.cast(launches.c.definition, sa.JSON().with_variant(sa.Text(), "sqlite")), sa.JSON)[
+    "title"
+].as_string()
+"""The title in the frozen definition of a launch. SQLite reads JSON from texts."""
 _OF_LAUNCH = dispatches.c.launch_key == launches.c.launch_key
 _REPORTED = sa.outerjoin(launches, reports, reports.c.launch_key == launches.c.launch_key)
 _IS_SENT = (
@@ -395,16 +387,6 @@ _ORDERS_NOT_MADE: Mapping[str, sa.ColumnElement[Any]] = {
     "sends": not_launched.c.checked_at,
     "period": not_launched.c.period_end,
 }
-
-
-def _not_made(selection: Selection) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions on launches that were not made."""
-    conditions = among(selection.campaigns, selection.words)
-    if selection.since is not None:
-        conditions.append(not_launched.c.checked_at >= selection.since)
-    if selection.until is not None:
-        conditions.append(not_launched.c.checked_at < selection.until)
-    return conditions
 
 
 def _listed(row: sa.Row[Any]) -> ListedLaunch:
