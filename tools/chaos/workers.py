@@ -50,6 +50,7 @@ import sendoff.ledger.post_backs.block_batches
 import sendoff.ledger.post_backs.block_format
 import sendoff.ledger.post_backs.blocks
 import sendoff.ledger.post_backs.post_backs
+import sendoff.ledger.post_backs.totals
 import sendoff.ledger.requests.claims
 import sendoff.ledger.requests.dispatch_queries
 import sendoff.ledger.requests.dispatches
@@ -152,6 +153,7 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.ledger.post_backs.block_batches,
         sendoff.ledger.post_backs.block_format,
         sendoff.ledger.post_backs.aggregates,
+        sendoff.ledger.post_backs.totals,
         sendoff.ledger.results.verdicts,
         sendoff.ledger.storage.database,
         mutants,

@@ -131,7 +131,7 @@ MUTANTS: Mapping[str, Mutant] = {
         ".where(receivers.c.receiver == receiver)",
     ),
     "totals replaced": Mutant(
-        "sendoff.ledger.post_backs.aggregates",
+        "sendoff.ledger.post_backs.totals",
         "delivered=self.delivered | other.delivered",
         "delivered=other.delivered",
     ),

@@ -7,10 +7,11 @@ from .launches.launches import LaunchRecord
 from .launches.not_launched import NotLaunched
 from .launches.recipient import RecipientStatus
 from .ledger import Ledger
-from .post_backs.aggregates import AT_OPENS, ERASED, AggregatedRun, DispatchContext, DispatchTotals
+from .post_backs.aggregates import AggregatedRun, DispatchContext
 from .post_backs.block_format import OPEN, READABLE, SCRUBBED
 from .post_backs.post_backs import Parked, PendingRun
 from .post_backs.retention import Deleted
+from .post_backs.totals import AT_OPENS, ERASED, DispatchTotals
 from .requests.claims import Claim
 from .requests.dispatch_queries import AttemptRecord, HourSize, Progress, Request, SegmentSize
 from .requests.doubts import Doubt, PendingResend

@@ -9,8 +9,9 @@ import sqlalchemy as sa
 
 from sendoff.audience.identifiers import integers
 from sendoff.ledger import Claim, Ledger
-from sendoff.ledger.post_backs.aggregates import AggregatedRun, DispatchTotals
+from sendoff.ledger.post_backs.aggregates import AggregatedRun
 from sendoff.ledger.post_backs.post_backs import PendingRun
+from sendoff.ledger.post_backs.totals import DispatchTotals
 from sendoff.ledger.storage.schema import attempts
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import reconcile_launch

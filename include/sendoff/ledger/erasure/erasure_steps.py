@@ -16,9 +16,9 @@ import sqlalchemy as sa
 from sendoff.audience import template_values_without
 from sendoff.audience.identifiers import Identifiers, Kind, empty, from_bytes
 from sendoff.ledger.erasure.person_columns import REFUSALS, People, naming
-from sendoff.ledger.post_backs.aggregates import ERASED, lock_totals
 from sendoff.ledger.post_backs.post_backs import PendingRun
 from sendoff.ledger.post_backs.scrub import scrub
+from sendoff.ledger.post_backs.totals import ERASED, lock_totals
 from sendoff.ledger.storage.bulk import in_parts, streamed
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.revisions import bump_revision, bump_revision_if_reported

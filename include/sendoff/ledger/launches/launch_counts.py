@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers, from_texts
 from sendoff.ledger.launches.launches import LaunchRecord
-from sendoff.ledger.post_backs.aggregates import DispatchTotals, totals_of
+from sendoff.ledger.post_backs.totals import DispatchTotals, totals_of
 from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.joins import NEWEST_ATTEMPT, OF_SEGMENT, SENT_TO
 from sendoff.ledger.storage.schema import (

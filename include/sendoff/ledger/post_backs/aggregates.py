@@ -5,7 +5,6 @@ Post-backs that cannot be counted yet are parked in the same transaction and agg
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -19,6 +18,14 @@ from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
 from sendoff.figures import TimelinePoint
 from sendoff.ledger.post_backs.post_backs import Parked, PendingRun
 from sendoff.ledger.post_backs.scrub import scrub
+from sendoff.ledger.post_backs.totals import (
+    TOTALS,
+    DispatchTotals,
+    lock_totals,
+    stored_totals,
+    totals_of,
+    totals_row,
+)
 from sendoff.ledger.requests.evidence import accept_by_evidence
 from sendoff.ledger.storage.bulk import chunked, streamed
 from sendoff.ledger.storage.database import LedgerPart, LedgerTime
@@ -39,15 +46,6 @@ from sendoff.ledger.storage.schema import (
 )
 from sendoff.states import DispatchState, OutcomeKind
 
-AT_OPENS = "at_opens"
-"""The key in ``anomalies`` that counts forged and unreadable post-backs sent to an address for opens.
-
-The other forged and unreadable post-backs came to an address for deliveries.
-"""
-
-ERASED = "erased"
-"""The key in ``anomalies`` that counts post-backs of erased people, whether they were counted before or not."""
-
 _SEGMENTS_AT_ONCE = 200  # read at a time
 
 
@@ -61,57 +59,6 @@ class DispatchContext:
     identified_by: str
     kind: Kind
     settled_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class DispatchTotals:
-    """The totals of one dispatch's post-backs: the recipients, the counts, and the anomalies."""
-
-    delivered: Identifiers
-    engaged: Identifiers
-    suspects: Identifiers  # engaged, but a machine probably made each of their opens
-    deliveries: int
-    opens: int
-    anomalies: Mapping[str, int]
-    newest_at: datetime  # when the newest was received
-    is_evidence: bool  # a recipient of the dispatch responded
-    hours: Mapping[int, Identifiers] = field(
-        default_factory=dict
-    )  # by hour in UTC: who opened; only of new post-backs, and without the opens of machines
-
-    @property
-    def unread(self) -> int:
-        """The number of unreadable or forged post-backs, which decide no verdict."""
-        return self.anomalies.get("unreadable", 0) + self.anomalies.get("forged", 0)
-
-    @property
-    def has_unattributed_events(self) -> bool:
-        """Whether an unread post-back may have been a recipient's delivery: it came to the address for deliveries."""
-        return self.unread > self.anomalies.get(AT_OPENS, 0)
-
-    @property
-    def has_unread_opens(self) -> bool:
-        """Whether a recipient may have opened although no readable post-back says so."""
-        return self.anomalies.get(AT_OPENS, 0) > 0
-
-    def __or__(self, other: DispatchTotals) -> DispatchTotals:
-        """Join two totals, in either order."""
-        suspects = self.suspects | other.suspects
-        if suspects:  # an open that a person made in either is enough
-            suspects -= self.engaged - self.suspects
-            suspects -= other.engaged - other.suspects
-        anomalies = Counter(self.anomalies)
-        anomalies.update(other.anomalies)
-        return DispatchTotals(
-            delivered=self.delivered | other.delivered,
-            engaged=self.engaged | other.engaged,
-            suspects=suspects,
-            deliveries=self.deliveries + other.deliveries,
-            opens=self.opens + other.opens,
-            anomalies=dict(anomalies),
-            newest_at=max(self.newest_at, other.newest_at),
-            is_evidence=self.is_evidence or other.is_evidence,
-        )
 
 
 class Newest(NamedTuple):
@@ -242,9 +189,9 @@ class Aggregates(LedgerPart):
         for receiver, numbers in sorted(run.erased.items()):
             scrub(db, receiver, numbers)
         for batch in run.totals:
-            stored = _stored_totals(db, batch)
+            stored = stored_totals(db, batch)
             rows = [
-                _totals_row(key, stored[key] | new if key in stored else new) for key, new in batch.items()
+                totals_row(key, stored[key] | new if key in stored else new) for key, new in batch.items()
             ]
             db.execute(self._database.insert_or_replace(dispatch_totals), rows)
             if hours := _hour_rows(db, batch):
@@ -281,7 +228,7 @@ class Aggregates(LedgerPart):
 
         That is also the order of most text identifiers.
         """
-        query = _TOTALS.where(dispatches.c.launch_key == launch_key).order_by(dispatches.c.segment)
+        query = TOTALS.where(dispatches.c.launch_key == launch_key).order_by(dispatches.c.segment)
         with self._database.read() as db:
             for row in db.execute(streamed(query, 100)):
                 yield row.dispatch_key, totals_of(row)
@@ -377,23 +324,6 @@ _CONTEXT = (
     .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
 )
 
-_TOTALS = (
-    sa.select(dispatch_totals, audiences.c.kind)
-    .join(dispatches, dispatches.c.dispatch_key == dispatch_totals.c.dispatch_key)
-    .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)
-)
-
-
-def lock_totals(db: sa.Connection) -> None:
-    """Lock the totals on PostgreSQL, so that only one run at a time changes them. SQLite has one writer anyway."""
-    if db.dialect.name == "postgresql":
-        db.execute(sa.text("LOCK TABLE dispatch_totals IN SHARE ROW EXCLUSIVE MODE"))
-
-
-def _stored_totals(db: sa.Connection, dispatch_keys: Iterable[str]) -> dict[str, DispatchTotals]:
-    query = _TOTALS.where(dispatch_totals.c.dispatch_key.in_(list(dispatch_keys)))
-    return {row.dispatch_key: totals_of(row) for row in db.execute(query)}
-
 
 def _hour_rows(db: sa.Connection, totals: Mapping[str, DispatchTotals]) -> list[dict[str, Any]]:
     """Return the rows of ``open_hours`` that new totals change, with the recipients that are stored already."""
@@ -411,31 +341,3 @@ def _hour_rows(db: sa.Connection, totals: Mapping[str, DispatchTotals]) -> list[
         {"dispatch_key": key, "hour": hour, "identifiers": people.to_bytes()}
         for (key, hour), people in new.items()
     ]
-
-
-def totals_of(row: sa.Row[Any]) -> DispatchTotals:
-    """Return the totals of a row with the columns of ``dispatch_totals`` and the ``kind`` of the audience."""
-    return DispatchTotals(
-        delivered=from_bytes(row.kind, row.delivered),
-        engaged=from_bytes(row.kind, row.engaged),
-        suspects=from_bytes(row.kind, row.suspects),
-        deliveries=row.deliveries,
-        opens=row.opens,
-        anomalies=row.anomalies,
-        newest_at=row.newest_at,
-        is_evidence=row.is_evidence,
-    )
-
-
-def _totals_row(dispatch_key: str, totals: DispatchTotals) -> dict[str, Any]:
-    return {
-        "dispatch_key": dispatch_key,
-        "delivered": totals.delivered.to_bytes(),
-        "engaged": totals.engaged.to_bytes(),
-        "suspects": totals.suspects.to_bytes(),
-        "deliveries": totals.deliveries,
-        "opens": totals.opens,
-        "anomalies": dict(totals.anomalies),
-        "newest_at": totals.newest_at,
-        "is_evidence": totals.is_evidence,
-    }
