@@ -12,7 +12,6 @@ import re
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -30,81 +29,55 @@ _ENDED = "{server} ended the connection, as it does when it stops; if this repea
 
 # Errors that someone must fix, in the words of PostgreSQL's client or server. If any of several servers reports one, it
 # decides.
-_UNUSABLE: tuple[tuple[str, str], ...] = (
-    (
-        r'database "[^"]*" does not exist',
-        f"{{server}} has no database {{database}}; create it, or correct the database in {_URL}",
+_UNUSABLE = {
+    r'database "[^"]*" does not exist': (
+        "{server} has no database {database}; create it, or correct the database in {url}"
     ),
-    (
-        r'role "[^"]*" does not exist',
-        f"{{server}} has no user {{user}}; create it, or correct the user in {_URL}",
+    r'role "[^"]*" does not exist': "{server} has no user {user}; create it, or correct the user in {url}",
+    r'role "[^"]*" is not permitted to log in': (
+        "the user {user} may not log in to {server}; give the user LOGIN, or correct the user in {url}"
     ),
-    (
-        r'role "[^"]*" is not permitted to log in',
-        f"the user {{user}} may not log in to {{server}}; give the user LOGIN, or correct the user in {_URL}",
+    "no password supplied": "{server} asks for a password of the user {user}; add it to {url}",
+    "authentication failed": (
+        "{server} rejected the password of the user {user}; correct it in {url}, and percent-encode its "
+        "special characters"
     ),
-    (
-        r"no password supplied",
-        f"{{server}} asks for a password of the user {{user}}; add it to {_URL}",
+    r"pg_hba\.conf": (
+        "pg_hba.conf on {server} does not allow the user {user} to connect to the database {database} from "
+        "this machine; add a line there, or correct {url} (it may need sslmode=require)"
     ),
-    (
-        r"authentication failed",
-        (
-            f"{{server}} rejected the password of the user {{user}}; correct it in {_URL}, "
-            "and percent-encode its special characters"
-        ),
+    "permission denied for database": (
+        "the user {user} may not connect to the database {database}; grant the rights in: sendoff grants"
     ),
-    (
-        r"pg_hba\.conf",
-        (
-            f"pg_hba.conf on {{server}} does not allow the user {{user}} to connect to the database {{database}} "
-            f"from this machine; add a line there, or correct {_URL} (it may need sslmode=require)"
-        ),
+    "does not support SSL|certificate|private key file": (
+        "no trusted TLS connection to {server}; check sslmode, sslrootcert, sslcert and sslkey in {url}"
     ),
-    (
-        r"permission denied for database",
-        "the user {user} may not connect to the database {database}; grant the rights in: sendoff grants",
+    r'invalid connection option|invalid (?:integer |port |\w+ )?(?:value|number)|missing "="': (
+        "PostgreSQL does not accept an option in {url}; correct the part after the question mark"
     ),
-    (
-        r"does not support SSL|certificate|private key file",
-        f"no trusted TLS connection to {{server}}; check sslmode, sslrootcert, sslcert and sslkey in {_URL}",
-    ),
-    (
-        r"invalid connection option|invalid (?:integer |port |\w+ )?(?:value|number)|missing \"=\"",
-        f"PostgreSQL does not accept an option in {_URL}; correct the part after the question mark",
-    ),
-)
+}
 # Errors that may pass without a change.
-_AWAY: tuple[tuple[str, str], ...] = (
-    (r"starting up|shutting down|not yet accepting|in recovery mode", "{server} is starting or stopping"),
-    (
-        r"too many (?:clients|connections)|remaining connection slots",
-        "{server} has no free connection; run fewer workers, or raise max_connections",
+_AWAY = {
+    "starting up|shutting down|not yet accepting|in recovery mode": "{server} is starting or stopping",
+    "too many (?:clients|connections)|remaining connection slots": (
+        "{server} has no free connection; run fewer workers, or raise max_connections"
     ),
-    (
-        r"read-only|hot standby",
-        f"{{server}} is read-only; name the primary in {_URL}, or wait until this server becomes one",
+    "read-only|hot standby": (
+        "{server} is read-only; name the primary in {url}, or wait until this server becomes one"
     ),
-    (
-        r"refused|No such file or directory",
-        f"nothing answers at {{server}}; check that the database is running, and the host and port in {_URL}",
+    "refused|No such file or directory": (
+        "nothing answers at {server}; check that the database is running, and the host and port in {url}"
     ),
-    (
-        r"translate host name|resolve host|\[Errno -\d+\]|[Nn]ame or service not known",
-        f"the host of {{server}} is unknown; check it in {_URL}",
+    r"translate host name|resolve host|\[Errno -\d+\]|[Nn]ame or service not known": (
+        "the host of {server} is unknown; check it in {url}"
     ),
-    (
-        r"timeout expired|timed out|No route to host|unreachable",
-        (
-            f"{{server}} is unreachable or too slow; check the host and port in {_URL}, and any firewall "
-            "between this machine and the server"
-        ),
+    "timeout expired|timed out|No route to host|unreachable": (
+        "{server} is unreachable or too slow; check the host and port in {url}, and any firewall between "
+        "this machine and the server"
     ),
-    (
-        r"server closed the connection|connection (is|has been) (lost|closed)|reset by peer|Broken pipe|EOF detected",
-        _ENDED,
-    ),
-)
+    "server closed the connection|connection (?:is|has been) (?:lost|closed)": _ENDED,
+    "reset by peer|Broken pipe|EOF detected": _ENDED,
+}
 _OLD_TABLES = ("42P01", "42703", "3F000", "42883")  # no such table, column, schema or function
 _POOLED = (
     "a pool shares connections to {server} between its clients, so prepared statements get lost; use "
@@ -122,7 +95,7 @@ _AWAY_STATES: dict[str, str] = {
     "25006": "{server} is read-only at the moment",
     "25P03": (
         "this process left a transaction open for longer than idle_in_transaction_session_timeout; raise the limit "
-        f"in {_URL} if this machine is slow"
+        "in {url} if this machine is slow"
     ),
     "40P01": (
         "{server} ended a transaction because of a deadlock; if this repeats, its log names the other session"
@@ -132,8 +105,8 @@ _AWAY_STATES: dict[str, str] = {
     "53300": "{server} has no free connection; run fewer workers, or raise max_connections",
     "55P03": "another session holds a lock for too long; find it in pg_stat_activity on {server}, and end it",
     "57014": (
-        "a statement took longer than statement_timeout, or someone cancelled it; raise the limit in "
-        f"{_URL} if it is too short"
+        "a statement took longer than statement_timeout, or someone cancelled it; raise the limit in {url} if it "
+        "is too short"
     ),
     "57P01": _ENDED,
     "57P02": _ENDED,
@@ -214,10 +187,10 @@ def _of_connecting(
 ) -> LedgerProblem | None:
     if not state.startswith(known):
         return None
-    for pattern, sentence in _UNUSABLE:
+    for pattern, sentence in _UNUSABLE.items():
         if re.search(pattern, text):
             return UnusableLedgerError(_ledger(sentence, place))
-    for pattern, sentence in _AWAY:
+    for pattern, sentence in _AWAY.items():
         if re.search(pattern, text):
             return LedgerUnavailableError(_ledger(sentence, place))
     return None
@@ -262,8 +235,8 @@ def _why_not_open(file: str) -> str | None:
 
 
 def _ledger(sentence: str, place: LedgerAddress, how: str = "reached") -> str:
-    names: dict[str, Any] = {"server": place.server, "database": place.database, "user": place.user}
-    return f"the ledger cannot be {how}: {sentence.format(**names)}"
+    names = {"server": place.server, "database": place.database, "user": place.user}
+    return f"the ledger cannot be {how}: {sentence.format(**names, url=_URL)}"
 
 
 def _unnamed(error: BaseException, place: LedgerAddress, state: str = "") -> LedgerProblem:
