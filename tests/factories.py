@@ -16,7 +16,7 @@ from sendoff.audience.identifiers import Identifiers, integers, union
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Period, launch_key
 from sendoff.ledger import Claim, Ledger, NewLaunch
-from sendoff.ledger.launches.launches import LaunchRecord
+from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.post_backs.blocks import StoredPostBack
 from sendoff.ledger.post_backs.post_backs import parts_of, stored_runs
 from sendoff.service.postbacks import PostBack

@@ -3,7 +3,7 @@ from .control.daily_limits import DailyLimit
 from .control.rate_limits import LOOKAHEAD, check_rate
 from .erasure.erasures import ErasedPeople, Erasure, Remembered
 from .launches.freeze import NewLaunch
-from .launches.launches import LaunchRecord
+from .launches.launch_record import LaunchRecord
 from .launches.not_launched import NotLaunched
 from .launches.recipient import RecipientStatus
 from .ledger import Ledger

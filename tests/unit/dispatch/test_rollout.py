@@ -15,7 +15,7 @@ from sendoff.dispatch.control import release
 from sendoff.dispatch.rollout import open_next_wave
 from sendoff.errors import NotYetError
 from sendoff.ledger import Decision, Ledger
-from sendoff.ledger.launches.launches import LaunchRecord
+from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.requests.dispatch_queries import Progress
 from sendoff.states import Accepted, InDoubt, Outcome, Refused
 

@@ -20,7 +20,7 @@ from sendoff.errors import GateError, LateError
 from sendoff.launch.gates import GateInputs, GateResult, check_gates, due_time, raise_if_closed
 from sendoff.launch.plan import LaunchOptions, prepare_launch
 from sendoff.ledger import Decision, Ledger
-from sendoff.ledger.launches.launches import LaunchRecord
+from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.states import Accepted
 
 from ...factories import claimed, make_warehouse

@@ -20,7 +20,7 @@ from sendoff.errors import AudienceError, PermanentError, QueryError
 from sendoff.launch.plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from sendoff.launch.suppression import apply_rules
 from sendoff.ledger import Ledger, SuppressionChange
-from sendoff.ledger.launches.launches import LaunchRecord
+from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.states import Accepted, Refused
 
 from ...factories import NOW, PERIOD, make_launch

@@ -18,7 +18,7 @@ from sendoff.campaign import Campaign, CampaignFolder, Period
 from sendoff.errors import AudienceError, ConflictError
 from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
-from sendoff.ledger.launches.launches import LaunchRecord
+from sendoff.ledger.launches.launch_record import LaunchRecord
 
 from ...factories import make_warehouse
 

@@ -23,7 +23,7 @@ from sendoff.errors import (
 )
 from sendoff.ledger import Claim, Ledger
 from sendoff.ledger.control.rate_limits import LOOKAHEAD
-from sendoff.ledger.launches.launches import LaunchRecord
+from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.post_backs.post_backs import PendingRun
 from sendoff.ledger.requests import dispatches
 from sendoff.ledger.requests.dispatch_queries import RecentOutcomes

@@ -18,7 +18,7 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Variation
 from sendoff.errors import AudienceError, ConflictError, NotFoundError
 from sendoff.ledger import Decision, Ledger
-from sendoff.ledger.launches.launches import LaunchRecord
+from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.storage.schema import verdicts
 from sendoff.states import Accepted, InDoubt, Refused
 

@@ -18,7 +18,8 @@ from sendoff.audience import checked_texts, read_template_values
 from sendoff.audience.identifiers import IntegerIdentifiers, from_bytes
 from sendoff.ledger.control.audit_log import Decision, append_decision
 from sendoff.ledger.erasure.person_columns import REFUSALS, SETS, People, naming, rows_of
-from sendoff.ledger.launches.launches import Launches, LaunchRecord
+from sendoff.ledger.launches.launch_record import LaunchRecord
+from sendoff.ledger.launches.launches import Launches
 from sendoff.ledger.post_backs.blocks import StoredPostBack
 from sendoff.ledger.post_backs.post_backs import PendingRun, parts_of, stored_runs
 from sendoff.ledger.storage.bulk import streamed

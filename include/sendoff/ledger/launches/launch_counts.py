@@ -9,7 +9,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers, from_texts
-from sendoff.ledger.launches.launches import LaunchRecord
+from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.post_backs.totals import DispatchTotals, totals_of
 from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.joins import NEWEST_ATTEMPT, OF_SEGMENT, SENT_TO

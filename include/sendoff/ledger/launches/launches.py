@@ -2,74 +2,29 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
-from sendoff.campaign import Campaign, Period
+from sendoff.audience.identifiers import Identifiers, from_bytes, union
+from sendoff.campaign import Period
 from sendoff.errors import AudienceError, ConflictError, NotFoundError
-from sendoff.figures import noun_of
 from sendoff.ledger.launches import freeze
 from sendoff.ledger.launches.freeze import NewLaunch
+from sendoff.ledger.launches.launch_record import LAUNCH, LaunchRecord, launch_of
 from sendoff.ledger.launches.recipient import RecipientStatus, recipient_status
 from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.erasure_state import check_version
 from sendoff.ledger.storage.joins import SENT_TO
-from sendoff.ledger.storage.schema import audience_groups, audiences, dispatches, launches
+from sendoff.ledger.storage.schema import audience_groups, dispatches, launches
 from sendoff.ledger.storage.schema import segments as segments_table
 from sendoff.ledger.storage.schema import suppressed as suppressed_table
 from sendoff.ledger.storage.stored_sets import GROUPS, SUPPRESSED, joined
 from sendoff.ledger.suppression.active_verdicts import LaunchSource, sources_of
 from sendoff.ledger.suppression.withheld import recipients_of
-from sendoff.states import LIVING, DispatchState, LaunchState
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchRecord:
-    """A launch as it was frozen, without its identifiers, and its current state."""
-
-    launch_key: str
-    connection: str
-    campaign: str
-    period: Period
-    resend: int
-    definition: str  # the frozen campaign as JSON
-    created_at: datetime
-    settled_at: datetime | None  # when it was complete or quiet; later post-backs count as late
-    state: LaunchState
-    wave: int  # the newest wave that may be sent
-    due_at: datetime | None  # when it was due
-    sends_at: datetime | None  # when the service has sent it at the latest; None: recurring
-    revision: int  # counts changes that a report may show
-    is_chosen_by_service: bool  # then its recipients are not known in advance
-    identified_by: str  # the column of the query that identifies recipients
-    kind: Kind
-    rows: int  # rows that the query returned
-    audience: int  # identifiers that remained
-    dropped: Mapping[str, int]  # reason -> rows
-    segments: int
-    erased: int = 0  # identifiers of the audience that were erased since
-    origin: str | None = None  # the run and task that made it, and a digest of its campaign and audience
-    winner: str | None = None  # the variant that the rest gets, once it is decided
-    comparison_number: int | None = (
-        None  # among the campaign's launches that compare something; None: nothing
-    )
-
-    @property
-    def title(self) -> str:
-        """The title of the campaign, or its name if it has none."""
-        return str(json.loads(self.definition).get("title") or self.campaign)
-
-    @property
-    def noun(self) -> tuple[str, str]:
-        """What one identifier stands for, singular and plural. A person may have several devices."""
-        return noun_of(self.identified_by)
+from sendoff.states import LIVING, DispatchState
 
 
 class Launches(LedgerPart):
@@ -233,9 +188,7 @@ class Launches(LedgerPart):
         launch = self.get(launch_key)
         typed = _typed(identifier, launch)
         with self._database.read() as db:
-            has_rest = Campaign.frozen(launch.definition).decide is not None
-            found = recipient_status(db, launch_key, launch.state, launch.kind, typed, has_rest=has_rest)
-        return replace(found, may_be_erased=launch.erased > 0 and found.is_known and not found.is_named)
+            return recipient_status(db, launch, typed)
 
     def settle(self, launch_key: str, now: datetime) -> None:
         """Mark a launch as settled, unless it already is."""
@@ -290,23 +243,6 @@ _MAY_BE_SENT = sa.or_(
 _IS_SENT = (
     sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT).correlate(launches)
 )
-_SEGMENTS = (
-    sa.select(sa.func.count())
-    .select_from(segments_table)
-    .where(segments_table.c.launch_key == launches.c.launch_key)
-    .scalar_subquery()
-)
-LAUNCH = sa.select(
-    launches,
-    audiences.c.identified_by,
-    audiences.c.kind,
-    audiences.c.rows,
-    audiences.c.size.label("audience"),
-    audiences.c.dropped,
-    audiences.c.is_chosen_by_service,
-    audiences.c.erased,
-    _SEGMENTS.label("segments"),
-).join(audiences, audiences.c.launch_key == launches.c.launch_key)
 _LAUNCH_OF_KEY = LAUNCH.where(launches.c.launch_key == sa.bindparam("key"))
 
 
@@ -337,15 +273,6 @@ def _people(launch_key: str) -> sa.Select[bytes]:
 def is_one_of(column: sa.ColumnElement[str], keys: Collection[str]) -> sa.ColumnElement[bool]:
     """Compare a column with keys, written into the statement, because databases limit its parameters."""
     return column.in_(sa.bindparam(None, list(keys), expanding=True, literal_execute=True))
-
-
-def launch_of(row: sa.Row[Any]) -> LaunchRecord:
-    """Return the launch of a row with the columns of ``LAUNCH``, and maybe others."""
-    columns = row._mapping
-    period = Period(*(columns[name] for name in ("period_start", "period_end", "partition")))
-    return LaunchRecord(
-        period=period, **{name: columns[name] for name in LaunchRecord.__slots__ if name != "period"}
-    )
 
 
 def _typed(identifier: int | str, launch: LaunchRecord) -> int | str:

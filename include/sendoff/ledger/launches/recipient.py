@@ -8,7 +8,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Kind, from_bytes
+from sendoff.campaign import Campaign
 from sendoff.figures import NO_PLATFORM, PLATFORM, RELIABLE_PLATFORMS, UNREAD, WHY_UNKNOWABLE
+from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.requests.claims import VARIANT
 from sendoff.ledger.storage.schema import (
     audience_groups,
@@ -166,59 +168,45 @@ def _words(state: str | None) -> str:
     return str(state).replace("_", " ")
 
 
-def recipient_status(
-    db: sa.Connection,
-    launch_key: str,
-    launch_state: LaunchState,
-    kind: Kind,
-    identifier: int | str,
-    *,
-    has_rest: bool = False,
-) -> RecipientStatus:
-    """Look for an identifier among those that the launch leaves out, then in its segments.
-
-    ``has_rest``: segments without a variant get the winner of the test share.
-    """
+def recipient_status(db: sa.Connection, launch: LaunchRecord, identifier: int | str) -> RecipientStatus:
+    """Look for an identifier among those that the launch leaves out, then in its segments."""
+    launch_key, kind = launch.launch_key, launch.kind
     reason = SUPPRESSED.name_of(db, identifier, suppressed.c.launch_key == launch_key)
     if reason is not None:
-        return RecipientStatus(launch_key, launch_state, reason=reason)
+        return RecipientStatus(launch_key, launch.state, reason=reason)
     with db.execute(_SEGMENTS.where(segments.c.launch_key == launch_key)) as rows:
         place = next((row for row in rows if _may_hold(row, kind, identifier)), None)
     if place is None:
-        return RecipientStatus(launch_key, launch_state)
+        return RecipientStatus(launch_key, launch.state, may_be_erased=launch.erased > 0)
     if place.identifiers is None:
-        return RecipientStatus(launch_key, launch_state, is_known=False)
+        return RecipientStatus(launch_key, launch.state, is_known=False)
     verdict = VERDICTS.name_of(db, identifier, verdicts.c.launch_key == launch_key)
     withheld = withheld_by_verdict(db, launch_key).items()
+    of_segment = (dispatches.c.launch_key == launch_key, dispatches.c.segment == place.number)
+    dispatch = db.execute(_DISPATCH.where(*of_segment)).one()
+    left_out = withheld_of(db, launch_key).get(dispatch.dispatch_key)
+    is_left_out = left_out is not None and identifier in left_out.always
+    is_suspect = dispatch.suspects is not None and identifier in from_bytes(kind, dispatch.suspects)
+    has_rest = Campaign.frozen(launch.definition).decide is not None
     return RecipientStatus(
         launch_key,
-        launch_state,
+        launch.state,
         segment=place.number,
         variant=place.variant,
         language=place.language,
         time_zone=place.time_zone,
         wave=place.wave,
         awaits_winner=has_rest and place.variant is None,
-        dispatch=_state(db, launch_key, place.number, identifier),
+        dispatch=DispatchState.SUPPRESSED if is_left_out else dispatch.state,
         verdict=Verdict(verdict) if verdict else None,
         verdict_because=_why_unknowable(db, launch_key, identifier)
         if verdict == Verdict.UNKNOWABLE
         else None,
         withheld_because=next((reason for reason, people in withheld if identifier in people), None),
-        is_suspect=verdict == Verdict.ENGAGED and _is_suspect(db, launch_key, place.number, kind, identifier),
+        is_suspect=verdict == Verdict.ENGAGED and is_suspect,
         hour=place.hour,
         arm=Arm(place.arm) if place.arm else None,
     )
-
-
-def _is_suspect(db: sa.Connection, launch_key: str, segment: int, kind: Kind, identifier: int | str) -> bool:
-    """Check whether a machine probably made all opens of a segment's recipient."""
-    query = (
-        sa.select(dispatch_totals.c.suspects)
-        .join(dispatches, dispatches.c.dispatch_key == dispatch_totals.c.dispatch_key)
-        .where(dispatches.c.launch_key == launch_key, dispatches.c.segment == segment)
-    )
-    return any(identifier in from_bytes(kind, blob) for blob in db.scalars(query))
 
 
 def _why_unknowable(db: sa.Connection, launch_key: str, identifier: int | str) -> str | None:
@@ -247,14 +235,6 @@ _SEGMENTS: sa.Select[Any] = (
     .order_by(segments.c.number)
     .execution_options(stream_results=True, max_row_buffer=20)
 )
-
-
-def _state(db: sa.Connection, launch_key: str, segment: int, identifier: int | str) -> DispatchState | None:
-    """Return the state of a segment's dispatch for one of its recipients, who may have been left out."""
-    of_segment = (dispatches.c.launch_key == launch_key, dispatches.c.segment == segment)
-    dispatch = db.execute(sa.select(dispatches.c.dispatch_key, dispatches.c.state).where(*of_segment)).first()
-    if dispatch is None:
-        return None
-    left_out = withheld_of(db, launch_key).get(dispatch.dispatch_key)
-    is_left_out = left_out is not None and identifier in left_out.always
-    return DispatchState.SUPPRESSED if is_left_out else DispatchState(dispatch.state)
+_DISPATCH = sa.select(dispatches.c.dispatch_key, dispatches.c.state, dispatch_totals.c.suspects).outerjoin(
+    dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key
+)

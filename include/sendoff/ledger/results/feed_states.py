@@ -10,7 +10,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from sendoff.figures import LaunchStats
-from sendoff.ledger.launches.launches import LaunchRecord
+from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.joins import NEWEST_ATTEMPT
 from sendoff.ledger.storage.schema import attempts, dispatches, feed_states, launches, reports

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from sendoff.ledger.launches.launches import LAUNCH, LaunchRecord, is_one_of, launch_of
+from sendoff.ledger.launches.launch_record import LAUNCH, LaunchRecord, launch_of
+from sendoff.ledger.launches.launches import is_one_of
 from sendoff.ledger.launches.not_launched import IS_CURRENT
 from sendoff.ledger.storage.database import LedgerPart, LedgerTime
 from sendoff.ledger.storage.joins import OF_SEGMENT

@@ -1,0 +1,87 @@
+"""A launch as the ledger has it, without its identifiers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from sendoff.audience.identifiers import Kind
+from sendoff.campaign import Period
+from sendoff.figures import noun_of
+from sendoff.ledger.storage.schema import audiences, launches, segments
+from sendoff.states import LaunchState
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRecord:
+    """A launch as it was frozen, without its identifiers, and its current state."""
+
+    launch_key: str
+    connection: str
+    campaign: str
+    period: Period
+    resend: int
+    definition: str  # the frozen campaign as JSON
+    created_at: datetime
+    settled_at: datetime | None  # when it was complete or quiet; later post-backs count as late
+    state: LaunchState
+    wave: int  # the newest wave that may be sent
+    due_at: datetime | None  # when it was due
+    sends_at: datetime | None  # when the service has sent it at the latest; None: recurring
+    revision: int  # counts changes that a report may show
+    is_chosen_by_service: bool  # then its recipients are not known in advance
+    identified_by: str  # the column of the query that identifies recipients
+    kind: Kind
+    rows: int  # rows that the query returned
+    audience: int  # identifiers that remained
+    dropped: Mapping[str, int]  # reason -> rows
+    segments: int
+    erased: int = 0  # identifiers of the audience that were erased since
+    origin: str | None = None  # the run and task that made it, and a digest of its campaign and audience
+    winner: str | None = None  # the variant that the rest gets, once it is decided
+    comparison_number: int | None = (
+        None  # among the campaign's launches that compare something; None: nothing
+    )
+
+    @property
+    def title(self) -> str:
+        """The title of the campaign, or its name if it has none."""
+        return str(json.loads(self.definition).get("title") or self.campaign)
+
+    @property
+    def noun(self) -> tuple[str, str]:
+        """What one identifier stands for, singular and plural. A person may have several devices."""
+        return noun_of(self.identified_by)
+
+
+_SEGMENTS = (
+    sa.select(sa.func.count())
+    .select_from(segments)
+    .where(segments.c.launch_key == launches.c.launch_key)
+    .scalar_subquery()
+)
+LAUNCH = sa.select(
+    launches,
+    audiences.c.identified_by,
+    audiences.c.kind,
+    audiences.c.rows,
+    audiences.c.size.label("audience"),
+    audiences.c.dropped,
+    audiences.c.is_chosen_by_service,
+    audiences.c.erased,
+    _SEGMENTS.label("segments"),
+).join(audiences, audiences.c.launch_key == launches.c.launch_key)
+
+
+def launch_of(row: sa.Row[Any]) -> LaunchRecord:
+    """Return the launch of a row with the columns of ``LAUNCH``, and maybe others."""
+    columns = row._mapping
+    period = Period(*(columns[name] for name in ("period_start", "period_end", "partition")))
+    return LaunchRecord(
+        period=period, **{name: columns[name] for name in LaunchRecord.__slots__ if name != "period"}
+    )
