@@ -157,22 +157,13 @@ class Erasures(LedgerPart):
                 "position": "",
             }
             request = db.execute(sa.insert(erasures).returning(erasures.c.request), values).scalar_one()
-            queued = [
-                {
-                    "request": request,
-                    "identifier": each,
-                    "number": as_integer(each),
-                }
+            queued = (
+                {"request": request, "identifier": each, "number": as_integer(each)}
                 for each in people.identifiers
-            ]
+            )
             for rows in in_parts(queued, _AT_ONCE):
                 db.execute(sa.insert(erasure_queue), rows)
-            detail = {
-                "request": request,
-                "people": len(people.identifiers),
-                "identified_by": people.identified_by,
-            }
-            append_decision(db, Decision(None, DecisionKind.ERASURE_REQUESTED, who, why, now, detail))
+            _note(db, DecisionKind.ERASURE_REQUESTED, request, now)
         return self.get(request)
 
     def remember(self, remembered: Sequence[Remembered], now: datetime) -> None:
@@ -180,10 +171,7 @@ class Erasures(LedgerPart):
 
         Raise SettingsError and store nothing if the secret is missing, or is not the one of the log or of this ledger.
         """
-        secret = self._secret()
-        if secret is None:
-            raise SettingsError(_IS_NEEDED)
-        check = _check_of(secret)
+        check = _check_of(self._needed_secret())
         if any(each.secret_check != check for each in remembered):
             raise SettingsError(
                 "SENDOFF_ERASURE_SECRET is not the secret that the erasure log was written with, so the people in it "
@@ -246,10 +234,8 @@ class Erasures(LedgerPart):
             )
             if not finished.rowcount:
                 return
-            row = db.execute(sa.select(erasures).where(erasures.c.request == request)).one()
             db.execute(sa.delete(erasure_queue).where(erasure_queue.c.request == request))
-            detail = {"request": request, "people": row.people, "identified_by": row.identified_by}
-            append_decision(db, Decision(None, DecisionKind.ERASED, row.who, row.why, now, detail))
+            _note(db, DecisionKind.ERASED, request, now)
 
     def people(self) -> ErasedPeople:
         """Return the people who were erased so far. Raise SettingsError if there are some and the secret is missing."""
@@ -262,10 +248,8 @@ class Erasures(LedgerPart):
         by_column: dict[tuple[str, Kind], list[HashedIdentifier]] = {}
         for identified_by, kind, digest, bucket in rows:
             by_column.setdefault((identified_by, kind), []).append(HashedIdentifier(digest, bucket))
-        return ErasedPeople(
-            version,
-            {key: KnownPeople.of(KeyedHash(secret, *key), hashed) for key, hashed in by_column.items()},
-        )
+        known = {key: KnownPeople.of(KeyedHash(secret, *key), hashed) for key, hashed in by_column.items()}
+        return ErasedPeople(version, known)
 
     def in_set(self, identified_by: str, identifiers: Identifiers) -> Identifiers:
         """Return the members of a set who were erased. Raise SettingsError as :meth:`people` does."""
@@ -342,11 +326,15 @@ class Erasures(LedgerPart):
         secret = load_settings(["erasure_secret"]).erasure_secret
         return secret.get_secret_value() if secret else None
 
-    def _secret_of(self, db: sa.Connection) -> str:
-        """Return the secret. Raise SettingsError if it is missing, or not the one that this ledger was used with."""
+    def _needed_secret(self) -> str:
         secret = self._secret()
         if secret is None:
             raise SettingsError(_IS_NEEDED)
+        return secret
+
+    def _secret_of(self, db: sa.Connection) -> str:
+        """Return the secret. Raise SettingsError if it is missing, or not the one that this ledger was used with."""
+        secret = self._needed_secret()
         _compare_secret(db, _check_of(secret))
         return secret
 
@@ -398,6 +386,13 @@ _QUEUED = (
     .where(erasures.c.identified_by == sa.bindparam("column"))
 )
 _ERASED = sa.select(erased.c.identified_by, erased.c.kind, erased.c.digest, erased.c.bucket)
+
+
+def _note(db: sa.Connection, kind: DecisionKind, request: int, now: datetime) -> None:
+    """Append to the audit log what happened to a request."""
+    row = db.execute(_ERASURES.where(erasures.c.request == request)).one()
+    detail = {"request": request, "people": row.people, "identified_by": row.identified_by}
+    append_decision(db, Decision(None, kind, row.who, row.why, now, detail))
 
 
 def _check_of(secret: str) -> str:
