@@ -24,13 +24,7 @@ from sendoff.ledger.post_backs.blocks import StoredPostBack
 from sendoff.ledger.post_backs.post_backs import PendingRun, parts_of, stored_runs
 from sendoff.ledger.storage.bulk import streamed
 from sendoff.ledger.storage.database import Database, LedgerPart
-from sendoff.ledger.storage.schema import (
-    erasure_queue,
-    erasures,
-    outcomes,
-    segments,
-    suppressions,
-)
+from sendoff.ledger.storage.schema import erasure_queue, erasures, outcomes, segments, suppressions
 from sendoff.states import DecisionKind
 
 COUNTED = ("launches", "post_backs", "lists", "suppressions", "erasures")
@@ -60,27 +54,28 @@ class Persons(LedgerPart):
         (text,) = checked_texts(identified_by, [identifier])
         person = People.of(identified_by, [text])
         sets, requests = list(self._sets(person)), self._own_requests(person)
-        post_backs, queued = self._post_backs(person), self._erasures(person)
-        refusals = self._refusals(person)
         found = {
             "identified_by": identified_by,
             "identifier": text,
             "exported_at": now.isoformat(),
             "launches": self._in_launches(person, sets, requests),
-            "post_backs": post_backs,
+            "post_backs": self._post_backs(person),
             "lists": sorted({each["name"] for launch, each in sets if launch is None}),
             "suppressions": self._suppressions(person),
-            "erasures": queued,
-            "refusals": refusals,
+            "erasures": self._erasures(person),
+            "refusals": self._refusals(person),
         }
-        held = {each["in"] for _, each in sets} | ({"post_backs.block"} if post_backs else set())
-        held |= {"segments.body"} if requests else set()
-        held |= {
-            "segments.template_values" for each in found["launches"] if each["template_values"] is not None
+        others = {
+            "post_backs.block": found["post_backs"],
+            "segments.body": requests,
+            "segments.template_values": any(
+                each["template_values"] is not None for each in found["launches"]
+            ),
+            "suppressions.identifier": found["suppressions"],
+            "erasure_queue.identifier": found["erasures"],
+            "outcomes.reason": found["refusals"],
         }
-        held |= {"suppressions.identifier"} if found["suppressions"] else set()
-        held |= {"erasure_queue.identifier"} if queued else set()
-        held |= {"outcomes.reason"} if refusals else set()
+        held = {each["in"] for _, each in sets} | {column for column, names in others.items() if names}
         counts = {name: len(found[name]) for name in COUNTED}
         with self._database.write() as db:
             detail = {"identified_by": identified_by, **counts}
@@ -176,7 +171,7 @@ class Persons(LedgerPart):
                 in_run = (each for part in parts_of(self._database, near) for each in part.post_backs())
                 found += (each for each in in_run if each.number in numbers)
         found.sort(key=attrgetter("received_at", "receiver", "number"))
-        return [{name: _plain(each) for name, each in asdict(post_back).items()} for post_back in found]
+        return [_plain(asdict(post_back)) for post_back in found]
 
     def _suppressions(self, person: People) -> list[dict[str, Any]]:
         query = sa.select(suppressions).where(
@@ -184,18 +179,15 @@ class Persons(LedgerPart):
         )
         with self._database.read() as db:
             rows = db.execute(query.order_by(suppressions.c.added_at)).mappings()
-            return [{name: _plain(each) for name, each in row.items() if name != "version"} for row in rows]
+            return [_plain({name: each for name, each in row.items() if name != "version"}) for row in rows]
 
     def _refusals(self, person: People) -> list[dict[str, Any]]:
         """Return the refusals that name the person."""
         columns = [outcomes.c[name] for name in ("dispatch_key", "attempt", "reason", "recorded_at")]
         query = streamed(REFUSALS.with_only_columns(*columns).order_by(outcomes.c.id))
         with self._database.read() as db:
-            return [
-                {name: _plain(each) for name, each in row.items()}
-                for row in db.execute(query).mappings()
-                if person.are_named_in(row["reason"].encode())
-            ]
+            rows = db.execute(query).mappings()
+            return [_plain(row) for row in rows if person.are_named_in(row["reason"].encode())]
 
     def _erasures(self, person: People) -> list[dict[str, Any]]:
         """Return the unfinished erasures of the person."""
@@ -208,9 +200,7 @@ class Persons(LedgerPart):
             )
         )
         with self._database.read() as db:
-            return [
-                {name: _plain(each) for name, each in row.items()} for row in db.execute(query).mappings()
-            ]
+            return [_plain(row) for row in db.execute(query).mappings()]
 
 
 def _about(body: bytes, person: People) -> Any:
@@ -244,7 +234,12 @@ def _is_named(value: Any, person: People) -> bool:
     return person.are_named_in(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
-def _plain(value: Any) -> Any:
+def _plain(values: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return values by name as JSON has them."""
+    return {name: _as_json(each) for name, each in values.items()}
+
+
+def _as_json(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     return value.decode(errors="replace") if isinstance(value, bytes) else value
