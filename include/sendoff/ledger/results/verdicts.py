@@ -20,6 +20,12 @@ from sendoff.ledger.storage.stored_sets import VERDICTS
 
 _TRIES = 5
 _ERASED = sa.select(audiences.c.erased).where(audiences.c.launch_key == sa.bindparam("launch"))
+_LAUNCHES = (
+    sa.select(launches.c.launch_key)
+    .outerjoin(reports, reports.c.launch_key == launches.c.launch_key)
+    .order_by(launches.c.created_at, launches.c.launch_key)
+)
+"""The keys of launches and their reports, oldest first."""
 
 
 class StoredVerdicts(LedgerPart):
@@ -115,13 +121,8 @@ class StoredVerdicts(LedgerPart):
         sent = sa.and_(
             reports.c.as_of < launches.c.sends_at, launches.c.sends_at <= (now or datetime.now(UTC))
         )
-        query = (
-            sa.select(launches.c.launch_key)
-            .outerjoin(reports, reports.c.launch_key == launches.c.launch_key)
-            .where(sa.or_(launches.c.revision != sa.func.coalesce(reports.c.revision, 0), sent))
-            .order_by(launches.c.created_at, launches.c.launch_key)
-        )
-        return self._database.scalars(query)
+        is_changed = launches.c.revision != sa.func.coalesce(reports.c.revision, 0)
+        return self._database.scalars(_LAUNCHES.where(sa.or_(is_changed, sent)))
 
     def note_tables(self, launch_key: str, as_of: datetime) -> None:
         """Store the time of the report that was written into the tables of a launch's warehouse."""
@@ -134,10 +135,5 @@ class StoredVerdicts(LedgerPart):
 
         Launches whose tables were never written are not among them.
         """
-        query = (
-            sa.select(launches.c.launch_key)
-            .join(reports, reports.c.launch_key == launches.c.launch_key)
-            .where(launches.c.tables_as_of < reports.c.as_of, launches.c.tables_as_of < before)
-            .order_by(launches.c.created_at, launches.c.launch_key)
-        )
-        return self._database.scalars(query)
+        written_at = launches.c.tables_as_of
+        return self._database.scalars(_LAUNCHES.where(written_at < reports.c.as_of, written_at < before))
