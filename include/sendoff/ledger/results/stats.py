@@ -11,14 +11,7 @@ import sqlalchemy as sa
 from sendoff.ledger.results.feed_states import FeedStates
 from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.joins import OF_SEGMENT
-from sendoff.ledger.storage.schema import (
-    dispatches,
-    launches,
-    post_backs,
-    receivers,
-    reports,
-    segments,
-)
+from sendoff.ledger.storage.schema import dispatches, launches, post_backs, receivers, reports, segments
 from sendoff.states import LIVING, DispatchState
 from sendoff.telemetry import metrics
 

@@ -179,11 +179,7 @@ class SuppressionList(LedgerPart):
         return Replacement(len(wanted - current), len(current - wanted), len(current), len(ends_earlier))
 
     def replace(
-        self,
-        new: SuppressionChange,
-        identifiers: Iterable[int | str],
-        now: datetime,
-        planned: Replacement,
+        self, new: SuppressionChange, identifiers: Iterable[int | str], now: datetime, planned: Replacement
     ) -> Replacement:
         """Make the entries of one scope and source exactly these. Return and audit how many were added and removed.
 

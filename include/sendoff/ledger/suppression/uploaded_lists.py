@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -57,8 +57,7 @@ class UploadedLists(LedgerPart):
                     return row
 
     def _replace(self, db: sa.Connection, row: UploadedList, identifiers: Identifiers) -> None:
-        values = {column: getattr(row, column) for column in UploadedList.__slots__}
-        db.execute(self._database.insert_or_replace(uploaded_lists), values)
+        db.execute(self._database.insert_or_replace(uploaded_lists), asdict(row))
         db.execute(sa.delete(uploaded_list_chunks).where(uploaded_list_chunks.c.name == row.name))
         LISTS.insert(db, [({"name": row.name}, identifiers)])
 
@@ -69,11 +68,11 @@ class UploadedLists(LedgerPart):
             people = LISTS.sets(db, uploaded_list_chunks.c.name == name).get(name)
         if row is None or people is None:
             raise _not_there(name)
-        return _uploaded(row), people
+        return UploadedList(*row), people
 
     def all(self) -> list[UploadedList]:
         """Return all lists, ordered by name, without their recipients."""
-        return [_uploaded(row) for row in self._database.rows(_LISTS.order_by(uploaded_lists.c.name))]
+        return [UploadedList(*row) for row in self._database.rows(_LISTS.order_by(uploaded_lists.c.name))]
 
     def delete(self, name: str) -> None:
         """Delete a list, or raise NotFoundError. The frozen suppression of earlier launches does not change."""
@@ -82,11 +81,7 @@ class UploadedLists(LedgerPart):
                 raise _not_there(name)
 
 
-_LISTS = sa.select(*(uploaded_lists.c[name] for name in UploadedList.__slots__))
-
-
-def _uploaded(row: sa.Row[Any]) -> UploadedList:
-    return UploadedList(*(row._mapping[name] for name in UploadedList.__slots__))
+_LISTS: sa.Select[Any] = sa.select(*(uploaded_lists.c[name] for name in UploadedList.__slots__))
 
 
 def _not_there(name: str) -> NotFoundError:
