@@ -83,6 +83,10 @@ class DispatchState(StrEnum):
         return self not in (DispatchState.PLANNED, DispatchState.IN_FLIGHT)
 
 
+UNFINISHED = tuple(state for state in DispatchState if not state.is_final)
+"""The states of requests that are still to be made, or are being made."""
+
+
 class Resolution(StrEnum):
     """How a person settles a request in doubt."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sendoff.app.results import LaunchPreview, Report, Verdicts
 from sendoff.errors import GateError, LateError, NotYetError, SettingsError
 from sendoff.figures import counted
-from sendoff.states import DispatchState, LaunchState, Verdict
+from sendoff.states import UNFINISHED, DispatchState, LaunchState, Verdict
 
 if TYPE_CHECKING:
     from sendoff import ledger
@@ -56,7 +56,7 @@ class Launch:
     def finished_at(self) -> datetime | None:
         """The time of the newest outcome of its requests; None while some of them were not made."""
         queries = self._connections.ledger.dispatch_queries
-        if {DispatchState.PLANNED, DispatchState.IN_FLIGHT} & queries.states(self.key).keys():
+        if queries.states(self.key).keys() & UNFINISHED:
             return None
         return queries.newest_outcome(self.key)
 

@@ -39,7 +39,7 @@ from sendoff.errors import (
     SettingsError,
 )
 from sendoff.figures import counted
-from sendoff.states import DispatchState, LaunchState
+from sendoff.states import UNFINISHED, DispatchState, LaunchState
 
 if TYPE_CHECKING:
     from sendoff import App, Campaign, Launch, Period
@@ -367,8 +367,7 @@ def _once_due(act: Callable[[], _Found], options: _Options) -> _Found:
 
 
 def _made(launch: Launch) -> int:
-    ahead = (DispatchState.PLANNED, DispatchState.IN_FLIGHT)
-    return sum(count for state, count in launch.requests.items() if state not in ahead)
+    return sum(count for state, count in launch.requests.items() if state not in UNFINISHED)
 
 
 def _print(result: _Result, *, as_json: bool) -> None:

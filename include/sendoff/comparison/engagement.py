@@ -25,12 +25,11 @@ from sendoff.figures import LaunchStats, counted, duration
 from sendoff.launch import ANSWERED_AFTER
 from sendoff.ledger import LaunchRecord, Ledger, Progress
 from sendoff.service import MATCHED_BY
-from sendoff.states import Arm, DispatchState, LaunchState, PostBackKind, Verdict
+from sendoff.states import UNFINISHED, Arm, LaunchState, PostBackKind, Verdict
 
 _SENT = (Verdict.ENGAGED, Verdict.DELIVERED, Verdict.MISSING, Verdict.UNKNOWABLE)
 """The verdicts of people who were certainly sent to."""
 
-_AHEAD = {DispatchState.PLANNED, DispatchState.IN_FLIGHT}
 _FEW_REQUESTS = 10  # at each end of a wave; some of them may never be made
 
 
@@ -74,7 +73,7 @@ def _measured(ledger: Ledger, figures: LaunchStats) -> _Measured:
         _counted(figures, name, counts, early, figures.suspects_by_variant.get(name, 0))
         for name, counts in figures.by_variant.items()
     ]
-    is_waiting = any(part.state in _AHEAD for part in progress)
+    is_waiting = any(part.state in UNFINISHED for part in progress)
     mismatch = mismatch_of_sent(figures, campaign, sides, is_waiting=is_waiting)
     unknown = _why_no_open_is_known(launch, campaign)
     still_to_come = _still_to_come(ledger, figures, launch, campaign, is_waiting=is_waiting)
@@ -92,7 +91,8 @@ def _measured_arms(ledger: Ledger, figures: LaunchStats) -> _Measured:
         _counted(figures, name, figures.by_arm[arm], early, figures.suspects_by_arm.get(arm, 0))
         for arm, name in ((Arm.OWN_HOUR, "own hour"), (Arm.CONTROL, "at once"))
     )
-    is_waiting = not _AHEAD.isdisjoint(ledger.dispatch_queries.states(figures.launch_key))
+    states = ledger.dispatch_queries.states(figures.launch_key).keys()
+    is_waiting = not states.isdisjoint(UNFINISHED)
     mismatch = mismatch_of_own_hours(figures, campaign.own_hours.control, own, at_once, is_waiting=is_waiting)
     unknown = _why_no_open_is_known(launch, campaign)
     still_to_come = _still_to_come(ledger, figures, launch, campaign, is_waiting=is_waiting)

@@ -49,7 +49,7 @@ from sendoff.campaign import (
 )
 from sendoff.errors import AudienceError, NotFoundError, QueryError
 from sendoff.ledger import LaunchRecord, Ledger
-from sendoff.states import LIVING, DispatchState
+from sendoff.states import LIVING, UNFINISHED
 from sendoff.warehouse import Parameter
 
 Warehouses = Callable[[str], warehouse.Source]
@@ -295,9 +295,7 @@ class _OtherLaunches:
         now.
         """
         launches, connection = self.ledger.launches, self.folder.campaign.connection
-        unsent = launches.unsent(
-            *LIVING, connection=connection, of=(DispatchState.PLANNED, DispatchState.IN_FLIGHT)
-        )
+        unsent = launches.unsent(*LIVING, connection=connection, of=UNFINISHED)
         waiting = {
             key: launch
             for key in unsent

@@ -13,7 +13,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.errors import CampaignError, PermanentError
-from sendoff.states import DispatchState
+from sendoff.states import UNFINISHED
 from sendoff_airflow.arguments import as_boolean, as_integer, as_text
 from sendoff_airflow.errors import as_airflow_error
 from sendoff_airflow.ledger_operator import QueryingOperator
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from sendoff.ledger import LaunchRecord, Ledger
 
 _LONGEST_NAME = 100
-_UNSENT = (DispatchState.PLANNED, DispatchState.IN_FLIGHT)
 _AIRFLOW_NAMES = {
     "data_interval_end",
     "data_interval_start",
@@ -168,7 +167,7 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
         origin = self._origin(context)
         if launch := ledger.launches.find(key):
             _check_origin(launch, origin)
-            if ledger.dispatch_queries.states(key).keys().isdisjoint(_UNSENT):
+            if ledger.dispatch_queries.states(key).keys().isdisjoint(UNFINISHED):
                 self.log.warning(
                     "Nothing new is sent: all requests of launch %s, for period %s, were made before.",
                     key,

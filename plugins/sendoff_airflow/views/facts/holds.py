@@ -8,15 +8,12 @@ from typing import Literal
 
 from sendoff.launch import Standing, standings
 from sendoff.ledger import ALL, Decision, GlobalPause, LaunchRecord, Ledger, Selection, scope_of
-from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
+from sendoff.states import UNFINISHED, DecisionKind, LaunchState, Stage
 from sendoff_airflow.views.airflow_state import airflow_db
 from sendoff_airflow.views.facts.unsent import Unsent, unsent_of
 from sendoff_airflow.views.web.permissions import Viewer
 
 ENDED = (LaunchState.REJECTED, LaunchState.STOPPED)
-
-
-_UNSENT = (DispatchState.PLANNED, DispatchState.IN_FLIGHT)
 
 
 def acts_on(launch: LaunchRecord, role: str | None, requests: Mapping[str, int]) -> Sequence[str]:
@@ -27,7 +24,7 @@ def acts_on(launch: LaunchRecord, role: str | None, requests: Mapping[str, int])
     """
     if launch.state == LaunchState.HELD:
         return ("reject",) if role else ("release", "reject")
-    if not any(requests.get(state) for state in _UNSENT):
+    if not any(requests.get(state) for state in UNFINISHED):
         return ()
     return {LaunchState.RELEASED: ("pause", "stop"), LaunchState.PAUSED: ("resume", "stop")}.get(
         launch.state, ()
@@ -68,7 +65,7 @@ def _next_step(
 
 def stuck_launches(ledger: Ledger, campaigns: Collection[str]) -> dict[str, Standing]:
     """Return the launches of some campaigns that are stuck, by key, newest first."""
-    unsent = ledger.launches.unsent(LaunchState.RELEASED, of=_UNSENT)
+    unsent = ledger.launches.unsent(LaunchState.RELEASED, of=UNFINISHED)
     found = standings_of(ledger, Selection(campaigns, unsent)) if unsent else {}
     return {key: standing for key, standing in found.items() if standing.stage is Stage.STUCK}
 
