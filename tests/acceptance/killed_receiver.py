@@ -29,6 +29,7 @@ import granian._signals  # noqa: F401
 
 import sendoff.ledger.post_backs.post_backs
 import sendoff.ledger.storage.database
+import sendoff.ledger.storage.engines
 import sendoff.postbacks.endpoint
 import sendoff.postbacks.group_commit
 import sendoff.postbacks.receiver
@@ -48,6 +49,7 @@ TRACED = {
         sendoff.postbacks.endpoint,
         sendoff.postbacks.group_commit,
         sendoff.ledger.storage.database,
+        sendoff.ledger.storage.engines,
         sendoff.ledger.post_backs.post_backs,
         sendoff.service.postbacks,
     )

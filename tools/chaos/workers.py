@@ -59,6 +59,7 @@ import sendoff.ledger.requests.evidence
 import sendoff.ledger.requests.record_and_claim
 import sendoff.ledger.results.verdicts
 import sendoff.ledger.storage.database
+import sendoff.ledger.storage.engines
 import sendoff.ledger.storage.erasure_state
 import sendoff.ledger.storage.stored_sets
 import sendoff.ledger.suppression.active_suppressions
@@ -112,6 +113,7 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.ledger.launches.freeze,
         sendoff.ledger.storage.stored_sets,
         sendoff.ledger.storage.database,
+        sendoff.ledger.storage.engines,
     ),
     "send": (
         sendoff.app.launch,
@@ -131,6 +133,7 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.ledger.requests.dispatch_queries,
         sendoff.ledger.results.verdicts,
         sendoff.ledger.storage.database,
+        sendoff.ledger.storage.engines,
         sendoff.service.client,
         sendoff.service.deadline,
         sendoff.service.transport,
@@ -143,6 +146,7 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.ledger.control.audit_log,
         sendoff.ledger.requests.claims,
         sendoff.ledger.storage.database,
+        sendoff.ledger.storage.engines,
         mutants,
     ),
     "aggregate": (
@@ -156,6 +160,7 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.ledger.post_backs.totals,
         sendoff.ledger.results.verdicts,
         sendoff.ledger.storage.database,
+        sendoff.ledger.storage.engines,
         mutants,
     ),
     "erase": (
@@ -168,6 +173,7 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.ledger.post_backs.block_format,
         sendoff.ledger.post_backs.blocks,
         sendoff.ledger.storage.database,
+        sendoff.ledger.storage.engines,
         mutants,
     ),
 }

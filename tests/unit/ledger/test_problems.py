@@ -291,7 +291,7 @@ def test_a_file_that_cannot_be_written_is_named(migrated_file: Path) -> None:
 def test_a_file_that_another_process_holds_may_be_free_later(
     tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sendoff.ledger.storage.database._BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("sendoff.ledger.storage.engines._BUSY_SECONDS", 0.1)
     file = tmp_path / "ledger.db"
     file.write_bytes(migrated_file.read_bytes())
     with closing(sqlite3.connect(file, isolation_level=None)) as holder:

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sendoff.errors import LedgerUnavailableError
 from sendoff.ledger import Ledger
 from sendoff.ledger.post_backs.blocks import StoredPostBack
-from sendoff.ledger.storage import database
+from sendoff.ledger.storage import engines
 from sendoff.service.postbacks import PostBack
 from sendoff.service.wire import PostBackBody
 
@@ -162,7 +162,7 @@ def test_a_connection_that_the_server_ended_is_replaced(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, idle: float
 ) -> None:
     """If it was idle, before it is used; otherwise, after one transaction failed."""
-    monkeypatch.setattr(database, "_IDLE_SECONDS", idle)
+    monkeypatch.setattr(engines, "_IDLE_SECONDS", idle)
     with closing(Ledger(postgres_url)) as ledger:
         ledger.migrate()
         with ledger._database.read() as db:

@@ -1,9 +1,8 @@
-"""The ledger's database: the engine, transactions for reading and writing, and migrations."""
+"""The ledger's database: transactions for reading and writing, and migrations."""
 
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -24,25 +23,14 @@ from sqlalchemy.sql.functions import FunctionElement
 from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedgerError
 from sendoff.ledger.storage import bulk
 from sendoff.ledger.storage.bulk import Row
+from sendoff.ledger.storage.engines import engine_of, shown
 from sendoff.ledger.storage.private_files import make_private
 from sendoff.ledger.storage.problems import NO_TABLES, LedgerAddress, problem_of
 from sendoff.ledger.storage.schema import UtcDateTime, launches, metadata, receivers
-from sendoff.warehouse import LIBPQ_TIMEOUTS
 
 _log = logging.getLogger(__name__)
 
-
-_BUSY_SECONDS = 30
-_IDLE_SECONDS = 1.0  # after which a connection is pinged before it is used
 _SHARE = 0.2  # of the time, which a long series of transactions may hold SQLite's write lock
-_WRITABLE = {"target_session_attrs": "read-write"}
-"""If the URL names several servers, libpq skips standbys and servers that are read-only at the moment."""
-_PATIENCE = (
-    "-c statement_timeout=30min "  # much longer than any of our statements takes, except migrations
-    "-c lock_timeout=5min "  # a process that holds a lock this long is stuck
-    "-c idle_in_transaction_session_timeout=30min "  # measured by the server
-    "-c jit=off"  # compiling a query of a page takes longer than the query
-)
 
 
 class Database:
@@ -51,7 +39,7 @@ class Database:
     def __init__(self, url: str) -> None:
         try:
             parsed = sa.make_url(url)
-            self._engine = _engine(parsed)
+            self._engine = engine_of(parsed)
             if parsed.get_backend_name() not in ("sqlite", "postgresql"):
                 raise ValueError(parsed.get_backend_name())
         except (exc.ArgumentError, ImportError, ValueError) as error:
@@ -62,7 +50,7 @@ class Database:
             ) from None
         if "@" in (parsed.host or ""):  # an error would show the end of the password as part of the host
             raise SettingsError("the ledger URL has more than one @; write an @ in its password as %40")
-        self.name = _shown(parsed)
+        self.name = shown(parsed)
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
         self.can_combine = not self._is_sqlite  # one statement may change several tables
         self._may_be_made = False
@@ -344,7 +332,6 @@ class LedgerPart:
 _MIGRATIONS = Path(__file__).with_name("migrations")
 # Errors of the rows, not of the ledger.
 _OF_ROWS = (exc.IntegrityError, exc.DataError, exc.NotSupportedError)
-_HARMLESS = frozenset({"host", "port", "sslmode", "target_session_attrs", "connect_timeout", "mode", "uri"})
 _MIGRATION_LOCK = 0x53454E44  # any number that nothing else in the database uses as a lock
 
 
@@ -360,67 +347,6 @@ def _newer(revision: str) -> str:
         f"{max(_known())}). Use that version, or restore the backup from before the upgrade. "
         "If another application uses this database, give the ledger a database of its own"
     )
-
-
-def _shown(url: sa.URL) -> str:
-    """Return a URL without its password and without option values that may be secret."""
-    options = (
-        f"{name}={','.join(values) if name in _HARMLESS else '***'}"
-        for name, values in url.normalized_query.items()
-        if name.isidentifier()
-    )
-    query = "&".join(options)
-    return url.set(query={}).render_as_string(hide_password=True) + (f"?{query}" if query else "")
-
-
-def _engine(url: sa.URL) -> sa.Engine:
-    """Return an engine whose driver begins no transaction by itself."""
-    if url.get_backend_name() == "postgresql":
-        url = _within_limits(url.set(drivername="postgresql+psycopg"))  # the driver whose COPY bulk uses
-        engine = sa.create_engine(url, hide_parameters=True, isolation_level="AUTOCOMMIT")
-        event.listen(engine, "handle_error", _leave_read_only)
-        event.listen(engine, "checkin", _note_use)
-        event.listen(engine, "checkout", _ping_if_idle)
-        return engine
-    engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": _BUSY_SECONDS})
-    event.listen(engine, "connect", _prepare_sqlite)
-    return engine
-
-
-def _within_limits(url: sa.URL) -> sa.URL:
-    """Return a PostgreSQL URL with our limits. The URL's own options come last, so they win."""
-    options = " ".join([_PATIENCE, *url.normalized_query.get("options", ())])
-    return url.update_query_dict({**LIBPQ_TIMEOUTS, **_WRITABLE, **url.query, "options": options})
-
-
-def _leave_read_only(context: sa.ExceptionContext) -> None:
-    """Drop the connection if the server is read-only: the next connection may reach one that takes writes."""
-    if bulk.is_read_only(context.original_exception):
-        context.is_disconnect = True
-
-
-def _note_use(_connection: Any, record: Any) -> None:
-    record.info["used_at"] = monotonic()
-
-
-def _ping_if_idle(connection: Any, record: Any, _fairy: Any) -> None:
-    """Replace all connections if the server has ended this one while it was idle.
-
-    A connection that was used just now is not pinged, because that takes as long as a statement. If the server has
-    ended it, its transaction fails like any that the server ends.
-    """
-    if monotonic() - record.info.get("used_at", math.inf) > _IDLE_SECONDS:
-        try:
-            connection.execute("SELECT 1").close()
-            connection.rollback()
-        except connection.Error:
-            raise exc.InvalidatePoolError from None
-
-
-def _prepare_sqlite(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # the driver must not begin transactions; read and write do
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}").close()
 
 
 class LedgerTime(FunctionElement[datetime]):
