@@ -221,18 +221,8 @@ class Overview(LedgerPart):
                 requests[key][state] = count
             leased = set(db.scalars(_LEASED))
             return {
-                row.launch_key: LaunchFacts(
-                    state=row.state,
-                    connection=row.connection,
-                    sends_at=row.sends_at,
-                    created_at=row.created_at,
-                    is_settled=row.settled_at is not None,
-                    is_reported=row.as_of is not None,
-                    was_held=row.was_held,
-                    requests=requests[row.launch_key],
-                    is_leased=row.launch_key in leased,
-                )
-                for row in db.execute(_FACTS.where(*chosen))
+                key: LaunchFacts(*(*facts, requests[key], key in leased))
+                for key, *facts in db.execute(_FACTS.where(*chosen))
             }
 
     def acted_at(self, launch_keys: Collection[str]) -> dict[str, datetime]:
@@ -327,14 +317,12 @@ _LISTED = LAUNCH.outerjoin(reports, reports.c.launch_key == launches.c.launch_ke
 )
 _FACTS = (
     sa.select(
-        *(
-            launches.c[name]
-            for name in ("launch_key", "state", "connection", "sends_at", "created_at", "settled_at")
+        *(launches.c[name] for name in ("launch_key", "state", "connection", "sends_at", "created_at")),
+        launches.c.settled_at.is_not(None),
+        reports.c.as_of.is_not(None),
+        sa.exists().where(
+            decisions.c.launch_key == launches.c.launch_key, decisions.c.kind == DecisionKind.HELD
         ),
-        reports.c.as_of,
-        sa.exists()
-        .where(decisions.c.launch_key == launches.c.launch_key, decisions.c.kind == DecisionKind.HELD)
-        .label("was_held"),
     )
     .select_from(_REPORTED)
     .order_by(launches.c.created_at.desc(), launches.c.launch_key)
