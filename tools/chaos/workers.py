@@ -56,6 +56,7 @@ import sendoff.ledger.requests.dispatch_queries
 import sendoff.ledger.requests.dispatches
 import sendoff.ledger.requests.doubts
 import sendoff.ledger.requests.evidence
+import sendoff.ledger.requests.next_dispatch
 import sendoff.ledger.requests.record_and_claim
 import sendoff.ledger.results.verdicts
 import sendoff.ledger.storage.database
@@ -123,6 +124,7 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.ledger.requests.dispatches,
         sendoff.ledger.suppression.active_verdicts,
         sendoff.ledger.requests.claims,
+        sendoff.ledger.requests.next_dispatch,
         sendoff.ledger.requests.record_and_claim,
         sendoff.ledger.suppression.active_suppressions,
         sendoff.ledger.suppression.withheld,
@@ -145,6 +147,7 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.dispatch.decisions,
         sendoff.ledger.control.audit_log,
         sendoff.ledger.requests.claims,
+        sendoff.ledger.requests.next_dispatch,
         sendoff.ledger.storage.database,
         sendoff.ledger.storage.engines,
         mutants,

@@ -71,12 +71,12 @@ MUTANTS: Mapping[str, Mutant] = {
         "    sa.true(),",
     ),
     "hold not looked at": Mutant(
-        "sendoff.ledger.requests.claims",
+        "sendoff.ledger.requests.next_dispatch",
         "            launches.c.state == LaunchState.RELEASED,",
         "            sa.true(),",
     ),
     "next wave open at once": Mutant(
-        "sendoff.ledger.requests.claims",
+        "sendoff.ledger.requests.next_dispatch",
         "            first.c.wave <= sa.select(OPEN_WAVE.c.wave).scalar_subquery(),",
         "            first.c.wave <= 1 + sa.select(OPEN_WAVE.c.wave).scalar_subquery(),",
     ),

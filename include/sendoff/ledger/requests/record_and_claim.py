@@ -10,8 +10,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sendoff.ledger.requests.claims import OPEN_WAVE, VARIANT, claim_statement, next_planned, open_zones
+from sendoff.ledger.requests.claims import VARIANT
 from sendoff.ledger.requests.evidence import HAS_EVIDENCE, IS_REPORTED
+from sendoff.ledger.requests.next_dispatch import OPEN_WAVE, claim_statement, next_planned, open_zones
 from sendoff.ledger.storage.schema import (
     UtcDateTime,
     attempts,
