@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import struct
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -171,6 +172,7 @@ def test_why_a_server_refuses_is_named(
     assert isinstance(error, PermanentError) == is_permanent
     assert said in str(error)
     assert PASSWORD not in str(error)
+    assert text not in "".join(traceback.format_exception(error))
 
 
 POOLED = "use pool_mode=session, or PgBouncer 1.21 or newer with max_prepared_statements above 0"

@@ -170,11 +170,7 @@ def _translated(place: LedgerAddress) -> Iterator[None]:
     try:
         yield
     except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
-        problem = problem_of(error, place)
-    else:
-        return
-    # Raised outside the except block, so that the driver's own text does not become the error's context.
-    raise problem
+        raise problem_of(error, place) from None
 
 
 @lru_cache(maxsize=8)
