@@ -6,10 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from sendoff.campaign import Period, launch_key
 from sendoff.dispatch.control import stop
-from sendoff.ledger import Ledger, Selection
+from sendoff.ledger import Ledger, NotLaunched, Selection
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.states import Accepted, InDoubt, Refused
 
@@ -106,6 +107,28 @@ def test_a_list_is_searched_by_title_and_name(ledger: Ledger, keys: dict[str, st
     assert found(ledger, campaigns=["news"]) == ["news"]
     assert found(ledger, keys=[keys["news"], keys["welcome"]]) == ["news", "welcome"]
     assert found(ledger, keys=[]) == []
+
+
+def test_a_launch_that_is_made_during_a_count_is_counted_once(ledger: Ledger) -> None:
+    late = NotLaunched(
+        launch_key("service", "news", PERIOD), "news", "News", PERIOD, 0, NOW, "it was too late"
+    )
+    ledger.not_launched.store(late)
+    made: list[str] = []
+
+    def make_now(*of: Any) -> None:
+        if "count(" in of[2] and not made:
+            made.append(late.launch_key)
+            make(ledger, "news", 0, 1)
+
+    engine = ledger._database._engine
+    sa.event.listen(engine, "after_cursor_execute", make_now)
+    try:
+        assert ledger.overview.count(Selection(CAMPAIGNS), with_not_made=True) == 1
+    finally:
+        sa.event.remove(engine, "after_cursor_execute", make_now)
+    assert made
+    assert found(ledger) == ["news"]
 
 
 def test_a_list_is_filtered_by_the_time_of_sending(ledger: Ledger, keys: dict[str, str]) -> None:

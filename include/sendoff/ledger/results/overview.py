@@ -127,12 +127,11 @@ class Overview(LedgerPart):
 
     def count(self, selection: Selection, *, with_not_made: bool = False) -> int:
         """Count the selected launches. ``with_not_made``: and those that were not made."""
-        queries = [sa.select(sa.func.count()).where(*selection.where())]
+        total: Any = sa.select(sa.func.count()).where(*selection.where()).scalar_subquery()
         if with_not_made:
-            queries.append(
-                sa.select(sa.func.count()).select_from(not_launched).where(*selection.where_not_made())
-            )
-        return sum(self._database.scalar(query) for query in queries)
+            others = sa.select(sa.func.count()).select_from(not_launched).where(*selection.where_not_made())
+            total += others.scalar_subquery()  # of the same moment, as a launch may be made now
+        return int(self._database.scalar(sa.select(total)))
 
     def keys(
         self,

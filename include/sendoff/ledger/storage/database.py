@@ -323,7 +323,7 @@ class Database:
 
 
 class LedgerPart:
-    """A part of the ledger, such as its launches. Each public method is one transaction."""
+    """A part of the ledger, such as its launches."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
