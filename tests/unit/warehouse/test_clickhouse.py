@@ -286,6 +286,11 @@ def fields(extra: dict[str, Any], **others: Any) -> Fields:
         ({"connect_timeout": 5, "client_name": None, "compress": ""}, {"connect_timeout": "5"}),
         ({"session_settings": {"max_execution_time": 60}}, {"ch_max_execution_time": "60"}),
         ({"session_settings": json.dumps({"max_threads": 2})}, {"ch_max_threads": "2"}),
+        ({"session_settings": {"use_query_cache": True}}, {"ch_use_query_cache": "true"}),
+        (
+            {"session_settings": {"additional_table_filters": {"sales": "size > 3"}}},
+            {"ch_additional_table_filters": "{'sales': 'size > 3'}"},
+        ),
         ({"client_kwargs": {"ca_cert": "/ca.pem"}}, {"ca_cert": "/ca.pem"}),
     ],
 )

@@ -145,7 +145,9 @@ def url_of(fields: Fields) -> sa.URL | None:
     options = {**further, **extra}
     if not options.keys() <= set(OPTIONS):
         return None
-    options |= {f"{_SETTING}{name}": value for name, value in settings.items()}
+    for name, value in settings.items():
+        # The server reads the texts of a mapping or list in single quotes, as Python writes them.
+        options[f"{_SETTING}{name}"] = value if isinstance(value, bool) else str(value)
     return fields.url("clickhouse", options, host=fields.host or "localhost")
 
 
