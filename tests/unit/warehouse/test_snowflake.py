@@ -22,8 +22,8 @@ import sqlalchemy as sa
 
 from sendoff.audience.build import build_audience
 from sendoff.errors import AudienceError, QueryError, WarehouseUnavailableError
-from sendoff.warehouse import read
-from sendoff.warehouse.databases.snowflake import driver_options
+from sendoff.warehouse import Fields, read
+from sendoff.warehouse.databases.snowflake import driver_options, url_of
 from sendoff.warehouse.query import Query
 from sendoff.warehouse.rows import with_whole_numbers
 
@@ -114,6 +114,13 @@ def test_a_wrong_url_is_told_without_the_password(url: str, message: str) -> Non
     with pytest.raises(QueryError, match=message) as caught:
         options(url)
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("database", [2026, "2026"])
+def test_an_airflow_connection_may_have_numbers_as_names(database: int | str) -> None:
+    extra = {"account": 12345, "database": database, "warehouse": 7}
+    url = url_of(Fields("", None, "ann", "pa55", None, extra))
+    assert url == sa.make_url("snowflake://ann:pa55@12345/2026?warehouse=7")
 
 
 def test_moments_and_texts_are_written_as_snowflake_reads_them() -> None:

@@ -65,7 +65,7 @@ def cancel(cursor: Any) -> None:
 
 def url_of(fields: Fields) -> sa.URL | None:
     """Return the URL of a ``snowflake`` connection in Airflow, or None if a URL cannot hold all its fields."""
-    options = {name: value for name, value in fields.extra.items() if value}
+    options = {name: str(value) for name, value in fields.extra.items() if value}
     account, database = options.pop("account", None), options.pop("database", "")
     if not account or not options.keys() <= CONNECTION_OPTIONS:
         return None
