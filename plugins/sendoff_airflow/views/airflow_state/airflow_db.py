@@ -1,7 +1,7 @@
 """Read from Airflow's database: runs and their launches, and open questions.
 
 This uses Airflow's own models, because an API server has no other way to read this in one query. The models are not
-part of Airflow's public interface. So only this package uses them, and tests run against the real ones.
+part of Airflow's public interface. So tests run against the real ones.
 """
 
 from __future__ import annotations
