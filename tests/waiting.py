@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import requests
 
-PATIENCE = 180.0
+PATIENCE = 400.0
 """The seconds to wait for an event, far longer than it takes; no test passes because they are over."""
 
 

@@ -18,8 +18,8 @@ from sendoff.states import Verdict
 ROOT = Path(__file__).resolve().parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SHOWN = README[README.index("lapsed_buyers  ") : README.index("```", README.index("lapsed_buyers  "))]
-MONDAY = datetime(2026, 11, 16, 9, tzinfo=UTC)
-WEEK = Period(datetime(2026, 11, 9, 9, tzinfo=UTC), MONDAY)
+MONDAY = datetime(2026, 11, 23, 9, tzinfo=UTC)
+WEEK = Period(datetime(2026, 11, 16, 9, tzinfo=UTC), MONDAY)
 
 
 def number(pattern: str) -> int:
