@@ -484,6 +484,15 @@ def test_a_timeline_of_fewer_than_three_points_is_a_sentence(minutes: int, said:
     assert ("too short for a chart" in words) is (minutes in (1, 2))
 
 
+def test_a_sentence_takes_less_of_the_picture_than_a_chart(tmp_path: Path) -> None:
+    def height(minutes: int) -> float:
+        timeline = [(START + timedelta(minutes=number), 5, 1) for number in range(minutes)]
+        drawn = as_picture(figures(timeline=timeline), tmp_path / "picture.svg").read_text()
+        return float(re.findall(r'height="([\d.]+)pt"', drawn)[0])
+
+    assert height(2) < height(3) - 72  # an inch
+
+
 def test_the_picture_carries_title_totals_and_time(tmp_path: Path) -> None:
     words = shown(figures(), tmp_path)
     for part in ("lapsed_buyers", "1,000", "1,030 rows less 30 dropped", "as of 2026-03-01 10:00 UTC"):
