@@ -36,7 +36,7 @@ class Run:
         self._seed = seed
         self._stack = stack
         self._deadline = time.monotonic() + seconds * (1 - _FOR_COUNTING)
-        self._points: dict[str, int] = {}
+        self._points: dict[tuple[str, str | None], int] = {}
         self._backends: dict[BackendName, Backend | None] = {}
         make_warehouse(folder)
         self._supervisor = stack.enter_context(Supervisor(folder))

@@ -115,7 +115,13 @@ class Environment:
     _days = 0
 
     def __init__(
-        self, service: Service, backend: Backend, folder: Path, size: Size, points: dict[str, int], seed: str
+        self,
+        service: Service,
+        backend: Backend,
+        folder: Path,
+        size: Size,
+        points: dict[tuple[str, str | None], int],
+        seed: str,
     ) -> None:
         self.service = service
         self.backend = backend
@@ -144,15 +150,15 @@ class Environment:
         self.result.launches.append(job.key)
         return job
 
-    def lines(self, phase: Phase) -> int:
+    def lines(self, phase: Phase, mutant: str | None = None) -> int:
         """Return the number of lines of a phase: two dispatches in sequence, one freeze, or one aggregation."""
-        if phase not in self._points:
-            self._points[phase] = self._measured(phase)
-        return self._points[phase]
+        if (phase, mutant) not in self._points:
+            self._points[phase, mutant] = self._measured(phase, mutant)
+        return self._points[phase, mutant]
 
-    def points(self, phase: Phase, count: int | None) -> list[int]:
+    def points(self, phase: Phase, count: int | None, mutant: str | None = None) -> list[int]:
         """Return all lines of a phase, or ``count`` of them, evenly spread."""
-        last = self.lines(phase)
+        last = self.lines(phase, mutant)
         if count is None or count >= last:
             return list(range(1, last + 1))
         return sorted({1 + round(place * (last - 1) / max(1, count - 1)) for place in range(count)})
@@ -321,7 +327,7 @@ class Environment:
             every=0.05,
         )
 
-    def _measured(self, phase: Phase) -> int:
+    def _measured(self, phase: Phase, mutant: str | None) -> int:
         lines_file = self._folder / f"{phase}.lines"
         segment = self.size.segment_size
         people = {
@@ -333,6 +339,7 @@ class Environment:
         }
         job = self.job(
             people=people[phase],
+            mutant=mutant,
             dies_in=phase,
             dies_at=0,
             lines_to=str(lines_file),

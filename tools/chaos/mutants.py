@@ -40,6 +40,8 @@ from sendoff.ledger.suppression.active_verdicts import ActiveVerdicts
 from sendoff.postbacks import reconcile_launch
 from sendoff.states import Accepted, DecisionKind, DispatchState, InDoubt, NotProcessed, Outcome, Verdict
 
+_LINES_BETWEEN = 1_000  # more than the aggregation of one post-back has
+
 _count_recipients = daily_limits.count_recipients
 _prepare_request = own_request.prepare_request
 _claim = Dispatches.claim
@@ -204,6 +206,8 @@ def _mark_first(self: Aggregates, run: AggregatedRun) -> bool:
                 receivers.c.receiver == receiver, receivers.c.aggregated_to == after
             )
             moved.append(db.execute(mark.values(aggregated_to=up_to)).rowcount)
+    for _ in range(_LINES_BETWEEN):  # lines at which many of the killed processes die
+        pass
     return all(moved) and _store_run(self, replace(run, runs=()))
 
 

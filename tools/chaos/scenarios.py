@@ -359,7 +359,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     _wrong(
         "counted after the request",
         "each worker counts recipients against the daily limit after it has sent to them; some are killed in between",
-        partial(steps.killed_under_a_daily_limit, mutant="counted after the request"),
+        partial(steps.killed_under_a_daily_limit, short=2, mutant="counted after the request"),
     ),
     _wrong(
         "suppression list asked only when the launch is frozen",
@@ -384,7 +384,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     _wrong(
         "winner judged at each claim",
         "workers open the rest without storing a winner, and judge the test share again at each claim",
-        partial(steps.killed_while_deciding, short=4, long=8, mutant="judged at each claim"),
+        partial(steps.killed_while_deciding, short=8, long=8, mutant="judged at each claim"),
     ),
     _wrong(
         "own hours ignored",

@@ -302,7 +302,7 @@ def aggregation_killed(
     env: Environment, short: int = 6, long: int | None = None, mutant: str | None = None
 ) -> None:
     """Kill the aggregating process at one line after the other, each time with post-backs to aggregate."""
-    points = env.points("aggregate", env.size.times(short, long or env.lines("aggregate")))
+    points = env.points("aggregate", env.size.times(short, long or env.lines("aggregate")), mutant)
     job = env.job(mutant=mutant)
     env.aggregate_earlier(job)
     env.run(job, job)
