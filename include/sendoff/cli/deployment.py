@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ import typer
 from sendoff.cli.progress import Steps
 from sendoff.cli.shared import LedgerUrl, app, opened
 from sendoff.errors import SettingsError
+from sendoff.ledger import Ledger
 from sendoff.settings import load_settings
 
 
@@ -21,6 +23,22 @@ def migrate(ledger_url: LedgerUrl = None) -> None:
     with opened(ledger_url) as ledger:
         ledger.migrate()
         typer.echo(f"the ledger is up to date: {ledger.name}")
+
+
+@app.command("copy-ledger")
+def copy_ledger(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="SQLAlchemy URL of the ledger to copy")],
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Copy a paused ledger into a new, empty one, for example from SQLite to PostgreSQL."""
+    with opened(ledger_url) as ledger, closing(Ledger(source)) as old:
+        ledger.migrate()
+        rows = ledger.copy_from(old)
+    typer.echo(
+        f"copied {sum(rows.values()):,} rows, among them {rows['launches']:,} launches, to {ledger.name}\n"
+        "Both ledgers are paused. Point everything to the new one, and then run: "
+        'sendoff resume --all --why "moved the ledger"'
+    )
 
 
 @app.command()

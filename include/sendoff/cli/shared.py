@@ -27,7 +27,7 @@ GROUPS = {
     "Campaign files": ("diff", "schema", "dbt-exposures"),
     "Launches": ("pause", "resume", "release", "stop", "doubts", "resolve", "verdicts", "tables"),
     "People": ("why", "suppress", "lists", "forget", "export-person"),
-    "Maintenance": ("feeds", "metrics", "maintain", "grants"),
+    "Maintenance": ("feeds", "metrics", "maintain", "grants", "copy-ledger"),
 }
 """The commands by what a user does with them, in the order of the help."""
 

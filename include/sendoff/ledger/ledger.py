@@ -12,6 +12,7 @@ from typing import Self
 from sendoff.ledger.control.audit_log import AuditLog, Pauses
 from sendoff.ledger.control.daily_limits import DailyLimits
 from sendoff.ledger.control.rate_limits import RateLimits
+from sendoff.ledger.copying import copy_ledger
 from sendoff.ledger.erasure.erasures import Erasures
 from sendoff.ledger.erasure.person import Persons
 from sendoff.ledger.launches.launch_counts import LaunchCounts
@@ -89,6 +90,13 @@ class Ledger:
     def migrate(self) -> None:
         """Migrate the tables to the newest revision; safe to repeat."""
         self._database.migrate()
+
+    def copy_from(self, source: Ledger) -> dict[str, int]:
+        """Copy another ledger into this empty one, and return the number of rows by table.
+
+        Raise UnusableLedgerError, and change nothing, if the other one is not paused, or this one is not empty.
+        """
+        return copy_ledger(source._database, self._database)
 
     def ping(self) -> None:
         """Raise LedgerUnavailableError or UnusableLedgerError if the ledger cannot be written."""

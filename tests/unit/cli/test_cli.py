@@ -83,6 +83,23 @@ def test_migrating_shows_no_password_wherever_the_url_has_it(postgres_url: str, 
     )
 
 
+def test_a_ledger_is_copied_once_it_is_paused(ledger_url: str, tmp_path: Path, sendoff: Command) -> None:
+    copy = f"sqlite:///{tmp_path / 'copy.db'}"
+    refused = sendoff("copy-ledger", ledger_url, "--ledger", copy)
+    assert refused.returncode == 1
+    assert "sendoff pause --all" in refused.stderr
+    sendoff("pause", "--all", "--why", "moving", "--ledger", ledger_url)
+    done = sendoff("copy-ledger", ledger_url, "--ledger", copy)
+    assert done.returncode == 0, done.stderr
+    assert "among them 1 launches" in done.stdout
+    assert "Both ledgers are paused" in done.stdout
+    of_copy, of_source = (sendoff("report", "--ledger", url).stdout for url in (copy, ledger_url))
+    assert of_copy == of_source
+    again = sendoff("copy-ledger", ledger_url, "--ledger", copy)
+    assert again.returncode == 1
+    assert "is not empty" in again.stderr
+
+
 def test_a_ledger_that_nobody_named_is_not_made(tmp_path: Path, sendoff: Command) -> None:
     done = sendoff("migrate")
     assert done.returncode == 1

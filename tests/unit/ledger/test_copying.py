@@ -1,0 +1,253 @@
+"""Copying a ledger: every row arrives on the other database, all at once or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
+
+from sendoff.errors import UnusableLedgerError
+from sendoff.ledger import Ledger, copying
+from sendoff.ledger.control.audit_log import ALL
+from sendoff.ledger.storage.schema import (
+    OneOf,
+    UtcDateTime,
+    erasure_state,
+    feed_states,
+    launches,
+    metadata,
+    pauses,
+    post_backs,
+)
+from sendoff.states import Accepted, DispatchState, FeedHealth
+
+from ...factories import KEY, LEASE, NOW, claimed, make_launch, post_back, send, store
+
+Values = dict[str, list[tuple[Any, ...]]]
+MOMENT = datetime(2026, 11, 2, 9, 30, 1, 250_001, UTC)
+
+
+@pytest.fixture
+def other(request: pytest.FixtureRequest, migrated_file: Path, tmp_path: Path) -> Iterator[Ledger]:
+    """A second ledger, empty and migrated, on the database that the first one is not on."""
+    if request.node.callspec.params["ledger"] == "postgresql":
+        url = f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'other.db')}"
+    else:
+        url = request.getfixturevalue("empty_postgres_url")
+    with closing(Ledger(url)) as other:
+        other.migrate()
+        yield other
+
+
+def value_of(column: sa.Column[Any], number: int) -> Any:
+    """Return a value for a column of a row, different for each number. The last row has nulls where it may."""
+    if column.nullable and number == 2:
+        return sa.JSON.NULL if isinstance(column.type, sa.JSON) else None
+    if isinstance(column.type, sa.JSON):
+        return sa.null() if column.nullable and number == 1 else {"ü": [number, None, 0.1]}
+    if isinstance(column.type, OneOf):
+        certain = [state for state in FeedHealth if state.is_certain]
+        states = certain if column.table is feed_states else list(column.type.states)
+        return states[number % len(states)]
+    if isinstance(column.type, UtcDateTime):
+        return MOMENT + timedelta(days=number)
+    values: dict[type, Any] = {
+        sa.Boolean: bool(number % 2),
+        sa.BigInteger: 2**62 + number if column.table.name != "decisions" else number + 7,
+        sa.Integer: number + 7,
+        sa.Date: date(2026, 11, 2 + number),
+        sa.LargeBinary: bytes([number, 0, 255]) * 1_000,
+        sa.String: f"{number}ü'\n"[: getattr(column.type, "length", None) or 9],
+    }
+    return next(value for kind, value in values.items() if isinstance(column.type, kind))
+
+
+def fill(ledger: Ledger) -> None:
+    """Write three rows into each table, and change the row of the one that has one."""
+    with ledger._database.write() as db:
+        for table in metadata.sorted_tables:
+            if table is erasure_state:
+                db.execute(sa.update(table).values(version=41))
+                continue
+            for number in range(3):
+                db.execute(
+                    sa.insert(table).values({each.name: value_of(each, number) for each in table.columns})
+                )
+        db.execute(sa.update(pauses).where(pauses.c.scope.like("0%")).values(scope=ALL))
+        db.execute(sa.text("UPDATE dispatches SET state = 'accepted' WHERE state = 'in_flight'"))
+
+
+def rows_of(ledger: Ledger) -> Values:
+    """Return everything in a ledger as Python values. A null of JSON is a text, and one of SQL is None."""
+    found = {}
+    for table in metadata.sorted_tables:
+        columns = [
+            sa.cast(each, sa.Text) if isinstance(each.type, sa.JSON) else each for each in table.columns
+        ]
+        found[table.name] = sorted(map(tuple, ledger._database.rows(sa.select(*columns))), key=repr)
+    return found
+
+
+def is_empty(ledger: Ledger) -> bool:
+    return not any(rows for name, rows in rows_of(ledger).items() if name != erasure_state.name)
+
+
+def pause(ledger: Ledger) -> None:
+    ledger.pauses.pause(ALL, "ann", "moving", now=NOW)
+
+
+def test_every_row_of_every_table_arrives(ledger: Ledger, other: Ledger) -> None:
+    fill(ledger)
+    before = rows_of(ledger)
+    copied = other.copy_from(ledger)
+    assert rows_of(other) == before == rows_of(ledger)
+    assert copied == {name: len(rows) for name, rows in before.items()}
+    assert set(copied.values()) == {1, 3}
+    assert [row[2] for row in rows_of(other)["launch_sources"]][1:] == [None, "null"]
+
+
+def test_a_launch_goes_on_where_it_was(ledger: Ledger, other: Ledger) -> None:
+    make_launch(ledger, range(1, 41), size=10)
+    (sent,) = send(ledger, KEY, Accepted(200, 17))
+    store(ledger, post_back(sent, "delivery", 3, campaign=17))
+    pause(ledger)
+    other.copy_from(ledger)
+    other.pauses.resume(ALL, "ann", "moved", now=NOW)
+    assert len(send(other, KEY, *[Accepted(200, n) for n in range(3)])) == 3
+    assert other.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE) is None
+    assert other.dispatch_queries.states(KEY) == {DispatchState.ACCEPTED: 4}
+    store(other, post_back(sent, "open", 3, campaign=17))  # a receiver that starts gets a number of its own
+    assert len(other._database.rows(sa.select(post_backs.c.receiver).distinct())) == 2
+
+
+def test_a_ledger_that_is_not_paused_is_not_copied(ledger: Ledger, other: Ledger) -> None:
+    make_launch(ledger, range(1, 41))
+    ledger.pauses.pause("connection:service", "ann", "not enough", now=NOW)
+    with pytest.raises(UnusableLedgerError, match="only while everything is paused"):
+        other.copy_from(ledger)
+    assert is_empty(other)
+
+
+def test_a_ledger_with_requests_in_flight_is_not_copied(ledger: Ledger, other: Ledger) -> None:
+    make_launch(ledger, range(1, 41), size=10)
+    claimed(ledger)
+    pause(ledger)
+    with pytest.raises(UnusableLedgerError, match="1 requests are in flight"):
+        other.copy_from(ledger)
+    assert is_empty(other)
+
+
+def test_a_ledger_that_has_something_is_not_written(ledger: Ledger, other: Ledger) -> None:
+    make_launch(ledger, range(1, 41))
+    pause(ledger)
+    pause(other)
+    before = rows_of(other)
+    with pytest.raises(UnusableLedgerError, match="not empty: its table decisions has rows"):
+        other.copy_from(ledger)
+    assert rows_of(other) == before
+
+
+def test_a_ledger_of_another_version_is_not_copied(ledger: Ledger, other: Ledger) -> None:
+    pause(ledger)
+    with other._database.write() as db:
+        db.exec_driver_sql("UPDATE alembic_version SET version_num = '0000'")
+    with pytest.raises(UnusableLedgerError, match="different versions"):
+        other.copy_from(ledger)
+
+
+def test_a_row_that_the_other_database_does_not_take(migrated_url: str, empty_postgres_url: str) -> None:
+    with closing(Ledger(migrated_url)) as ledger, closing(Ledger(empty_postgres_url)) as other:
+        other.migrate()
+        pause(ledger)
+        with ledger._database.write() as db:  # SQLite has no limit for the length of a text
+            row = {each.name: value_of(each, 0) for each in launches.columns}
+            db.execute(sa.insert(launches).values(row | {"launch_key": "secret" * 9}))
+        with pytest.raises(UnusableLedgerError, match="does not take a row of the table launches") as caught:
+            other.copy_from(ledger)
+        assert "secret" not in repr(caught.value)
+        assert caught.value.__context__ is None
+        assert is_empty(other)
+
+
+def interrupted(source: Ledger, target: Ledger, statement: int) -> bool:
+    """Copy a ledger, and stop before one of the statements on the target. Return False if there are fewer."""
+    seen = 0
+
+    def stop(*_: Any) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == statement:
+            raise KeyboardInterrupt
+
+    event.listen(target._database._engine, "before_cursor_execute", stop)
+    try:
+        target.copy_from(source)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        event.remove(target._database._engine, "before_cursor_execute", stop)
+    return False
+
+
+def is_all_or_nothing(source: Ledger, target: Ledger) -> bool:
+    """Check that the target has nothing after each interruption, and everything at the end."""
+    for statement in range(1, 500):
+        if not interrupted(source, target, statement):
+            return rows_of(target) == rows_of(source)
+        if not is_empty(target):
+            return False
+    return False
+
+
+def test_a_copy_that_was_interrupted_has_nothing(ledger: Ledger, other: Ledger) -> None:
+    fill(ledger)
+    assert is_all_or_nothing(ledger, other)
+
+
+def test_a_copy_in_several_transactions_would_be_noticed(
+    ledger: Ledger, other: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(ledger)
+    copy = copying._copy
+
+    def commit_each(db: sa.Connection, into: sa.Connection, table: sa.Table) -> int:
+        rows = copy(db, into, table)
+        into.exec_driver_sql("COMMIT")
+        into.exec_driver_sql("BEGIN")
+        return rows
+
+    monkeypatch.setattr(copying, "_copy", commit_each)
+    assert not is_all_or_nothing(ledger, other)
+
+
+def test_other_processes_that_write_wait(ledger: Ledger, other: Ledger) -> None:
+    fill(ledger)
+    before, errors = rows_of(ledger), []
+    url = ledger._database._engine.url
+    is_sqlite = url.get_backend_name() == "sqlite"
+    briefly = {"timeout": 0.05} if is_sqlite else {"options": "-c lock_timeout=50"}
+    engine = sa.create_engine(url, connect_args=briefly)
+
+    def write() -> None:
+        with engine.begin() as db:
+            db.execute(sa.text("UPDATE launches SET campaign = 'later'"))
+
+    def try_to_write(_db: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("INSERT INTO verdicts"):
+            with pytest.raises(sa.exc.OperationalError) as caught:
+                write()
+            errors.append(caught.type)
+
+    event.listen(other._database._engine, "before_cursor_execute", try_to_write)
+    other.copy_from(ledger)
+    assert len(errors) == 1
+    assert rows_of(other) == before
+    write()
+    engine.dispose()
