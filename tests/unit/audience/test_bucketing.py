@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sendoff.audience.bucketing import hashes, sample, sample_exactly, split
+from sendoff.audience.bucketing import _ranges, hashes, sample, sample_exactly, split
 from sendoff.audience.identifiers import Identifiers, empty, integers, strings
 
 numbers = st.sets(st.integers(1, 2**63 - 1) | st.integers(1, 100_000), max_size=60).map(integers)
@@ -150,6 +150,13 @@ def test_shares_of_many_are_those_of_each_ones_position(people: Identifiers, sha
         assert np.array_equal(share.values(), people.values()[(start <= found) & (found < end)])
         start = end
     assert np.array_equal(rest.values(), people.values()[found >= start])
+
+
+@pytest.mark.parametrize("people", [MANY, MANY_TEXTS], ids=["numbers", "texts"])
+def test_who_is_at_the_end_of_a_range_is_in_the_next_one(people: Identifiers) -> None:
+    end = int(hashes(people, "spring").min())
+    before, rest = _ranges(people, "spring", [end, 2**64])
+    assert (len(before), rest) == (0, people)
 
 
 @pytest.mark.parametrize("people", [MANY, MANY_TEXTS], ids=["numbers", "texts"])

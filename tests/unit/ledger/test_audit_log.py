@@ -6,9 +6,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import sqlalchemy as sa
 
 from sendoff.errors import NotFoundError
 from sendoff.ledger import Decision, Ledger
+from sendoff.ledger.control.audit_log import append_decision
+from sendoff.ledger.storage.schema import launches
 
 from ...factories import KEY, NOW, make_launch
 
@@ -97,6 +100,29 @@ def test_a_verdict_gives_way_to_what_was_decided_since(ledger: Ledger, frozen: C
     seen = ledger.audit_log.newest(KEY)
     assert ledger.audit_log.decide(Decision(KEY, "held", "sendoff", "too many refused", NOW), since=seen)
     assert ledger.launches.get(KEY).state == "held"
+
+
+def test_a_verdict_waits_for_the_decision_that_someone_is_taking(
+    ledger: Ledger, frozen: Callable[[str], None]
+) -> None:
+    frozen("released")
+    seen = ledger.audit_log.newest(KEY)
+    with ThreadPoolExecutor(1) as pool:
+        with ledger._database.write() as db:
+            db.execute(sa.update(launches).values(wave=2))
+            append_decision(db, Decision(KEY, "wave", "ann", "looks right", NOW))
+            hold = Decision(KEY, "held", "sendoff", "too many refused", NOW)
+            verdict = pool.submit(ledger.audit_log.decide, hold, since=seen)
+            while db.dialect.name == "postgresql" and not (verdict.done() or db.scalar(_WAITING)):
+                pass
+        assert verdict.result(120) is False
+    assert ledger.launches.get(KEY).state == "released"
+
+
+_WAITING = sa.text(
+    "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) "
+    "WHERE NOT granted AND datname = current_database()"
+)
 
 
 def test_of_many_verdicts_and_a_person_the_person_has_the_last_word(

@@ -58,6 +58,18 @@ def test_recipients_left_out_of_a_request_are_not_counted(ledger: Ledger) -> Non
     assert [sorted(people) for people, _ in ledger.launch_counts.accepted(KEY)] == [[1], [4, 5, 6]]
 
 
+def test_who_was_left_out_as_reached_and_later_as_opened_has_opened(ledger: Ledger) -> None:
+    freeze(ledger)
+    key, _ = send(ledger, KEY, ACCEPTED, ACCEPTED)
+    left_out = ((1, "delivered", [1, 2]), (2, "engaged", [1]), (1, "suppressed", [3]))
+    with ledger.launch_counts._database.write() as db:
+        for attempt, reason, people in left_out:
+            row = {"dispatch_key": key, "attempt": attempt, "reason": reason, "size": len(people)}
+            db.execute(sa.insert(withheld), {**row, "identifiers": integers(people).to_bytes()})
+    found = ledger.dispatch_queries.withheld_by_verdict(KEY)
+    assert {verdict: list(people) for verdict, people in found.items()} == {"delivered": [2], "engaged": [1]}
+
+
 def test_accepted_requests_come_with_their_post_backs(ledger: Ledger) -> None:
     from sendoff.postbacks import aggregate
 

@@ -1229,6 +1229,12 @@ def test_erasing_again_changes_nothing(ledger: Ledger) -> None:
     assert ledger.verdicts.figures(KEY) == before
 
 
+def test_erasing_no_one_is_no_request(ledger: Ledger) -> None:
+    erased = forget(ledger, [], identified_by="device_id", **ROWS)
+    assert (erased.requests, erased.people, erased.reports) == (0, 0, 0)
+    assert ledger.erasures.people().version == 0
+
+
 @pytest.mark.promise("erased/bytes")
 def test_the_files_of_sqlite_have_no_byte_of_the_person_after_reclaiming(
     tmp_path: Path, migrated_file: Path

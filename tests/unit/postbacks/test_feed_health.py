@@ -10,6 +10,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from sendoff.audience.identifiers import integers
@@ -17,11 +18,12 @@ from sendoff.campaign import Campaign, Period, launch_key
 from sendoff.cli import app
 from sendoff.ledger import Ledger
 from sendoff.ledger.results.feed_states import Feed
+from sendoff.ledger.storage.schema import launches
 from sendoff.postbacks.feed_health import RECEIVER, Check, FeedChange, check_feeds, inspect_feeds
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
 
-from ...factories import EMAIL, make_accepted, make_audience
+from ...factories import EMAIL, KEY, make_accepted, make_audience
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -384,3 +386,16 @@ def test_the_command_shows_what_is_silent_and_alarms_nobody(
     assert told["orphans"]["post_backs"] == 2
     assert ledger.feed_states.all() == []
     assert [each.feed for each in check_feeds(ledger)] == [DELIVERIES]
+
+
+@pytest.mark.parametrize(
+    ("waited", "is_counted"), [(timedelta(days=6, hours=23), True), (timedelta(days=7, hours=1), False)]
+)
+def test_a_request_counts_until_a_week_after_its_launch_was_due(
+    ledger: Ledger, waited: timedelta, is_counted: bool
+) -> None:
+    key = make_accepted(ledger, [1, 2], at=START)
+    with ledger._database.write() as db:
+        db.execute(sa.update(launches).values(sends_at=START - waited))
+    found = ledger.feed_states.sent(START - timedelta(microseconds=1))
+    assert found == ({KEY: {key: START}} if is_counted else {})

@@ -123,7 +123,7 @@ def _before(run: SortedRun, limit: str | None) -> list[pa.LargeStringArray]:
     while run:
         piece = run.popleft()
         size = len(piece)
-        if limit is not None and not (run and run[0][0].as_py() <= limit):
+        if limit is not None:
             size = bisect_left(piece, limit, key=lambda text: text.as_py())
         if size:
             found.append(piece.slice(0, size))

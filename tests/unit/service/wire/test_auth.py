@@ -275,6 +275,7 @@ def test_a_token_shorter_than_was_asked_for_is_a_sign_that_the_client_id_ends(
         (403, {"code": 403, "message": "API access is off"}, CredentialsError, "(HTTP 403): API access is off"),
         (401, b"", CredentialsError, "(HTTP 401)"),
         (422, b"not json", CredentialsError, "(HTTP 422)"),
+        (301, b"", SettingsError, "the base URL leads to another address (HTTP 301); correct it"),
         (404, b"", SettingsError, "there is no token endpoint at the base URL (HTTP 404); correct it"),
         (405, b"", SettingsError, "(HTTP 405); correct it"),
         (408, b"", ServiceUnavailableError, "the service failed (HTTP 408)"),
