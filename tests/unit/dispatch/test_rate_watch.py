@@ -65,6 +65,12 @@ def test_a_request_counts_as_a_whole_however_many_recipients_it_has(ledger: Ledg
     assert rates.look(NOW)
 
 
+def test_accepted_requests_of_other_sizes_are_not_refused(ledger: Ledger) -> None:
+    rates = watch(ledger, {"refused": 5}, *[1_000] * 6, 999, 998, 997, 1_000)
+    send(ledger, KEY, *[REFUSED] * 6, *[ACCEPTED] * 3)
+    assert not rates.look(NOW)
+
+
 def test_a_small_request_counts_less_than_a_large_one(ledger: Ledger) -> None:
     rates = watch(ledger, {"refused": 5}, *[10] * 20, 1_000)
     send(ledger, KEY, *[REFUSED] * 20)
