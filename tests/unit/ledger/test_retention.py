@@ -89,6 +89,15 @@ def test_what_is_younger_stays(launched: Ledger) -> None:
     assert stored(launched) == 1
 
 
+def test_what_came_at_that_moment_stays_although_its_clock_was_ahead(launched: Ledger) -> None:
+    receiver = launched.post_backs.register_receiver("r", NOW)
+    for number, at in enumerate([NOW, NOW + timedelta(seconds=1), NOW], 1):
+        launched.post_backs.store(receiver, [(number, event(number, at))])
+    aggregate(launched, now=NOW + DAY)
+    assert launched.retention.delete_before(NOW + timedelta(seconds=1)).post_backs == 2
+    assert stored(launched) == 1
+
+
 @pytest.mark.promise("lost/forgotten")
 def test_what_is_not_folded_stays_however_old_it_is(launched: Ledger) -> None:
     store(launched, [event(1, NOW)])
