@@ -42,6 +42,7 @@ def prepare(tmp_path: Path, warehouse: str) -> Callable[..., LaunchRecord]:
         last: int,
         audience: dict[str, Any] = CAPPED,
         warehouses: Callable[[str], str] = lambda _: warehouse,
+        rules: dict[str, Any] | None = None,
     ) -> LaunchRecord:
         campaign = Campaign.model_validate(
             {
@@ -49,6 +50,7 @@ def prepare(tmp_path: Path, warehouse: str) -> Callable[..., LaunchRecord]:
                 "message": {"text": "Hello"},
                 "channels": {"android_push": {}},
                 "audience": audience,
+                "rules": rules or {},
             }
         )
         sql = f"SELECT device_id FROM devices WHERE device_id BETWEEN {first} AND {last}"
@@ -104,6 +106,17 @@ def test_a_launch_that_was_overtaken_applies_its_rules_again_and_asks_no_warehou
     assert ledger.launches.suppressed(launch.launch_key) == {"cap": integers(range(1, 8))}
     assert asked == ["sendoff_warehouse"]
     assert ledger.launches.count("sendoff_default") == 3
+
+
+def test_a_cap_for_all_campaigns_counts_launches_that_were_made_meanwhile(
+    ledger: Ledger,
+    elsewhere: Ledger,
+    prepare: Callable[..., LaunchRecord],
+    before_it_writes: list[Callable[[], object]],
+) -> None:
+    before_it_writes.append(lambda: prepare(elsewhere, "first", 1, 5))
+    launch = prepare(ledger, "second", 1, 10, {}, rules=CAPPED)
+    assert ledger.launches.sent(launch.launch_key) == integers(range(6, 11))
 
 
 def test_a_launch_whose_people_all_went_to_the_other_is_none(
