@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -106,6 +107,27 @@ def test_after_a_pause_nothing_more_is_asked_of_the_service_and_it_goes_on_where
     assert service.admin("campaigns")["total"] == asked
     go_on(ledger)
     assert send_launch(ledger, KEY, connection) == SendResult(accepted=60 - asked)
+    assert sent_to(service) == EVERYBODY
+
+
+def test_a_launch_goes_on_in_the_copy_of_its_ledger_and_there_alone(
+    service: Any, ledger: Ledger, connection: ServiceConnection, empty_postgres_url: str
+) -> None:
+    freeze(ledger)
+    announcing = Announcing(connection.client, after=7)
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(send_launch, ledger, KEY, replace(connection, client=announcing))  # type: ignore[arg-type]
+        assert announcing.reached.wait(PATIENCE)
+        pause_all(ledger, "ann", "moving the ledger")
+        announcing.has_more.set()
+        assert isinstance(working.exception(PATIENCE), NotYetError)
+    with closing(Ledger(empty_postgres_url)) as copy:
+        copy.migrate()
+        copy.copy_from(ledger)
+        resume_all(copy, "ann", "moved the ledger")
+        with pytest.raises(NotYetError, match="paused"):
+            send_launch(ledger, KEY, connection)
+        assert send_launch(copy, KEY, connection).accepted < 60
     assert sent_to(service) == EVERYBODY
 
 

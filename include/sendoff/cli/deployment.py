@@ -33,7 +33,8 @@ def copy_ledger(
     """Copy a paused ledger into a new, empty one, for example from SQLite to PostgreSQL."""
     with opened(ledger_url) as ledger, closing(Ledger(source)) as old:
         ledger.migrate()
-        rows = ledger.copy_from(old)
+        with Steps().step("copying the ledger", is_often_short=True):
+            rows = ledger.copy_from(old)
     typer.echo(
         f"copied {sum(rows.values()):,} rows, among them {rows['launches']:,} launches, to {ledger.name}\n"
         "Both ledgers are paused. Point everything to the new one, and then run: "
