@@ -102,6 +102,16 @@ def test_what_a_person_wrote_off_is_not_looked_for(
     assert LIST not in [each["path"] for each in service.admin("requests")["requests"]]
 
 
+def test_only_the_keys_that_were_asked_for_are_found(
+    service: Any, doubtful: Ledger, connection: ServiceConnection
+) -> None:
+    (made,) = service.admin("campaigns")["campaigns"]
+    assert service.create(broadcast=1, web_push=1).status_code == 200  # its title has no key
+    first, second = (each.dispatch_key for each in doubtful.dispatch_queries.of_launch(KEY))
+    assert find_campaigns(connection.client, {first, second}) == {first: made["id"]}
+    assert find_campaigns(connection.client, {second}) == {}
+
+
 @pytest.mark.proof
 def test_it_is_found_on_a_later_page_too(
     service: Any, doubtful: Ledger, connection: ServiceConnection

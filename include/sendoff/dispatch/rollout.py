@@ -19,7 +19,7 @@ from sendoff.dispatch.decisions import hold
 from sendoff.errors import NotYetError
 from sendoff.ledger import Decision, LaunchRecord, Ledger
 from sendoff.postbacks import aggregate, measurable_recipients, reconcile_launch
-from sendoff.states import DecisionKind, DispatchState, Verdict
+from sendoff.states import UNFINISHED, DecisionKind, DispatchState, Verdict
 
 _log = logging.getLogger(__name__)
 
@@ -99,8 +99,7 @@ def _judge(
         people = len(accepted & measurable_recipients(ledger, launch, now))
     states: Counter[str] = Counter()
     for part in ledger.dispatch_queries.progress(key):
-        if part.wave in waves:
+        if part.wave in waves and part.state not in UNFINISHED:
             states[part.state] += part.dispatches
-    requests = states.total() - states[DispatchState.PLANNED] - states[DispatchState.IN_FLIGHT]
     refused = states[DispatchState.REFUSED] + states[DispatchState.IN_DOUBT]
-    return WaveResult(launch.wave, requests, refused, people, missing)
+    return WaveResult(launch.wave, states.total(), refused, people, missing)

@@ -142,6 +142,13 @@ from .campaigns import (
         (
             {
                 "channels": {"email": EMAIL},
+                "gates": {"window": {"earliest": "20:00", "latest": "20:00", "time_zone": "UTC"}},
+            },
+            "found 20:00 to 20:00. Use a window that starts before it ends",
+        ),
+        (
+            {
+                "channels": {"email": EMAIL},
                 "send": {
                     "kind": "triggered", **ENDLESS,
                     "trigger": {"kind": "location", "locations": [4], "when": "dwell"},

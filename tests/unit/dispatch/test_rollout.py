@@ -100,10 +100,11 @@ def test_the_newest_outcome_of_a_wave_is_not_that_of_a_later_one(ledger: Ledger)
         ([YES, YES, YES, NO], 24, "held 1"),
         ([YES, YES, DOUBT, NO], 49, "held 1"),  # a doubt counts as refused
         ([YES, YES, DOUBT, NO], 50, "released 2"),
+        ([YES, YES, NO, None], 33, "held 1"),  # what is in flight does not count
     ],
 )
 def test_a_wave_is_judged_by_what_was_refused(
-    ledger: Ledger, outcomes: list[Outcome], allowed: float, after: str
+    ledger: Ledger, outcomes: list[Outcome | None], allowed: float, after: str
 ) -> None:
     make_launch(ledger, segments=WAVES)
     send(ledger, KEY, *outcomes)
