@@ -13,6 +13,7 @@ import typer
 from sendoff.cli.progress import Steps
 from sendoff.cli.shared import LedgerUrl, app, opened
 from sendoff.errors import SettingsError
+from sendoff.figures import counted
 from sendoff.ledger import Ledger
 from sendoff.settings import load_settings
 
@@ -31,14 +32,14 @@ def copy_ledger(
     ledger_url: LedgerUrl = None,
 ) -> None:
     """Copy a paused ledger into a new, empty one, for example from SQLite to PostgreSQL."""
-    with opened(ledger_url) as ledger, closing(Ledger(source)) as old:
-        ledger.migrate()
-        with Steps().step("copying the ledger", is_often_short=True):
-            rows = ledger.copy_from(old)
+    copying = Steps().step("copying the ledger", is_often_short=True)
+    with opened(ledger_url) as ledger, closing(Ledger(source)) as old, copying:
+        rows = ledger.copy_from(old)
+    launches = counted(rows["launches"], "launch", "launches")
+    typer.echo(f"copied {counted(sum(rows.values()), 'row')}, among them {launches}, to {ledger.name}")
     typer.echo(
-        f"copied {sum(rows.values()):,} rows, among them {rows['launches']:,} launches, to {ledger.name}\n"
-        "Both ledgers are paused. Point everything to the new one, and then run: "
-        'sendoff resume --all --why "moved the ledger"'
+        "Both ledgers are paused. Never resume the old one. Set SENDOFF_LEDGER_URL and all connections to the new one, "
+        'and then run: sendoff resume --all --why "moved the ledger"'
     )
 
 

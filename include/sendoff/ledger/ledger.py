@@ -92,9 +92,9 @@ class Ledger:
         self._database.migrate()
 
     def copy_from(self, source: Ledger) -> dict[str, int]:
-        """Copy another ledger into this empty one, and return the number of rows by table.
+        """Copy another ledger, which is paused, into this empty one, and return the number of rows by table.
 
-        Raise UnusableLedgerError, and change nothing, if the other one is not paused, or this one is not empty.
+        Raise SettingsError or UnusableLedgerError, and copy nothing, if that is not possible.
         """
         return copy_ledger(source._database, self._database)
 

@@ -91,7 +91,7 @@ def test_a_ledger_is_copied_once_it_is_paused(ledger_url: str, tmp_path: Path, s
     sendoff("pause", "--all", "--why", "moving", "--ledger", ledger_url)
     done = sendoff("copy-ledger", ledger_url, "--ledger", copy)
     assert done.returncode == 0, done.stderr
-    assert "among them 1 launches" in done.stdout
+    assert "among them 1 launch, to sqlite" in done.stdout
     assert "Both ledgers are paused" in done.stdout
     of_copy, of_source = (sendoff("report", "--ledger", url).stdout for url in (copy, ledger_url))
     assert of_copy == of_source

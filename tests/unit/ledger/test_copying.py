@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from sendoff.errors import UnusableLedgerError
+from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedgerError
 from sendoff.ledger import Ledger, copying
 from sendoff.ledger.control.audit_log import ALL
 from sendoff.ledger.storage.schema import (
@@ -28,6 +28,7 @@ from sendoff.ledger.storage.schema import (
 )
 from sendoff.states import Accepted, DispatchState, FeedHealth
 
+from ...databases import connected
 from ...factories import KEY, LEASE, NOW, claimed, make_launch, post_back, send, store
 
 Values = dict[str, list[tuple[Any, ...]]]
@@ -107,7 +108,9 @@ def test_every_row_of_every_table_arrives(ledger: Ledger, other: Ledger) -> None
     fill(ledger)
     before = rows_of(ledger)
     copied = other.copy_from(ledger)
-    assert rows_of(other) == before == rows_of(ledger)
+    assert rows_of(other) == before
+    assert [pause.why for pause in ledger.pauses.all() if pause.scope == ALL] == [f"moved to {other.name}"]
+    assert {**rows_of(ledger), "pauses": before["pauses"]} == before
     assert copied == {name: len(rows) for name, rows in before.items()}
     assert set(copied.values()) == {1, 3}
     assert [row[2] for row in rows_of(other)["launch_sources"]][1:] == [None, "null"]
@@ -139,7 +142,9 @@ def test_a_ledger_with_requests_in_flight_is_not_copied(ledger: Ledger, other: L
     make_launch(ledger, range(1, 41), size=10)
     claimed(ledger)
     pause(ledger)
-    with pytest.raises(UnusableLedgerError, match="1 requests are in flight"):
+    with pytest.raises(
+        UnusableLedgerError, match=f"the worker of 1 request has not ended yet.* sendoff report {KEY}"
+    ):
         other.copy_from(ledger)
     assert is_empty(other)
 
@@ -156,10 +161,13 @@ def test_a_ledger_that_has_something_is_not_written(ledger: Ledger, other: Ledge
 
 def test_a_ledger_of_another_version_is_not_copied(ledger: Ledger, other: Ledger) -> None:
     pause(ledger)
-    with other._database.write() as db:
+    with ledger._database.write() as db:
         db.exec_driver_sql("UPDATE alembic_version SET version_num = '0000'")
     with pytest.raises(UnusableLedgerError, match="different versions"):
         other.copy_from(ledger)
+    with ledger._database.write() as db:  # which other tests use too
+        db.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
+    assert is_empty(other)
 
 
 def test_a_row_that_the_other_database_does_not_take(migrated_url: str, empty_postgres_url: str) -> None:
@@ -174,6 +182,97 @@ def test_a_row_that_the_other_database_does_not_take(migrated_url: str, empty_po
         assert "secret" not in repr(caught.value)
         assert caught.value.__context__ is None
         assert is_empty(other)
+
+
+def test_its_own_numbers_continue_after_those_of_the_copy(migrated_url: str, empty_postgres_url: str) -> None:
+    with closing(Ledger(migrated_url)) as ledger, closing(Ledger(empty_postgres_url)) as other:
+        fill(ledger)
+        other.copy_from(ledger)
+        for table in ("decisions", "outcomes", "erasures", "receivers"):
+            (number,) = metadata.tables[table].primary_key.columns
+            query = (
+                f"SELECT last_value, (SELECT max({number.name}) FROM {table}) FROM {table}_{number.name}_seq"
+            )
+            last, newest = other._database.one(sa.text(query))
+            assert last == newest > 1
+
+
+def test_a_value_that_cannot_be_read_is_not_shown(migrated_url: str, tmp_path: Path) -> None:
+    with closing(Ledger(migrated_url)) as ledger, closing(Ledger(f"sqlite:///{tmp_path / 'o.db'}")) as other:
+        pause(ledger)
+        with ledger._database.write() as db:
+            db.exec_driver_sql("UPDATE decisions SET decided_at = 'secret'")
+        with pytest.raises(
+            UnusableLedgerError, match=r"a row of the table decisions \(ValueError\)"
+        ) as caught:
+            other.copy_from(ledger)
+        assert "secret" not in repr(caught.value)
+        assert caught.value.__context__ is None
+
+
+def test_few_large_rows_are_in_memory_at_a_time(
+    ledger: Ledger, other: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sendoff.ledger.storage.stored_sets.LARGEST", 9_000)
+    fill(ledger)
+    sizes = []
+
+    def note(_db: Any, _cursor: Any, statement: str, rows: Any, _context: Any, are_many: bool) -> None:
+        if statement.startswith("INSERT INTO dispatch_totals"):
+            sizes.append(len(rows) if are_many else 1)
+
+    event.listen(other._database._engine, "before_cursor_execute", note)
+    other.copy_from(ledger)
+    assert sizes == [1, 1, 1]  # rows with 9,000 bytes each
+
+
+def test_a_ledger_is_not_copied_into_itself(migrated_url: str, tmp_path: Path) -> None:
+    link = tmp_path / "link.db"
+    link.symlink_to(tmp_path / "ledger.db")
+    with closing(Ledger(migrated_url)) as ledger, closing(Ledger(f"sqlite:///{link}")) as other:
+        pause(ledger)
+        with pytest.raises(SettingsError, match="this is the ledger to copy"):
+            other.copy_from(ledger)
+
+
+def test_a_refused_copy_makes_no_tables(ledger: Ledger, tmp_path: Path) -> None:
+    refused = pytest.raises(UnusableLedgerError, match="only while everything is paused")
+    with closing(Ledger(f"sqlite:///{tmp_path / 'new.db'}")) as new, refused:
+        new.copy_from(ledger)
+    assert not (tmp_path / "new.db").exists()
+
+
+@pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)
+def test_a_database_without_a_ledger_is_no_source(ledger: Ledger, other: Ledger, tmp_path: Path) -> None:
+    (tmp_path / "empty.db").touch()
+    refused = pytest.raises(UnusableLedgerError, match=r"empty\.db: there is no ledger to copy")
+    with closing(Ledger(f"sqlite:///{tmp_path / 'empty.db'}")) as source, refused:
+        other.copy_from(source)
+
+
+def test_an_error_is_that_of_the_database_that_has_it(
+    migrated_url: str, empty_postgres_url: str, postgres_server: str
+) -> None:
+    with closing(Ledger(migrated_url)) as ledger, closing(Ledger(empty_postgres_url)) as other:
+        fill(ledger)
+        name = sa.make_url(empty_postgres_url).database
+
+        def end(_db: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            if statement.startswith("INSERT INTO verdicts"):
+                with connected(postgres_server) as engine, engine.connect() as db:
+                    db.execute(
+                        sa.text(
+                            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"
+                        ),
+                        {"name": name},
+                    )
+
+        event.listen(other._database._engine, "before_cursor_execute", end)
+        with pytest.raises(LedgerUnavailableError, match=r"127\.0\.0\.1"):
+            other.copy_from(ledger)
+        event.remove(other._database._engine, "before_cursor_execute", end)
+        assert is_empty(other)
+        assert ledger.pauses.all()[-1].why != f"moved to {other.name}"
 
 
 def interrupted(source: Ledger, target: Ledger, statement: int) -> bool:
@@ -200,7 +299,7 @@ def is_all_or_nothing(source: Ledger, target: Ledger) -> bool:
     """Check that the target has nothing after each interruption, and everything at the end."""
     for statement in range(1, 500):
         if not interrupted(source, target, statement):
-            return rows_of(target) == rows_of(source)
+            return {**rows_of(target), "pauses": []} == {**rows_of(source), "pauses": []}
         if not is_empty(target):
             return False
     return False
@@ -215,15 +314,15 @@ def test_a_copy_in_several_transactions_would_be_noticed(
     ledger: Ledger, other: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(ledger)
-    copy = copying._copy
+    write = copying._write
 
-    def commit_each(db: sa.Connection, into: sa.Connection, table: sa.Table) -> int:
-        rows = copy(db, into, table)
+    def commit_each(into: sa.Connection, table: sa.Table, rows: Iterator[dict[str, Any]]) -> int:
+        written = write(into, table, rows)
         into.exec_driver_sql("COMMIT")
         into.exec_driver_sql("BEGIN")
-        return rows
+        return written
 
-    monkeypatch.setattr(copying, "_copy", commit_each)
+    monkeypatch.setattr(copying, "_write", commit_each)
     assert not is_all_or_nothing(ledger, other)
 
 

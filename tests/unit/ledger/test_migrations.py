@@ -8,6 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
@@ -19,7 +20,7 @@ from sendoff.errors import UnusableLedgerError
 from sendoff.ledger import Ledger
 from sendoff.ledger.storage.schema import metadata
 
-from ...databases import new_database
+from ...databases import connected, new_database
 
 if TYPE_CHECKING:
     from tests.conftest import Command
@@ -112,6 +113,22 @@ def test_the_database_of_another_application_is_not_migrated(new_url: str, revis
         )
     assert sa.inspect(engine).get_table_names() == ["alembic_version"]
     engine.dispose()
+
+
+def test_a_database_that_cannot_store_every_text_gets_no_ledger(postgres_server: str) -> None:
+    name = f"sendoff_test_{uuid4().hex[:12]}"
+    url = sa.make_url(postgres_server).set(database=name).render_as_string(hide_password=False)
+    with connected(postgres_server) as engine, engine.connect() as db:
+        options = "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        db.execute(sa.text(f"CREATE DATABASE {name} {options}"))
+        try:
+            with (
+                closing(Ledger(url)) as ledger,
+                pytest.raises(UnusableLedgerError, match="the encoding of this database is LATIN1"),
+            ):
+                ledger.migrate()
+        finally:
+            db.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 def test_a_ledger_that_lacks_a_table_is_not_up_to_date(new_url: str) -> None:

@@ -67,7 +67,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """Open a transaction for reading. On PostgreSQL, each statement sees everything committed before it starts."""
-        with self._translated(), self._engine.begin() as db:
+        with self.translated(), self._engine.begin() as db:
             db.exec_driver_sql("BEGIN")
             yield db
 
@@ -99,7 +99,7 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
         """Open a transaction for writing and commit it at the end. SQLite waits for the write lock first."""
-        with self._translated(), self._turn, self._engine.begin() as db:
+        with self.translated(), self._turn, self._engine.begin() as db:
             # On SQLite, taking the lock after a read can fail at once.
             db.exec_driver_sql("BEGIN IMMEDIATE" if self._is_sqlite else "BEGIN")
             yield db
@@ -126,7 +126,7 @@ class Database:
         if not rows:
             return
         if len(rows) == 1 and not self._is_sqlite:
-            with self._translated(), self._engine.connect() as db:
+            with self.translated(), self._engine.connect() as db:
                 bulk.insert_row(db, table, rows[0])
             return
         with self.write() as db:
@@ -138,7 +138,7 @@ class Database:
 
         The server gets one message, instead of three for the beginning, the statement and the commit.
         """
-        with self._translated(), self._engine.connect() as db:
+        with self.translated(), self._engine.connect() as db:
             return bulk.first_row(db, statement, parameters)
 
     @contextmanager
@@ -211,13 +211,18 @@ class Database:
         config = Config()
         config.set_main_option("script_location", str(_MIGRATIONS))
         self._may_be_made = True
-        if (file := self._file) is not None:
+        if (file := self.file) is not None:
             make_private(file)
         with self.write() as db:
             if not self._is_sqlite:
                 for limit in ("statement_timeout", "lock_timeout"):  # rewriting a large table takes longer
                     db.exec_driver_sql(f"SET LOCAL {limit} = 0")
                 db.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+                if (encoding := db.exec_driver_sql("SHOW server_encoding").scalar()) != "UTF8":
+                    raise UnusableLedgerError(
+                        f"{self.name}: the encoding of this database is {encoding}, which cannot store every text. "
+                        "Create one with ENCODING 'UTF8'"
+                    )
             config.attributes["connection"] = db
             revisions = MigrationContext.configure(db).get_current_heads()
             # Every application that uses Alembic has its table of revisions.
@@ -242,7 +247,7 @@ class Database:
 
         On SQLite, the whole file is rewritten. Raise LedgerUnavailableError if another process is in the way.
         """
-        with self._translated(), self._turn:
+        with self.translated(), self._turn:
             if self._is_sqlite:
                 return self._rewrite_sqlite()
             statements = [f"VACUUM (FULL) {table.name}" for table in tables]
@@ -282,7 +287,8 @@ class Database:
         self._engine.dispose()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def translated(self) -> Iterator[None]:
+        """Raise the driver's errors in the block as those of the ledger, without the driver's text."""
         try:
             yield
         except (exc.DBAPIError, exc.TimeoutError) as error:
@@ -291,14 +297,14 @@ class Database:
             raise problem_of(error, self._place, tables=self._problem_of_tables) from None
 
     @property
-    def _file(self) -> Path | None:
+    def file(self) -> Path | None:
         """The SQLite file, if the URL names one as a plain path."""
         name = self._engine.url.database or ":memory:"
         return None if not self._is_sqlite or name.startswith((":", "file:")) else Path(name)
 
     def _find_file(self, _dialect: Any, _record: Any, _arguments: Any, _options: Any) -> None:
         """Raise UnusableLedgerError if the file does not exist and no migration creates it."""
-        if not self._may_be_made and (file := self._file) and not file.exists():
+        if not self._may_be_made and (file := self.file) and not file.exists():
             raise UnusableLedgerError(
                 f"there is no ledger at {file}. Check the path, or run this to create one: sendoff migrate"
             )
