@@ -100,7 +100,8 @@ def test_what_is_made_on_import_is_used_where_its_name_is_used(
 ) -> None:
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack/a.py").write_text(
-        "def _make(x):\n    return x + 1\n\n\n_FIRST = _make(1)\nSECOND = _FIRST\n"
+        "def _add(x):\n    return x + 1\n\n\ndef _make(x):\n    return _add(x)\n\n\n"
+        "_FIRST = _make(1)\nSECOND = _FIRST\n"
     )
     (tmp_path / "pack/__init__.pyi").write_text("from .a import SECOND as OTHER\n")
     user = "from pack import OTHER\n\n\ndef f(x=OTHER):\n    return x\n\n\ndef g():\n    return f(OTHER)\n"
@@ -108,8 +109,11 @@ def test_what_is_made_on_import_is_used_where_its_name_is_used(
     monkeypatch.setattr("tools.mutation.mutants.SOURCES", tmp_path)
     mutants._importers.cache_clear()
     mutants._tree.cache_clear()
-    found = mutants.lines_that_use("pack/a.py", 2)
-    assert {"pack/a.py": set(found.pop("pack/a.py")), **found} == {"pack/a.py": {1, 2}, "user.py": {9}}
+    of_make = mutants.lines_that_use("pack/a.py", 6)
+    assert of_make == {"pack/a.py": {5, 6}, "user.py": {9}}
+    of_add = mutants.lines_that_use("pack/a.py", 2, lambda file, line: (file, line) == ("pack/a.py", 6))
+    assert of_add == {"pack/a.py": {1, 2, 6}, "user.py": {9}}
+    assert mutants.lines_that_use("pack/a.py", 2) == {"pack/a.py": {1, 2, 6}}
     mutants._importers.cache_clear()
     mutants._tree.cache_clear()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -89,8 +89,13 @@ def _place(source: bytes, line: int) -> Place:
     return Place(statement, function)
 
 
-def lines_that_use(path: str, line: int) -> dict[str, set[int]]:
-    """Return, by file, the lines in functions that use by name what a line on import defines, also indirectly."""
+def lines_that_use(
+    path: str, line: int, runs_on_import: Callable[[str, int], bool] = lambda *_: False
+) -> dict[str, set[int]]:
+    """Return, by file, the lines in functions that use by name what a line on import defines, also indirectly.
+
+    ``runs_on_import``: tells whether a line in a function runs on import. Then what uses the function counts too.
+    """
     found: defaultdict[str, set[int]] = defaultdict(set)
     definition = _statement_at(_tree(path), line)
     names = [(path, name) for name in _defined(definition)]
@@ -102,9 +107,10 @@ def lines_that_use(path: str, line: int) -> dict[str, set[int]]:
             for node in ast.walk(statement):
                 if not (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)):
                     continue
-                if any(node.lineno in body for body in bodies):
+                is_inside = any(node.lineno in body for body in bodies)
+                if is_inside:
                     found[file].add(node.lineno)
-                else:
+                if not is_inside or runs_on_import(file, node.lineno):
                     names += [(file, each) for each in _defined(statement) if (file, each) not in names]
         names += [each for each in _importers().get((_module(file), name), ()) if each not in names]
     return found

@@ -56,7 +56,7 @@ class Record:
         found = self._tests(path, place.statement if is_seen else self._contexts(path))
         users: set[str] = set()
         if self.runs_on_import(mutant):
-            for file, lines in lines_that_use(path, mutant.line).items():
+            for file, lines in lines_that_use(path, mutant.line, self._runs_on_import).items():
                 users |= self._tests(file, lines)
             found |= users
         following = self._tests(path, [place.statement.stop])  # the body of a condition
@@ -75,8 +75,11 @@ class Record:
 
     def runs_on_import(self, mutant: Mutant) -> bool:
         """Check whether a changed line was executed while the tests were collected."""
-        lines, place = self._contexts(mutant.path), mutant.place
-        return not place.function or any("" in lines.get(line, ()) for line in place.statement)
+        place = mutant.place
+        return not place.function or any(self._runs_on_import(mutant.path, line) for line in place.statement)
+
+    def _runs_on_import(self, path: str, line: int) -> bool:
+        return "" in self._contexts(path).get(line, ())
 
     def _tests(self, path: str, lines: Iterable[int]) -> set[str]:
         contexts = self._contexts(path)
