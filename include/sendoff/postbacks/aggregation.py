@@ -87,7 +87,6 @@ class _Runs:
 
         Add none if another process added some of them first, or if people were erased meanwhile.
         """
-        self._follow_erasures()
         named_by = self._named_by()
         with self._ledger.post_backs.read(runs, named_by=named_by) as batches:
             totals = self._total(batches, named_by)
@@ -98,7 +97,6 @@ class _Runs:
 
     def add_parked(self, parked: Sequence[Parked]) -> int:
         """Add parked post-backs that can be checked by now, and return how many."""
-        self._follow_erasures()
         named_by = self._named_by()
         with self._ledger.post_backs.read_parked(parked, named_by=named_by) as batches:
             totals = self._total(batches, named_by)
@@ -120,7 +118,8 @@ class _Runs:
         return totals
 
     def _named_by(self) -> set[str]:
-        """Return the members of post-backs that can identify the recipients of any launch, or anyone who was erased."""
+        """Follow erasures, and return the members of post-backs that can identify a recipient, or who was erased."""
+        self._follow_erasures()
         erased = {identified_by for identified_by, _ in self._erased.by_column}
         used = erased.union(self._ledger.aggregates.identified_by())
         return {MATCHED_BY[name] for name in used if name in MATCHED_BY}

@@ -74,6 +74,14 @@ def test_a_new_translation_is_a_change_for_its_speakers_only(tmp_path: Path) -> 
     ]
 
 
+def test_a_flag_is_compared_as_in_the_file(tmp_path: Path) -> None:
+    email = "title: Back\nchannels: {email: {from_address: 1, subject: Hello, text: Hi, unsubscribe_header: %s}}\n"
+    found = compare(tmp_path, email % "true", email % "false")
+    assert [told(change)[:3] for change in found.changes] == [("unsubscribe_header", None, "false")]
+    found = compare(tmp_path / "2", PUSH, PUSH.replace("ios_push:", "ios_push: {sandbox: true}"))
+    assert [told(change)[:3] for change in found.changes] == [("sandbox", None, "true")]
+
+
 def test_an_added_channel_comes_with_its_texts(tmp_path: Path) -> None:
     found = compare(tmp_path, PUSH, f"{PUSH}  sms: {{sender: Shop, text: Hi}}\n")
     assert [told(change) for change in found.changes] == [

@@ -149,6 +149,13 @@ from .campaigns import (
         (
             {
                 "channels": {"email": EMAIL},
+                "gates": {"window": {"earliest": "08:00", "latest": "20:00", "time_zone": "qqqqqq"}},
+            },
+            "found 'qqqqqq'. Use an IANA time zone, such as Europe/Dublin",
+        ),
+        (
+            {
+                "channels": {"email": EMAIL},
                 "send": {
                     "kind": "triggered", **ENDLESS,
                     "trigger": {"kind": "location", "locations": [4], "when": "dwell"},

@@ -140,6 +140,20 @@ def test_references_become_the_tables_of_the_manifest(
     assert planned(load(tmp_path, more, sql), warehouse).people == 2
 
 
+def test_a_name_without_a_package_is_first_that_of_the_project(
+    tmp_path: Path, project: Project, warehouse: str
+) -> None:
+    theirs = model("buyers")
+    theirs |= {"unique_id": "model.other.buyers", "package_name": "other", "relation_name": '"main"."others"'}
+    project.nodes[theirs["unique_id"]] = theirs
+    project.results[theirs["unique_id"]] = project.results[BUYERS]
+    project.write()
+    with sqlite3.connect(tmp_path / "warehouse.db") as db:
+        db.execute("DELETE FROM others")
+    db.close()
+    assert planned(load(tmp_path), warehouse).people == 2
+
+
 def test_an_exclusion_may_name_a_model(tmp_path: Path, project: Project, warehouse: str) -> None:
     project.write()
     load(tmp_path)
