@@ -119,15 +119,21 @@ class _Judge:
                 self._start_again(items)
             self._watch.start()
             _run_items(session, items)
-        _, status = os.waitpid(child, 0)
+        # Its alarm does not end a process that waits outside of Python.
+        until, ended, status = time.monotonic() + self._watch.seconds + 2 * _TO_END, 0, 0
+        while not ended and time.monotonic() < until:
+            time.sleep(0.005)
+            ended, status = os.waitpid(child, os.WNOHANG)
         with suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)  # what its tests started
+            os.killpg(child, signal.SIGKILL)  # also what its tests started
+        if not ended:
+            _, status = os.waitpid(child, 0)
         if mutant and file:
             shutil.copy2(SOURCES / mutant.path, file)
         code = os.waitstatus_to_exitcode(status)
         if code == 0:
             return SURVIVED, ""
-        if code in {_TIME_OVER, -signal.SIGALRM}:
+        if code in {_TIME_OVER, -signal.SIGALRM, -signal.SIGKILL}:
             return TIME_OVER, ""
         return NOTICED, self._watch.failed.read_text()
 
