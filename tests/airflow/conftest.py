@@ -51,6 +51,8 @@ os.environ |= {
     "AIRFLOW__CORE__DAGS_FOLDER": str(EMPTY),
     "AIRFLOW__CORE__PLUGINS_FOLDER": str(Path(__file__).parents[2] / "plugins"),
     "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    # DAG.test() leaves a run's values in the form of its DAG, which would be stored as a new version of it.
+    "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "3600",
     "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(HOME / "passwords.json"),
     "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ann:op,bob:op,eve:op",
     "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
