@@ -269,9 +269,7 @@ def test_a_folder_that_cannot_be_entered_stops_no_other() -> None:
     home.chmod(0o755)
     try:
         if user == 0:
-            "".encode(
-                "utf-8-sig"
-            )  # Python finds it now; who cannot read its folder would never find it again
+            "".encode("utf-8-sig")  # Python looks for it only once, and perhaps only root can read where
             os.seteuid(65534)
         assert sorted(campaign_dags(home)) == ["first"]
         with pytest.raises(CampaignError, match=r"lost\+found: the folder cannot be read"):

@@ -22,7 +22,7 @@ _SMALL_ROWS = 500
 
 
 def copy_ledger(source: Database, target: Database) -> dict[str, int]:
-    """Copy all rows of a ledger into an empty one in one transaction, and return their numbers by table.
+    """Copy all rows of a ledger into an empty one in one transaction, and return how many each table has.
 
     ``target`` gets tables first if it has none. Other processes that write to either of the two wait meanwhile. At the
     end, the reason of the pause of ``source`` says where the copy is.
@@ -35,11 +35,12 @@ def copy_ledger(source: Database, target: Database) -> dict[str, int]:
         raise SettingsError(f"{target.name}: this is the ledger to copy. Name a new one with --ledger")
     with source.write() as db:
         _check_source(db, source.name)
+        revision = _revision(db)
         target.migrate()
         with target.write() as into:
-            _check_target(into, target.name, _revision(db))
+            _check_target(into, target.name, revision)
             _lock(into, "EXCLUSIVE")
-            _check_target(into, target.name, _revision(db))
+            _check_target(into, target.name, revision)  # someone may have written to it before the lock
             copied, problem = {}, ""
             for table in metadata.sorted_tables:
                 try:
@@ -71,8 +72,8 @@ def _check_source(db: sa.Connection, name: str) -> None:
     if in_flight := db.scalars(sa.select(dispatches.c.launch_key).where(IN_FLIGHT)).all():
         launch = min(in_flight)
         raise UnusableLedgerError(
-            f"{name}: the worker of {counted(len(in_flight), 'request')} has not ended yet. Wait for it. If it has "
-            f"died, run this for the ledger after five minutes: sendoff report {launch}"
+            f"{name}: still in flight: {counted(len(in_flight), 'request')}. Wait for the workers. If one has died, "
+            f"run this for the ledger after five minutes: sendoff report {launch}"
         )
 
 
