@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 KEY = "note"
 """The XCom that holds the text."""
 
-_WRITERS = ("ReconcileOperator", "BuildAudienceOperator", "CreateCampaignOperator", "ExecuteCampaignOperator")
 _MAX_LENGTH = 1000  # characters; Airflow's limit
 _log = logging.getLogger(__name__)
 
@@ -87,10 +86,7 @@ def _write(dag_run: DagRun) -> None:
 
 
 def _writing(dag_run: DagRun) -> list[str]:
-    """Return the tasks of a run that may have stored a text for its note."""
+    """Return the tasks of a run that may have stored a text for its note: those of Sendoff's operators."""
     dag: Any = getattr(dag_run, "dag", None)
-    return [
-        task.task_id
-        for task in (dag.tasks if dag else ())
-        if task.task_type in _WRITERS and task._task_module == "sendoff_airflow.operators"
-    ]
+    modules = {task.task_id: getattr(task, "_task_module", "") for task in (dag.tasks if dag else ())}
+    return [name for name, module in modules.items() if module.startswith("sendoff_airflow.operators")]

@@ -94,6 +94,32 @@ def test_a_run_whose_launch_a_gate_stopped_says_why_in_its_note_and_its_tab(
     assert f"Not launched: {entry.why}." == why
 
 
+def test_a_task_whose_recipients_a_function_returns_has_links_and_says_why_nothing_was_launched(
+    house: Any, run_dag: Callable[..., DagRun], links: Callable[..., dict[str, str | None]]
+) -> None:
+    from airflow.sdk import DAG, task
+
+    for name in ("returned", "too_few_returned"):
+        house.campaign(name, more="gates: {least: 1000}\n" if name == "too_few_returned" else "")
+        with DAG(f"dag_{name}", schedule=None, start_date=house.day) as dag:
+
+            @task.audience(campaign=house.folder / name, task_id="devices")
+            def devices() -> str:
+                return str(house.few)
+
+            devices()
+        run = run_dag(dag, logical_date=house.day)
+        _end_again(run)
+        if name == "returned":
+            key = house.xcoms(run)["devices", "launch_key", -1]
+            assert links(run, "devices") == {
+                "Launch": f"/plugin/sendoff/sendoff/launches/{key}",
+                "Campaign": "/plugin/sendoff/sendoff/campaigns/returned",
+            }
+        else:
+            assert _note(run) == "Not launched: 60 devices, at least 1,000 wanted."
+
+
 @pytest.mark.newest_airflow
 @pytest.mark.promise("sound/versions")
 @pytest.mark.parametrize(("act", "option"), [("release", "Approve"), ("reject", "Reject")])

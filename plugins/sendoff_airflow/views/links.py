@@ -88,11 +88,13 @@ def _operators() -> list[type[BaseOperator]]:
         ReconcileOperator,
     )
     from sendoff_airflow.operators.approval import ApproveLaunchOperator
+    from sendoff_airflow.operators.decorators import _AudienceDecoratedOperator
     from sendoff_airflow.operators.doubts import ResolveDoubtsOperator
     from sendoff_airflow.sensors import PostBacksQuietSensor
 
     return [
         BuildAudienceOperator,
+        _AudienceDecoratedOperator,
         PreviewOperator,
         ApproveLaunchOperator,
         CreateCampaignOperator,
