@@ -67,7 +67,7 @@ def continue_launch(request: Request, viewer: ViewerDep, ledger: LedgerDep, laun
     if launch.state == LaunchState.HELD:
         raise conflict("the launch is held. Release or reject it.")
     following = continue_run(viewer, ledger, launch)
-    return page(request, "done.html", sentences=[], following=following, campaign=launch.campaign)
+    return page(request, "done.html", sentences=[], following=following)
 
 
 @router.post("/launches/{launch_key}/approve")
@@ -83,7 +83,6 @@ def approve_launch(request: Request, viewer: ViewerDep, ledger: LedgerDep, launc
         "done.html",
         sentences=["Approved."],
         following=approve_in_airflow(viewer, launch, asked.question),
-        campaign=launch.campaign,
     )
 
 
@@ -120,7 +119,6 @@ def decide_launch(
         "done.html",
         sentences=[_DONE_BUT[act] if later else done],
         following=following,
-        campaign=launch.campaign,
         later=later,
         launch=launch,
     )
@@ -188,7 +186,7 @@ def resolve_doubts(
     if how is Resolution.RESEND:
         waits = _WAITING.get(launch.state)
         following = NextStep(waits) if waits else continue_run(viewer, ledger, launch)
-    return page(request, "done.html", sentences=sentences, following=following, campaign=launch.campaign)
+    return page(request, "done.html", sentences=sentences, following=following)
 
 
 def _written_off(count: int) -> str:
@@ -220,7 +218,7 @@ def pause_or_resume_all(
         if act == "pause"
         else f"Resumed: {whose} continues within half a minute, unless it is held or paused by itself."
     )
-    return page(request, "done.html", sentences=[sentence], following=None, campaign=None)
+    return page(request, "done.html", sentences=[sentence], following=None)
 
 
 def _launch_to_steer(ledger: Ledger, viewer: Viewer, launch_key: str) -> LaunchRecord:

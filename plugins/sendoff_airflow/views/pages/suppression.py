@@ -316,4 +316,4 @@ def _unreadable(why: str) -> HTTPException:
 
 
 def _done(request: Request, sentence: str) -> HTMLResponse:
-    return page(request, "done.html", sentences=[sentence], following=None, campaign=None)
+    return page(request, "done.html", sentences=[sentence], following=None)
