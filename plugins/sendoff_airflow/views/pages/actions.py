@@ -7,6 +7,7 @@ even if Airflow cannot continue.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -97,14 +98,13 @@ def decide_launch(
 ) -> HTMLResponse:
     """Release, reject, pause, resume or stop a launch."""
     launch = _launch_to_steer(ledger, viewer, launch_key)
-    is_approval = newest_of(ledger.audit_log.of_launch(launch_key), DecisionKind.HELD) is None
-    winner = None
+    decisions = ledger.audit_log.of_launch(launch.launch_key)
+    is_approval = newest_of(decisions, DecisionKind.HELD) is None
+    winner = _chosen(launch, decisions, body) if act == "release" else None
     if act in _ACTIONS:
         _ACTIONS[act](ledger, launch.launch_key, viewer.name, body.reason)
     else:
-        if act == "release":
-            _check_answered(ledger, launch)
-        winner = _decide_held(ledger, launch, act, viewer.name, body)
+        _decide_held(ledger, launch.launch_key, act, viewer.name, body, winner)
     following, later = None, []
     done = _DONE[act]
     if winner:
@@ -124,15 +124,14 @@ def decide_launch(
     )
 
 
-def _check_answered(ledger: Ledger, launch: LaunchRecord) -> None:
-    """Raise 409 if someone with a role must still approve the launch."""
-    if role := awaited_role(launch, ledger.audit_log.of_launch(launch.launch_key)):
+def _chosen(launch: LaunchRecord, decisions: Sequence[Decision], body: DecisionIn) -> str | None:
+    """Return the variant that the user chose for the rest; None if the launch does not wait for that.
+
+    Raise 409 if someone with a role must still approve the launch.
+    """
+    if role := awaited_role(launch, decisions):
         raise conflict(f"someone with the role {role} must first approve the launch in Airflow.")
-
-
-def _chosen(ledger: Ledger, launch: LaunchRecord, body: DecisionIn) -> str | None:
-    """Return the variant that the user chose for the rest; None if the launch does not wait for that."""
-    proposal = proposal_of(launch, ledger.audit_log.of_launch(launch.launch_key))
+    proposal = proposal_of(launch, decisions)
     if proposal and body.variant not in proposal.variants:
         raise HTTPException(
             status.HTTP_422_UNPROCESSABLE_CONTENT,
@@ -141,20 +140,19 @@ def _chosen(ledger: Ledger, launch: LaunchRecord, body: DecisionIn) -> str | Non
     return body.variant if proposal else None
 
 
-def _decide_held(ledger: Ledger, launch: LaunchRecord, act: str, who: str, body: DecisionIn) -> str | None:
-    """Release or reject a held launch. Return the variant that the user chose for the rest, if any."""
+def _decide_held(
+    ledger: Ledger, launch_key: str, act: str, who: str, body: DecisionIn, winner: str | None
+) -> None:
+    """Release or reject a held launch. ``winner``: the variant that the user chose for the rest, if any."""
     kind = {"release": DecisionKind.RELEASED, "reject": DecisionKind.REJECTED}[act]
-    key = launch.launch_key
-    winner = _chosen(ledger, launch, body) if act == "release" else None
     detail = {"winner": winner} if winner else None
-    decision = Decision(key, kind, who, body.reason, datetime.now(UTC), detail)
+    decision = Decision(launch_key, kind, who, body.reason, datetime.now(UTC), detail)
     if not ledger.audit_log.decide(decision, since=body.since, winner=winner):
-        state = ledger.launches.get(key).state
+        state = ledger.launches.get(launch_key).state
         raise conflict(
             f"the launch is now {state}, or someone made a decision since you loaded this page. "
             "Reload the page and check."
         )
-    return winner
 
 
 @router.post("/launches/{launch_key}/doubts/{how}")
