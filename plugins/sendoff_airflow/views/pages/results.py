@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from fastapi import APIRouter, HTTPException, Response, status
+from fastapi import APIRouter, Response
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
@@ -35,7 +35,7 @@ from sendoff.report import (
 )
 from sendoff.states import Arm
 from sendoff_airflow.views.web.dependencies import ExpensiveDep, LedgerDep, visible_launch
-from sendoff_airflow.views.web.permissions import ViewerDep
+from sendoff_airflow.views.web.permissions import ViewerDep, not_there
 
 router = APIRouter(default_response_class=HTMLResponse)
 
@@ -140,9 +140,7 @@ def download_report(
     launch = visible_launch(ledger, viewer, launch_key)
     results = results_of(ledger, launch)
     if results is None or form not in downloads():
-        raise HTTPException(
-            status.HTTP_404_NOT_FOUND, "There is no such report. It is made when no more answers come."
-        )
+        raise not_there()
     name = f"{launch.campaign}-{launch.launch_key[:12]}.{form}"
     content, kind = _file(results, form)
     return Response(

@@ -32,7 +32,7 @@ _TO_DO: dict[type[Exception], str] = {
 """What to do about each kind of error."""
 
 _PLAIN = {
-    status.HTTP_404_NOT_FOUND: "There is no such page, launch or campaign, or you may not see it.",
+    status.HTTP_404_NOT_FOUND: not_there().detail,
     status.HTTP_405_METHOD_NOT_ALLOWED: "This cannot be done here.",
 }
 _REFUSED = (status.HTTP_401_UNAUTHORIZED, status.HTTP_403_FORBIDDEN)
