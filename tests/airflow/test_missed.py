@@ -273,7 +273,12 @@ def test_today_is_in_the_order_of_time_and_has_the_launches_that_wait_for_someon
     assert "Spring sale next_sale" in tomorrow_of(text)
     assert "until" not in flat
     run.ask()
+    run.again().ask()  # the launch rejects itself when the first of the two questions ends
     assert f'waits for an approval until <time datetime="{run.asks_until.isoformat()}">' in vera.get("").text
+    assert (
+        f'Rejects itself <time datetime="{run.asks_until.isoformat()}">'
+        in vera.get(f"launches/{waiting}").text
+    )
     listed = words_of(text.partition('id="all"')[2])
     assert " 13 devices " in listed
     assert '<option value="price_drop">Price drop (price_drop)</option>' in text

@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -1672,12 +1673,23 @@ class Run:
         self.asks_until = datetime.now(UTC) + timedelta(hours=3, minutes=20, seconds=30)
         self.name, self.key, self.group = name, key, group
         self.pause(False)
-        self.id = f"of+{key[:6]}~1"
-        body = {"dag_run_id": self.id, "logical_date": (NOW - timedelta(days=int(key[:2], 16))).isoformat()}
-        self._api("POST", f"dags/{name}/dagRuns", body)
-        runs_ = f"dags/{name}/dagRuns/{quote(self.id, safe='')}"
+        self._start(f"of+{key[:6]}~1", NOW - timedelta(days=int(key[:2], 16)))
+
+    def _start(self, run_id: str, logical_date: datetime) -> None:
+        self.id = run_id
+        body = {"dag_run_id": self.id, "logical_date": logical_date.isoformat()}
+        self._api("POST", f"dags/{self.name}/dagRuns", body)
+        runs_ = f"dags/{self.name}/dagRuns/{quote(self.id, safe='')}"
         self._tasks = f"{runs_}/taskInstances"
-        self._api("POST", f"{self._tasks}/{group}audience/xcomEntries", {"key": "launch_key", "value": key})
+        found = {"key": "launch_key", "value": self.key}
+        self._api("POST", f"{self._tasks}/{self.group}audience/xcomEntries", found)
+
+    def again(self) -> Run:
+        """Return another run of the DAG, which finds the same launch. Its question ends an hour later."""
+        other = copy(self)
+        other.asks_until += timedelta(hours=1)
+        other._start(f"{self.id}2", NOW - timedelta(days=300))
+        return other
 
     def _api(self, method: str, path: str, body: Any) -> Any:
         answer = self.person.ask_airflow(method, f"api/v2/{path}", body)
@@ -1691,12 +1703,11 @@ class Run:
     def ask(self, *assigned: str) -> None:
         """Do what Airflow does when ``approve`` asks. ``assigned``: who may answer."""
         with create_session() as session:
-            task = (
-                session.query(TaskInstance).filter_by(dag_id=self.name, task_id=f"{self.group}approve").one()
-            )
+            of_run = {"dag_id": self.name, "run_id": self.id}
+            task = session.query(TaskInstance).filter_by(**of_run, task_id=f"{self.group}approve").one()
             task.state, task.next_method = "awaiting_input", "execute_complete"
             task.trigger_timeout = self.asks_until
-            session.query(DagRun).filter_by(dag_id=self.name).update({"state": "running"})
+            session.query(DagRun).filter_by(**of_run).update({"state": "running"})
             users = [{"id": each, "name": each} for each in assigned]
             asked = {"options": ["Approve", "Reject"], "subject": "Send?", "assignees": users}
             session.add(HITLDetail(ti_id=task.id, params={}, params_input={}, **asked))

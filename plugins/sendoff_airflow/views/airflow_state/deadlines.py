@@ -12,23 +12,19 @@ from sendoff.states import LaunchState
 from sendoff_airflow.views.airflow_state import airflow_db
 
 
-def rejects_itself_at(launch: LaunchRecord) -> datetime | None:
-    """Return when a launch is rejected if no one answers, or None if Airflow does not ask about it."""
-    if launch.state != LaunchState.HELD:
-        return None
-    questions = airflow_db.open_questions([launch.campaign], launch.launch_key)
-    return min((each.expires_at for each in questions if each.expires_at), default=None)
-
-
 def deadlines_of(launches: Collection[LaunchRecord]) -> Mapping[str, datetime]:
-    """Return when each launch is rejected if no one answers, by key. Others are left out."""
+    """Return when each launch rejects itself if no one answers, by key. Others are left out.
+
+    If several runs ask about a launch, it is when the first of their questions ends.
+    """
     held = {launch.launch_key: launch.campaign for launch in launches if launch.state == LaunchState.HELD}
     questions = airflow_db.open_questions(set(held.values())) if held else []
-    return {
-        each.launch_key: each.expires_at
+    ends = [
+        (each.launch_key, each.expires_at)
         for each in questions
         if each.expires_at and held.get(each.launch_key) == each.campaign
-    }
+    ]
+    return dict(sorted(ends, reverse=True))
 
 
 def goes_out(launch: LaunchRecord, variations: Iterable[Variation]) -> SendTimes | None:

@@ -13,7 +13,7 @@ from sendoff.launch import HeldByService, has_begun, held_by_service
 from sendoff.ledger import Decision, LaunchRecord, Ledger
 from sendoff.states import DecisionKind, LaunchState
 from sendoff_airflow.views.airflow_state import airflow_db
-from sendoff_airflow.views.airflow_state.deadlines import rejects_itself_at
+from sendoff_airflow.views.airflow_state.deadlines import deadlines_of
 from sendoff_airflow.views.facts.holds import Asked, acts_on, asked_at, newest_of, visible_run
 from sendoff_airflow.views.facts.unsent import Unsent, reached_of, unsent_of
 from sendoff_airflow.views.web.permissions import Viewer
@@ -69,7 +69,7 @@ def decidable(
         acts=acts_on(launch, role, requests),
         role=role,
         asked=asked_at(viewer, launch) if role else None,
-        rejects_itself_at=rejects_itself_at(launch),
+        rejects_itself_at=deadlines_of([launch]).get(launch.launch_key),
         unsent=unsent_of(ledger, launch, variations) if is_held else None,
         reached=reached_of(ledger, launch) if is_held and not has_begun(requests) else None,
         later=held_by_service(ledger, launch),
