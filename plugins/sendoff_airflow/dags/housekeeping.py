@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,6 @@ from sendoff_airflow.operators.doubts import LaunchesInDoubtOperator, ResolveDou
 from sendoff_airflow.operators.maintenance import MaintainOperator
 from sendoff_airflow.operators.report import RenewTablesOperator
 from sendoff_airflow.operators.suppression import SuppressOperator
-
-_DEFAULTS = {"default_args": RETRY_DEFAULTS, "tags": ["sendoff"]}
 
 
 def reconcile_dag(
@@ -35,16 +33,9 @@ def reconcile_dag(
     It runs on ``schedule``, a cron expression in UTC, and after an event of the asset POST_BACKS. ``dag_options`` are
     further arguments of Airflow's DAG.
     """
-    with DAG(
-        dag_id=dag_id,
-        description="Reconcile every launch that has new post-backs, and check feed health",
-        schedule=AssetOrTimeSchedule(
-            timetable=CronTriggerTimetable(schedule, timezone="UTC"), assets=POST_BACKS
-        ),
-        catchup=False,
-        max_active_runs=1,
-        **{**_DEFAULTS, "dag_display_name": "Sendoff: count late post-backs", **dag_options},
-    ) as dag:
+    clock = AssetOrTimeSchedule(timetable=_clock(schedule), assets=POST_BACKS)
+    words = "Reconcile every launch that has new post-backs, and check feed health"
+    with _dag(dag_id, "count late post-backs", words, clock, dag_options) as dag:
         reconcile = ReconcileChangedOperator(
             task_id="reconcile", task_display_name="Count late post-backs", inlets=[POST_BACKS]
         )
@@ -74,14 +65,9 @@ def doubts_dag(
     user names in Airflow of those who may answer. Default: everyone with rights in Airflow. Without an answer after
     ``within``, the requests stay in doubt until the next run. ``dag_options`` are further arguments of Airflow's DAG.
     """
-    with DAG(
-        dag_id=dag_id,
-        description="Settle requests in doubt: it is not known whether the service processed them",
-        schedule=CronTriggerTimetable(schedule, timezone="UTC") if schedule else None,
-        catchup=False,
-        max_active_runs=1,
-        **{**_DEFAULTS, "dag_display_name": "Sendoff: settle requests in doubt", **dag_options},
-    ) as dag:
+    clock = _clock(schedule) if schedule else None
+    words = "Settle requests in doubt: it is not known whether the service processed them"
+    with _dag(dag_id, "settle requests in doubt", words, clock, dag_options) as dag:
         launches = LaunchesInDoubtOperator(
             task_id="find_launches_in_doubt", task_display_name="Find launches in doubt"
         )
@@ -108,14 +94,8 @@ def maintenance_dag(
     It runs on ``schedule``, a cron expression in UTC. ``ledger_conn_id``: the connection of the ledger, with a user who
     owns its tables. ``dag_options`` are further arguments of Airflow's DAG.
     """
-    with DAG(
-        dag_id=dag_id,
-        description="Delete old post-backs that every report has counted",
-        schedule=CronTriggerTimetable(schedule, timezone="UTC"),
-        catchup=False,
-        max_active_runs=1,
-        **{**_DEFAULTS, "dag_display_name": "Sendoff: delete old post-backs", **dag_options},
-    ) as dag:
+    words = "Delete old post-backs that every report has counted"
+    with _dag(dag_id, "delete old post-backs", words, _clock(schedule), dag_options) as dag:
         MaintainOperator(
             task_id="maintain",
             task_display_name="Delete old post-backs",
@@ -147,14 +127,8 @@ def suppression_dag(  # noqa: PLR0913 - an interface for users
     remove more than ``most_removed`` percent of the entries fails and changes nothing. ``warehouse``: the connection
     that a query reads. ``dag_options`` are further arguments of Airflow's DAG.
     """
-    with DAG(
-        dag_id=dag_id,
-        description="Feed the suppression list from a query or a file",
-        schedule=CronTriggerTimetable(schedule, timezone="UTC"),
-        catchup=False,
-        max_active_runs=1,
-        **{**_DEFAULTS, "dag_display_name": "Sendoff: feed the suppression list", **dag_options},
-    ) as dag:
+    words = "Feed the suppression list from a query or a file"
+    with _dag(dag_id, "feed the suppression list", words, _clock(schedule), dag_options) as dag:
         SuppressOperator(
             task_id="suppress",
             task_display_name="Replace the entries of the source",
@@ -168,3 +142,20 @@ def suppression_dag(  # noqa: PLR0913 - an interface for users
             warehouse=warehouse,
         )
     return dag
+
+
+def _clock(schedule: str) -> CronTriggerTimetable:
+    return CronTriggerTimetable(schedule, timezone="UTC")
+
+
+def _dag(dag_id: str, title: str, description: str, schedule: Any, options: Mapping[str, Any]) -> DAG:
+    """Return a DAG with one run at a time. ``options``: more arguments, which replace its title, tags and defaults."""
+    defaults = {"default_args": RETRY_DEFAULTS, "tags": ["sendoff"], "dag_display_name": f"Sendoff: {title}"}
+    return DAG(
+        dag_id=dag_id,
+        description=description,
+        schedule=schedule,
+        catchup=False,
+        max_active_runs=1,
+        **{**defaults, **options},
+    )
