@@ -122,11 +122,6 @@ class Journey(FrozenModel):
         description="The steps, in order"
     )
 
-    def wait_of(self, name: str) -> timedelta:
-        """Return how long a step waits after the step in its ``when.of`` was sent."""
-        (step,) = (each for each in self.steps if each.name == name)
-        return step.wait.timedelta() if step.wait else timedelta(0)
-
 
 @dataclass(frozen=True, slots=True)
 class JourneyFolder:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from airflow.sdk import DAG, TaskGroup
 
 from sendoff.campaign import JourneyFolder
@@ -52,7 +54,7 @@ def _add_step(dag: DAG, journey: JourneyFolder, number: int, options: TaskOption
             task_id="wait",
             task_display_name="Wait",
             launch_key=f"{{{{ ti.xcom_pull('{step.when.of}.audience', key='launch_key') }}}}",
-            wait=journey.journey.wait_of(step.name),
+            wait=step.wait.timedelta() if step.wait else timedelta(),
         )
         wait >> audience
     dag.get_task(f"{step.when.of}.check_dispatched") >> wait

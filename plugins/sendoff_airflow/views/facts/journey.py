@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from sendoff.campaign import (
     Campaign,
     CampaignExclusion,
+    Duration,
     Exclusion,
     FileExclusion,
     JourneyFolder,
@@ -96,9 +97,7 @@ def journey_of(ledger: Ledger, name: str, schedule: DagSchedule | None) -> Journ
         campaigns = {each.name: each.campaign for each in folder.campaigns}
         dags = airflow_dags.dags_of(campaigns)  # another DAG may have the name of a step, and other viewers
         launches = {each: _launches_of(ledger, each) if dags[each] == name else () for each in campaigns}
-        waits = {
-            step_name(name, step.name): folder.journey.wait_of(step.name) for step in folder.journey.steps
-        }
+        waits = {step_name(name, step.name): step.wait for step in folder.journey.steps}
         steps = [_step(ledger, name, each, campaigns, launches, waits) for each in campaigns]
         zone = folder.journey.schedule_time_zone if folder.journey.schedule else None
         return JourneyView(folder.journey.title, steps, _exits(folder), False, zone)
@@ -136,7 +135,7 @@ def _step(
     name: str,
     campaigns: Mapping[str, Campaign],
     launches: Mapping[str, Sequence[ListedLaunch]],
-    waits: Mapping[str, timedelta],
+    waits: Mapping[str, Duration | None],
 ) -> ShownStep:
     campaign, own = campaigns[name], launches[name]
     noun = next((found[0].launch.noun for found in launches.values() if found), ("recipient", "recipients"))
@@ -150,7 +149,8 @@ def _step(
     )
     opened = [each.opened for each in own if each.opened is not None]
     waiting = _waiting(own, [launches[each] for each in next_steps])
-    wait = min((waits[each] for each in next_steps if each in waits), default=None)
+    known = [waits[each] for each in next_steps if each in waits]
+    wait = min((each.timedelta() if each else timedelta() for each in known), default=None)
     due = [at + wait for each in waiting if wait is not None and (at := _sent_at(ledger, each))]
     ahead = [at for at in due if at > datetime.now(UTC)]
     here = sum((each.recipients or 0) - ((each.opened or 0) if leaves else 0) for each in waiting)
@@ -205,7 +205,11 @@ def _sent_at(ledger: Ledger, each: ListedLaunch) -> datetime | None:
 
 
 def _taken(
-    journey: str, name: str, campaigns: Mapping[str, Campaign], waits: Mapping[str, timedelta], many: str
+    journey: str,
+    name: str,
+    campaigns: Mapping[str, Campaign],
+    waits: Mapping[str, Duration | None],
+    many: str,
 ) -> str:
     """Return when a step goes out, and who gets it, as a sentence."""
     source = _source(campaigns[name])
@@ -214,24 +218,9 @@ def _taken(
     earlier = source.of.removeprefix(f"{journey}.")
     did = ", or ".join(_DID[each] for each in source.are)
     wait = waits.get(name)
-    when = f"{_length(wait)} after" if wait else "right after" if name in waits else "some time after"
+    when = f"{wait.words} after" if wait else "right after" if name in waits else "some time after"
     unknown = f", and to {many} for which no one can know that" if source.unknowable == "include" else ""
     return f"It goes out {when} {earlier} was sent, to {many} that {did}{unknown}."
-
-
-def _length(wait: timedelta) -> str:
-    """Return a wait in words, such as ``2 days``."""
-    for unit, length in (
-        ("week", 7 * 86_400),
-        ("day", 86_400),
-        ("hour", 3_600),
-        ("minute", 60),
-        ("second", 1),
-    ):
-        count, rest = divmod(round(wait.total_seconds()), length)
-        if count and not rest:
-            return f"{count:,} {unit}{'s' if count > 1 else ''}"
-    return str(wait)
 
 
 def _left_before(journey: str, campaign: Campaign, own: Sequence[ListedLaunch]) -> dict[str, int]:
