@@ -22,6 +22,7 @@ from sendoff_airflow.operators import (
     ForgetOperator,
     SuppressOperator,
 )
+from sendoff_airflow.operators.report import MeasureOutcomeOperator, ReportFileOperator
 
 from ..waiting import until
 from .test_ending import signal_another_thread, signal_process
@@ -67,6 +68,8 @@ def test_a_task_that_is_told_to_end_ends_its_query(
         (BuildAudienceOperator, {"campaign": Path("x")}),
         (CreateCampaignOperator, {"launch_key": "x"}),
         (ForgetOperator, {"sql": "SELECT 1", "reason": "asked", "warehouse": "shop"}),
+        (MeasureOutcomeOperator, {"launch_key": "x", "folder": "x"}),
+        (ReportFileOperator, {"launch_key": "x", "folder": "x", "reports": "x"}),
         (SuppressOperator, {"recipients": "SELECT 1", "reason": "asked", "source": "shop"}),
     ],
 )

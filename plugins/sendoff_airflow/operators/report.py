@@ -11,7 +11,7 @@ from airflow.sdk import Context
 
 from sendoff.errors import SendoffError
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import LaunchOperator, LedgerOperator
+from sendoff_airflow.ledger_operator import LaunchOperator, LedgerOperator, QueryingOperator
 from sendoff_airflow.operators.recipients import absolute
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class RenewTablesOperator(LedgerOperator):
             _measured(ledger, launch.launch_key, folder, None)
 
 
-class MeasureOutcomeOperator(LaunchOperator):
+class MeasureOutcomeOperator(LaunchOperator, QueryingOperator):
     """Compare what the people of each variant and of the holdout did after a launch, according to the warehouse.
 
     The query is ``outcome.sql`` in the campaign's folder. If the folder has ``before.sql`` too, it adjusts means by
@@ -187,7 +187,7 @@ class MeasureOutcomeOperator(LaunchOperator):
         return result.to_json()
 
 
-class ReportFileOperator(LaunchOperator):
+class ReportFileOperator(LaunchOperator, QueryingOperator):
     """Write the newest report of a launch as one HTML page, for people without access to Airflow.
 
     The page compares the variants, and also the outcomes if ``folder`` is given. The campaign and the launch name the
