@@ -21,6 +21,7 @@ from sendoff.service import (
 )
 from sendoff.service.wire import FieldNames
 from sendoff_airflow.hooks.connections import extras, web_address
+from sendoff_airflow.hooks.forms import service_form
 
 T = TypeVar("T")
 
@@ -37,11 +38,7 @@ _KINDS: Mapping[type, str] = {
 class ServiceFields:
     """The fields of one connection. Each property raises SettingsError if its field is wrong."""
 
-    known = frozenset(
-        {"grant", "private_key", "private_key_path", "private_key_passphrase", "algorithm", "audience"}
-        | {"token_lifetime", "app_token", "field_names", "timeout", "verify", "proxy"}
-        | {"requests_per_second", "requests_at_once", "can_list", "allow_http"}
-    )
+    known = service_form()["conn-fields"].keys()
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
