@@ -79,6 +79,23 @@ def test_one_verdict_alone_is_written_where_it_is_named(place: Path, run_dag: Ca
     assert told["rows"] == 0
 
 
+def test_a_name_that_is_no_verdict_fails_and_leaves_the_table(
+    place: Path, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    def write(verdict: str) -> DagRun:
+        with DAG(f"verdicts_{verdict}", schedule=None, start_date=NOW) as dag:
+            WriteVerdictsOperator(
+                task_id="write", launch_key=KEY, table="verdicts", warehouse_conn_id="shop", verdict=verdict
+            )
+        return run_dag(dag, logical_date=NOW)
+
+    assert write("missing").state == "success"
+    assert write("mising").state == "failed"
+    assert "verdict: 'mising' is not a verdict. Use engaged, delivered" in capfd.readouterr().out
+    with closing(sqlite3.connect(place / "shop.db")) as shop:
+        assert shop.execute("SELECT count(*) FROM verdicts").fetchall() == [(100,)]
+
+
 def test_an_outcome_is_measured_and_given_on_as_counts(
     place: Path, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:

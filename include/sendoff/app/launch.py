@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sendoff.app.results import LaunchPreview, Report, Verdicts
 from sendoff.errors import GateError, LateError, NotYetError, SettingsError
 from sendoff.figures import counted
-from sendoff.states import UNFINISHED, DispatchState, LaunchState, Verdict
+from sendoff.states import UNFINISHED, DispatchState, LaunchState
 
 if TYPE_CHECKING:
     from sendoff import ledger
@@ -155,12 +155,11 @@ class Launch:
         Raise SettingsError if ``only`` is not a verdict.
         """
         from sendoff.postbacks import reconcile_launch
-        from sendoff.report import VerdictRows
+        from sendoff.report import VerdictRows, verdict_named
 
-        if only is not None and only not in list(Verdict):
-            raise SettingsError(f"{only!r} is not a verdict. Use {', '.join(Verdict)}")
+        verdict = None if only is None else verdict_named(only, "only")
         reconcile_launch(self._connections.ledger, self.key)
-        return Verdicts(VerdictRows.of(self._connections.ledger, self.key), only)
+        return Verdicts(VerdictRows.of(self._connections.ledger, self.key, verdict))
 
     def release(self, why: str, *, without_approval: bool = False, variant: str | None = None) -> None:
         """Release it while it is held, so that it may be sent. The audit log keeps your name and ``why``.

@@ -133,10 +133,9 @@ class Verdicts:
     The rows identify people, so protect them. ``counts``: the number of people for each verdict.
     """
 
-    def __init__(self, rows: VerdictRows, only: str | None = None) -> None:
+    def __init__(self, rows: VerdictRows) -> None:
         self._rows = rows
-        self._only = only
-        self.counts = rows.expected(only)
+        self.counts = rows.expected
 
     def __len__(self) -> int:
         return sum(self.counts.values())
@@ -146,7 +145,7 @@ class Verdicts:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as Arrow batches."""
-        return self._rows.batches(self._only)
+        return self._rows.batches()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         import pyarrow as pa
@@ -168,7 +167,7 @@ class Verdicts:
         """
         from sendoff.report import write_file
 
-        return write_file(self._rows, Path(path), only=self._only, replace=replace)
+        return write_file(self._rows, Path(path), replace=replace)
 
 
 class Suppressions:

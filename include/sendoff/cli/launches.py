@@ -145,26 +145,24 @@ def verdicts(
 
     In a table, only the rows of this launch are replaced. The output identifies people, so protect it accordingly.
     """
-    only = verdict.replace(" ", "_") if verdict else None
-    if only and only not in list(Verdict):
-        raise SettingsError(f"--verdict: {verdict!r} is not a verdict. Use {', '.join(Verdict)}.")
     if bool(to) != bool(table) or not (out or to):
         raise SettingsError("Give a destination: --out FILE, or --to URL with --table NAME.")
     from sendoff.postbacks import reconcile_launch
-    from sendoff.report import VerdictRows, write_file, write_table
+    from sendoff.report import VerdictRows, verdict_named, write_file, write_table
 
+    only = verdict_named(verdict, "--verdict") if verdict else None
     with opened(ledger_url) as ledger:
         key = only_launch(ledger, launch)
         reconcile_launch(ledger, key)
-        found = VerdictRows.of(ledger, key)
-        total = sum(found.expected(only).values())
+        found = VerdictRows.of(ledger, key, only)
+        total = sum(found.expected.values())
         if out:
             with Steps().step(f"writing {out}", total, found.read.total):
-                rows = write_file(found, out, only=only, replace=force)
+                rows = write_file(found, out, replace=force)
             typer.echo(f"{counted(rows, 'row')}: {out}")
         if to and table:
             with Steps().step(f"writing the table {table}", total, found.read.total):
-                rows = write_table(found, to, table, only=only)
+                rows = write_table(found, to, table)
             typer.echo(f"{counted(rows, 'row')}: table {table}")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,53 +45,55 @@ class VerdictRows:
     - ``held_out``
     - ``as_of``: the time of the report
 
-    ``read``: the number of rows that were read so far, by verdict, for showing progress.
+    ``only``: the verdict of the rows, if all others are left out. ``read``: the number of rows that were read so far,
+    by verdict, for showing progress.
     """
 
     figures: LaunchStats
     launch: LaunchRecord
     schema: pa.Schema
+    only: Verdict | None
     _sets: Mapping[str, Identifiers] = field(repr=False)
     _ledger: Ledger = field(repr=False)
     read: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, ledger: Ledger, launch_key: str) -> VerdictRows:
-        """Read the verdicts of a launch as of its newest report.
+    def of(cls, ledger: Ledger, launch_key: str, only: Verdict | None = None) -> VerdictRows:
+        """Read the verdicts of a launch as of its newest report. ``only``: for people with this verdict alone.
 
         Raise NotFoundError if it was never reconciled, ConflictError if others keep reconciling it meanwhile.
         """
         launch = ledger.launches.get(launch_key)
         figures, sets = ledger.verdicts.snapshot(launch_key)
-        return cls(figures, launch, _schema(launch), sets, ledger)
+        return cls(figures, launch, _schema(launch), only, sets, ledger)
 
-    def batches(self, only: str | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows segment by segment, then the holdout. ``only``: yield the rows of this verdict alone.
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows segment by segment, then the holdout.
 
         There is at least one batch, which may be empty. Raise PermanentError at the end if the rows do not add up to
         the report, and ConflictError if that is because people were erased meanwhile.
         """
         counts = self.read
         counts.clear()
-        wanted = (only,) if only else tuple(Verdict)
-        yield from _in_batches(self._rows(wanted, counts), self.schema)
-        expected = self.expected(only)
-        if any(counts[verdict] != count for verdict, count in expected.items()):
+        yield from _in_batches(self._rows(counts), self.schema)
+        if any(counts[verdict] != count for verdict, count in self.expected.items()):
             if self._ledger.launches.get(self.launch.launch_key).erased != self.figures.erased:
                 raise ConflictError(
                     f"People are being erased from launch {self.launch.launch_key}. Try again in some minutes."
                 )
             raise PermanentError(
                 f"The verdicts of launch {self.launch.launch_key} DO NOT ADD UP to its report: "
-                f"{dict(counts)} instead of {expected}. Please report this defect."
+                f"{dict(counts)} instead of {self.expected}. Please report this defect."
             )
 
-    def expected(self, only: str | None = None) -> dict[str, int]:
-        """Return the number of rows by verdict, according to the report. ``only``: for this verdict alone."""
-        return {verdict: n for verdict, n in self.figures.verdicts.items() if only in (None, verdict)}
+    @property
+    def expected(self) -> dict[str, int]:
+        """The number of rows by verdict, according to the report."""
+        return {verdict: n for verdict, n in self.figures.verdicts.items() if self.only in (None, verdict)}
 
-    def _rows(self, verdicts: Iterable[str], counts: Counter[str]) -> Iterator[pa.RecordBatch]:
-        sets = {verdict: self._sets.get(verdict, empty(self.launch.kind)) for verdict in verdicts}
+    def _rows(self, counts: Counter[str]) -> Iterator[pa.RecordBatch]:
+        wanted = (self.only,) if self.only else tuple(Verdict)
+        sets = {verdict: self._sets.get(verdict, empty(self.launch.kind)) for verdict in wanted}
         for people, about in self._parts():
             for verdict, members in sets.items():
                 some = _shared(people, members)
@@ -137,7 +139,15 @@ class VerdictRows:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def write_file(verdicts: VerdictRows, path: Path, *, only: str | None = None, replace: bool = False) -> int:
+def verdict_named(name: str, place: str) -> Verdict:
+    """Return the verdict with a name, such as ``in doubt``. Raise SettingsError, which names the place, if none has."""
+    try:
+        return Verdict(name.replace(" ", "_"))
+    except ValueError:
+        raise SettingsError(f"{place}: {name!r} is not a verdict. Use {', '.join(Verdict)}.") from None
+
+
+def write_file(verdicts: VerdictRows, path: Path, *, replace: bool = False) -> int:
     """Write verdicts to a file and return the number of rows. The suffix chooses Parquet or CSV.
 
     The file identifies people, so its mode is 0600. It appears only when it is complete. Raise SettingsError for any
@@ -149,7 +159,7 @@ def write_file(verdicts: VerdictRows, path: Path, *, only: str | None = None, re
         raise SettingsError(f"{path} already exists. To replace it, add --force, or replace=True in Python.")
     rows = 0
     with whole_file(path) as file, _writer(file, path.suffix, verdicts.schema) as writer:
-        for batch in verdicts.batches(only):
+        for batch in verdicts.batches():
             writer.write_batch(batch)
             rows += batch.num_rows
     return rows

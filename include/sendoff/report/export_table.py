@@ -16,11 +16,11 @@ LONGEST_IDENTIFIER = 512
 """The longest text that identifies a person, for databases that need a limit for text in a key."""
 
 
-def write_table(verdicts: VerdictRows, source: Source, table: str, *, only: str | None = None) -> int:
+def write_table(verdicts: VerdictRows, source: Source, table: str) -> int:
     """Replace the rows of a launch in a table and return the number of new rows.
 
-    ``table`` is ``name`` or ``schema.name``. ``only``: write the rows of this verdict alone. Raise SettingsError for
-    an invalid table name, and the errors of :func:`sendoff.report.table_writer.replace_rows`.
+    ``table`` is ``name`` or ``schema.name``. Raise SettingsError for an invalid table name, and the errors of
+    :func:`sendoff.report.table_writer.replace_rows`.
     """
     schema, name = table_name(table)
     identified_by = verdicts.launch.identified_by
@@ -36,7 +36,7 @@ def write_table(verdicts: VerdictRows, source: Source, table: str, *, only: str 
     plainly = pa.schema([plain(each) for each in verdicts.schema])
 
     def batches() -> Iterator[pa.RecordBatch]:
-        return (batch.cast(plainly) for batch in verdicts.batches(only))
+        return (batch.cast(plainly) for batch in verdicts.batches())
 
     rows = NewRows(made, plainly, batches)
     replace_rows(source, verdicts.launch.launch_key, [rows], known=identified_by)

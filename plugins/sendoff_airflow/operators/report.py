@@ -54,14 +54,13 @@ class WriteVerdictsOperator(LaunchOperator):
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
         """Replace the rows of the launch."""
-        from sendoff.report import VerdictRows, write_table
+        from sendoff.report import VerdictRows, verdict_named, write_table
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
+        only = verdict_named(self.verdict, "verdict") if self.verdict else None
         with self.open_ledger() as ledger:
-            result = VerdictRows.of(ledger, self.launch_key)
-            rows = write_table(
-                result, warehouse_source(self.warehouse_conn_id), self.table, only=self.verdict or None
-            )
+            result = VerdictRows.of(ledger, self.launch_key, only)
+            rows = write_table(result, warehouse_source(self.warehouse_conn_id), self.table)
         self.log.info("launch %s: %d rows in table %s", self.launch_key, rows, self.table)
         return {"launch_key": self.launch_key, "table": self.table, "rows": rows}
 

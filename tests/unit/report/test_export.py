@@ -21,9 +21,9 @@ from sendoff.campaign import Campaign, Variation
 from sendoff.errors import NotFoundError, PermanentError, QueryError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
-from sendoff.report.export import VerdictRows, write_file
+from sendoff.report.export import VerdictRows, verdict_named, write_file
 from sendoff.report.export_table import write_table
-from sendoff.states import Accepted, Arm, Refused
+from sendoff.states import Accepted, Arm, Refused, Verdict
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
 from .warehouses import KINDS, asked, new_warehouse
@@ -46,6 +46,7 @@ def launch(
     segments: Sequence[Segment] = SEGMENTS,
     held_out: Identifiers = HELD_OUT,
     opened: Sequence[int | str] = (1, 2, 3),
+    only: Verdict | None = None,
 ) -> VerdictRows:
     """Freeze and reconcile a launch. Its last request is refused, and some people of its first one opened."""
     people = union(held_out.kind, [held_out, *(each.identifiers for each in segments if each.identifiers)])
@@ -55,11 +56,11 @@ def launch(
     first = ledger.dispatch_queries.of_launch(KEY)[0].dispatch_key
     store(ledger, *(post_back(first, "open", who) for who in opened))
     reconcile_launch(ledger, KEY, now=NOW)
-    return VerdictRows.of(ledger, KEY)
+    return VerdictRows.of(ledger, KEY, only)
 
 
-def rows_of(verdicts: VerdictRows, only: str | None = None) -> list[dict[str, Any]]:
-    return [row for batch in verdicts.batches(only) for row in batch.to_pylist()]
+def rows_of(verdicts: VerdictRows) -> list[dict[str, Any]]:
+    return [row for batch in verdicts.batches() for row in batch.to_pylist()]
 
 
 def test_everybody_has_one_row_with_what_became_of_them(ledger: Ledger) -> None:
@@ -104,12 +105,18 @@ def test_the_hour_and_the_arm_of_a_recipient_are_given(ledger: Ledger) -> None:
 
 
 def test_one_verdict_alone_is_given(ledger: Ledger) -> None:
-    verdicts = launch(ledger)
-    assert [row["device_id"] for row in rows_of(verdicts, "engaged")] == [1, 2, 3]
-    assert verdicts.read == verdicts.expected("engaged") == {"engaged": 3}
-    (empty,) = verdicts.batches("in_doubt")
+    verdicts = launch(ledger, only=Verdict.ENGAGED)
+    assert [row["device_id"] for row in rows_of(verdicts)] == [1, 2, 3]
+    assert verdicts.read == verdicts.expected == {"engaged": 3}
+    (empty,) = VerdictRows.of(ledger, KEY, Verdict.IN_DOUBT).batches()
     assert empty.num_rows == 0
     assert empty.schema == verdicts.schema
+
+
+def test_a_verdict_has_its_name_with_or_without_spaces() -> None:
+    assert verdict_named("in doubt", "verdict") is verdict_named("in_doubt", "verdict") is Verdict.IN_DOUBT
+    with pytest.raises(SettingsError, match="verdict: 'mising' is not a verdict"):
+        verdict_named("mising", "verdict")
 
 
 def test_people_named_by_texts_are_found_in_segments_that_overlap_in_order(ledger: Ledger) -> None:
@@ -164,7 +171,7 @@ def test_a_parquet_file_keeps_the_types(ledger: Ledger, tmp_path: Path) -> None:
 
 def test_a_csv_file_has_a_header_and_a_row_each(ledger: Ledger, tmp_path: Path) -> None:
     file = tmp_path / "verdicts.csv"
-    assert write_file(launch(ledger), file, only="engaged") == 3
+    assert write_file(launch(ledger, only=Verdict.ENGAGED), file) == 3
     assert pyarrow.csv.read_csv(file)["device_id"].to_pylist() == [1, 2, 3]
     assert file.read_text().splitlines()[0].startswith('"launch_key","device_id","verdict"')
 
