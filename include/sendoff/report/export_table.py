@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import sqlalchemy as sa
 
@@ -24,26 +22,22 @@ def write_table(verdicts: VerdictRows, source: Source, table: str) -> int:
     """
     schema, name = table_name(table)
     identified_by = verdicts.launch.identified_by
+    plain = pa.schema([_plain(each) for each in verdicts.schema])
     columns = [
         sql_column(
-            plain(each),
+            each,
             LONGEST_IDENTIFIER if each.name == identified_by else _KEY_LENGTH,
             is_key=each.name in ("launch_key", identified_by),
         )
-        for each in verdicts.schema
+        for each in plain
     ]
     made = sa.Table(name, sa.MetaData(), *columns, schema=schema)
-    plainly = pa.schema([plain(each) for each in verdicts.schema])
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        return (batch.cast(plainly) for batch in verdicts.batches())
-
-    rows = NewRows(made, plainly, batches)
+    rows = NewRows(made, plain, lambda: (batch.cast(plain) for batch in verdicts.batches()))
     replace_rows(source, verdicts.launch.launch_key, [rows], known=identified_by)
     return verdicts.read.total()
 
 
-def plain(column: pa.Field) -> pa.Field:
+def _plain(column: pa.Field) -> pa.Field:
     """Return a column with its dictionary decoded to text."""
     type_ = pa.string() if pa.types.is_dictionary(column.type) else column.type
     return pa.field(column.name, type_, nullable=column.nullable)

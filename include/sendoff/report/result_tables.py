@@ -56,13 +56,14 @@ class ResultTable:
         """The columns as Arrow's."""
         return pa.schema([pa.field(each.name, each.type, nullable=each.is_optional) for each in self.columns])
 
-    def in_schema(self, schema: str | None) -> sa.Table:
-        """Return the table in a schema of a warehouse."""
+    def new_rows(self, schema: str | None, batches: Callable[[], Iterator[pa.RecordBatch]]) -> NewRows:
+        """Return new rows of the table in a schema of a warehouse."""
         columns = [
             sql_column(field, each.longest, is_key=each.is_key)
             for field, each in zip(self.schema, self.columns, strict=True)
         ]
-        return sa.Table(self.name, sa.MetaData(), *columns, schema=schema)
+        table = sa.Table(self.name, sa.MetaData(), *columns, schema=schema or None)
+        return NewRows(table, self.schema, batches)
 
 
 def _key(name: str, description: str, longest: int = _LONGEST_NAME) -> ResultColumn:
@@ -165,24 +166,14 @@ def write_results(ledger: Ledger, launch_key: str, source: Source, schema: str |
     newest report. Raise SettingsError if the warehouse cannot be written to, and the other errors of
     :func:`~sendoff.report.table_writer.replace_rows`. Raise NotFoundError if the launch has no report.
     """
+    if schema:
+        table_name(f"{schema}.{LAUNCHES.name}")
     verdicts = VerdictRows.of(ledger, launch_key)
-    prefix = f"{schema}." if schema else ""
-    rows: dict[str, int] = {}
-
-    def new_rows(table: ResultTable, batches: Callable[[], Iterator[pa.RecordBatch]]) -> NewRows:
-        def counted() -> Iterator[pa.RecordBatch]:
-            rows[table.name] = 0
-            for batch in batches():
-                rows[table.name] += batch.num_rows
-                yield batch
-
-        known, _ = table_name(f"{prefix}{table.name}")
-        return NewRows(table.in_schema(known), table.schema, counted)
-
+    launch, compared = _launch(ledger, verdicts), _compared(ledger, verdicts)
     parts = [
-        new_rows(LAUNCHES, lambda: _batch(LAUNCHES, [_launch(ledger, verdicts)])),
-        new_rows(VERDICTS, lambda: _verdicts(verdicts)),
-        new_rows(COMPARISONS, lambda: _batch(COMPARISONS, _compared(ledger, verdicts))),
+        LAUNCHES.new_rows(schema, lambda: _batch(LAUNCHES, [launch])),
+        VERDICTS.new_rows(schema, lambda: _verdicts(verdicts)),
+        COMPARISONS.new_rows(schema, lambda: _batch(COMPARISONS, compared)),
     ]
     known = " ".join(name for table in RESULT_TABLES for name in table.schema.names)
     try:
@@ -191,11 +182,11 @@ def write_results(ledger: Ledger, launch_key: str, source: Source, schema: str |
         raise SettingsError(
             f"{str(error).rstrip('.')}. Or name a connection that may write, in report.tables_warehouse"
         ) from None
-    return rows
+    return {LAUNCHES.name: 1, VERDICTS.name: verdicts.read.total(), COMPARISONS.name: len(compared)}
 
 
-def _batch(table: ResultTable, rows: Sequence[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-    yield pa.RecordBatch.from_pylist(list(rows), schema=table.schema)
+def _batch(table: ResultTable, rows: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pylist(rows, schema=table.schema)
 
 
 def _launch(ledger: Ledger, verdicts: VerdictRows) -> dict[str, Any]:
