@@ -7,7 +7,6 @@ script and no inline styles. Each chart has its numbers beside it or in a table 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from datetime import UTC
 from functools import cache
 from pathlib import Path
@@ -18,10 +17,9 @@ from markupsafe import Markup, escape
 from sendoff.figures import share
 from sendoff.report.model import Block, Code, Document, Inline, Link, Moment, Section, Words, inlines
 from sendoff.report.tokens import tokens
-from sendoff.report.whole_file import whole_file
+from sendoff.report.whole_file import page_file
 from sendoff.states import Verdict
 
-_MODE = 0o644  # the page identifies no one
 _FRAGMENT = Markup("<h3>{title}</h3><p>{subtitle}</p><p class=pale>{caption}</p>{lead}{sections}")
 # A notebook may be light while the browser prefers dark, so the background is part of the document.
 _FRAGMENT_CSS = """
@@ -72,9 +70,7 @@ def css() -> str:
 
 def write_html(document: Document, path: Path) -> Path:
     """Write a document to a file as an HTML page and return the path. Replace the file, and create its folder."""
-    with suppress(OSError):  # writing the file reports the error
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path, _MODE) as file:
+    with page_file(path) as file:
         file.write(as_html(document).encode())
     return path
 

@@ -21,10 +21,12 @@ from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from sendoff.errors import SettingsError
 from sendoff.figures import LaunchStats, TimelinePoint, share
 from sendoff.report.model import Groups
 from sendoff.report.timeline import FEWEST_POINTS, points_of, span
 from sendoff.report.tokens import light_colours
+from sendoff.report.whole_file import page_file
 from sendoff.report.wording import few_points
 from sendoff.states import PostBackKind, Verdict
 
@@ -57,7 +59,13 @@ _LOOKS: Mapping[str, _Look] = {verdict: _Look.of(verdict) for verdict in Verdict
 
 
 def draw(figures: LaunchStats, path: Path) -> Path:
-    """Draw a launch to a PNG or SVG file, by its suffix, and return its path. Create the folder if it is missing."""
+    """Draw a launch to a PNG or SVG file, by its suffix, and return its path. Create the folder if it is missing.
+
+    Raise SettingsError for a suffix of no picture, and if the file cannot be written.
+    """
+    kind = path.suffix[1:]
+    if kind not in FigureCanvasAgg.get_supported_filetypes():
+        raise SettingsError(f"{path.name}: the file name must end in .png or .svg.")
     rows = Groups.of(figures, "platform", figures.by_platform).bars(_MOST_PLATFORMS)
     step, points = points_of(figures.timeline)
     timeline = 2.2 if len(points) >= FEWEST_POINTS else 0.4  # a chart, or a sentence
@@ -78,8 +86,8 @@ def draw(figures: LaunchStats, path: Path) -> Path:
     _bars(bars, rows, shows_shares=not figures.is_chosen_by_service)
     _timeline(panel(inches["foot"], timeline), figures, step, points)
     _foot(figure, figures)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    with page_file(path) as file:
+        figure.savefig(file, format=kind)
     return path
 
 

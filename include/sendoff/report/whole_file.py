@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from tempfile import mkstemp
 from typing import IO
@@ -32,3 +32,10 @@ def whole_file(path: Path, mode: int = 0o600) -> Iterator[IO[bytes]]:
             raise
     except OSError as error:
         raise SettingsError(f"{path} cannot be written: {error.strerror or type(error).__name__}.") from None
+
+
+def page_file(path: Path) -> AbstractContextManager[IO[bytes]]:
+    """Open a file like :func:`whole_file` for a page or a picture, which anyone may read. Create its folder."""
+    with suppress(OSError):  # writing the file reports the error
+        path.parent.mkdir(parents=True, exist_ok=True)
+    return whole_file(path, 0o644)

@@ -461,6 +461,21 @@ def test_a_picture_is_drawn_of(case: str, tmp_path: Path) -> None:
         assert len(image.convert("L").getcolors()) > 20  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("picture.txt", "must end in .png or .svg"),
+        ("picture", "must end in"),
+        ("file/x.png", "cannot be written"),
+    ],
+)
+def test_a_picture_that_cannot_be_written_is_an_error(tmp_path: Path, name: str, problem: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match=problem):
+        as_picture(figures(), tmp_path / name)
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
 def shown(whole: LaunchStats, folder: Path) -> str:
     """Return the words of the picture. Matplotlib keeps them as comments when it draws letters as curves."""
     return " ".join(re.findall(r"<!-- (.*?) -->", as_picture(whole, folder / "picture.svg").read_text()))
