@@ -116,6 +116,11 @@ class Line:
         """Whether this line is the total of the lines above."""
         return self.sign == "="
 
+    @property
+    def fill(self) -> str:
+        """The colour of its bar on a page, which has a bar for each line."""
+        return self.colour or ("total" if self.is_sum or not self.sign else "less")
+
 
 @dataclass(frozen=True, slots=True)
 class Sum:

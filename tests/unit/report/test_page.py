@@ -203,6 +203,13 @@ def test_the_tiles_show_each_verdict_with_share_count_and_parts() -> None:
     assert [Page(each).text.split()[:2] for each in chosen] == [["engaged", "60"], ["delivered", "240"]]
 
 
+def test_the_tile_of_erased_people_has_a_colour() -> None:
+    html = as_html(replace(WHOLE, audience=WHOLE.audience + 3, erased=3))
+    used = set(re.findall(r'class="(b-[^"]*)"', html))
+    assert {"b-less", "b-total"} < used
+    assert all(f".{name} {{" in html for name in used)
+
+
 def test_every_verdict_is_explained() -> None:
     assert set(MEANINGS) == set(Verdict)
 
