@@ -24,13 +24,13 @@ def as_csv(figures: LaunchStats) -> str:
 def _rows(figures: LaunchStats) -> Iterator[tuple[str, str, str, int]]:
     if not figures.is_chosen_by_service:
         yield "rows", "", "rows of the query", figures.rows
-        yield from _counts("rows", "dropped", figures.dropped)
+        yield from _counts("rows", "dropped", _reasons(figures.dropped))
     yield "people", "", "audience", figures.audience
     verdicts = {verdict.label: figures.verdicts.get(verdict, 0) for verdict in figures.known_verdicts}
     yield from _counts("people", "by verdict", verdicts)
     if figures.erased:
         yield "people", "", "erased", figures.erased
-    yield from _counts("people", "not sent because", figures.not_sent_because)
+    yield from _counts("people", "not sent because", _reasons(figures.not_sent_because))
     yield from _counts("people", "unknowable because", figures.unknowable_because)
     for what, groups in (("platform", figures.by_platform), ("variant", variant_rows(figures))):
         for group, counts in groups.items():
@@ -41,7 +41,11 @@ def _rows(figures: LaunchStats) -> Iterator[tuple[str, str, str, int]]:
 
 def _counts(of: str, group: str, counts: Mapping[str, int]) -> Iterator[tuple[str, str, str, int]]:
     for name, count in counts.items():
-        yield of, group, spoken_reason(name).replace("_", " "), count
+        yield of, group, name.replace("_", " "), count
+
+
+def _reasons(counts: Mapping[str, int]) -> dict[str, int]:
+    return {spoken_reason(reason): count for reason, count in counts.items()}
 
 
 def _plain(text: str) -> str:

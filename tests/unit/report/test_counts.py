@@ -19,17 +19,23 @@ def rows(figures: LaunchStats) -> list[list[str]]:
 
 
 def test_the_counts_are_those_of_the_report() -> None:
-    found = rows(replace(WHOLE, not_sent_because={"held out": 3}, by_variant={"red": {"in_doubt": 7}}))
+    not_sent = {"held out": 3, "suppressed": 4}
+    requests = {"accepted": 3, "suppressed": 2}
+    found = rows(
+        replace(WHOLE, not_sent_because=not_sent, by_variant={"red": {"in_doubt": 7}}, dispatches=requests)
+    )
     for row in (
         ["rows", "", "rows of the query", "1030"],
         ["rows", "dropped", "duplicate", "20"],
         ["people", "", "audience", "1000"],
         ["people", "by verdict", "in doubt", "250"],
         ["people", "not sent because", "control group", "3"],
+        ["people", "not sent because", "on the suppression list", "4"],
         ["people", "unknowable because", "unreliable platform", "200"],
         ["platform", "chrome", "engaged", "100"],
         ["variant", "red", "in doubt", "7"],
         ["requests", "by state", "accepted", "3"],
+        ["requests", "by state", "suppressed", "2"],
         ["post-backs", "by kind", "delivery", "400"],
     ):
         assert row in found
