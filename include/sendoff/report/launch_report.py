@@ -141,7 +141,7 @@ def _sections(figures: LaunchStats, zone: tzinfo) -> Iterator[Section]:
             "verdicts",
             f"{figures.noun[1].capitalize()} in the post-backs",
             [
-                _heard_of(figures),
+                _verdicts(figures),
                 *sentences(wording.reached(figures)),
                 *sentences(wording.requests_without_people(figures)),
             ],
@@ -181,28 +181,22 @@ def _rows_to_audience(figures: LaunchStats) -> Sum:
 
 
 def _verdicts(figures: LaunchStats) -> Sum:
-    lines = verdict_lines(figures)
-    parts = [Line("of", count, spoken_reason(reason)) for reason, count in figures.not_sent_because.items()]
+    """Return the sum of the verdicts. If the service chose the people, it has no shares: their number is not known."""
+    lines = _verdict_lines(figures)
+    lines += [Line("of", count, spoken_reason(reason)) for reason, count in figures.not_sent_because.items()]
     if figures.erased:
-        parts.append(Line("+", figures.erased, "erased", note=_ERASED))
-    total = Line("=", sum(figures.verdicts.values()) + figures.erased, "audience")
+        lines.append(Line("+", figures.erased, "erased", note=_ERASED))
+    total = sum(figures.verdicts.values()) + figures.erased
+    if figures.is_chosen_by_service:
+        lines.append(Line("=", total, f"{figures.noun[1]} in the post-backs"))
+        return Sum(lines, has_tiles=True)
+    lines.append(Line("=", total, "audience"))
     people = counted(figures.audience, *figures.noun)
-    return Sum(
-        [*lines, *parts, total],
-        figures.audience,
-        f"Audience: {people}. Each share is a share of the audience.",
-        has_tiles=True,
-    )
+    caption = f"Audience: {people}. Each share is a share of the audience."
+    return Sum(lines, figures.audience, caption, has_tiles=True)
 
 
-def _heard_of(figures: LaunchStats) -> Sum:
-    """Return the sum for a launch whose people the service chose. It has no shares: the total is not known."""
-    total = Line("=", figures.audience, f"{figures.noun[1]} in the post-backs")
-    erased = [Line("+", figures.erased, "erased", note=_ERASED)] if figures.erased else []
-    return Sum([*verdict_lines(figures), *erased, total], has_tiles=True)
-
-
-def verdict_lines(figures: LaunchStats) -> list[Line]:
+def _verdict_lines(figures: LaunchStats) -> list[Line]:
     """Return a line of the sum for each verdict, and one for the engaged whose opens a machine probably made."""
     lines = [
         Line(
@@ -261,17 +255,9 @@ def _cells(side: Side, compared: Comparison) -> tuple[str, ...]:
     """Return one side as cells. An unknown value is a question mark, never 0."""
     if side.count is None or side.estimate is None:
         return (f"{side.people:,}", "?", "?", "?")
-    ends = (
-        [amount(end, compared.measure) for end in (side.interval.low, side.interval.high)]
-        if side.interval
-        else []
-    )
-    return (
-        f"{side.people:,}",
-        f"{side.count:,}",
-        amount(side.estimate, compared.measure),
-        " to ".join(ends) or "?",
-    )
+    ends = (side.interval.low, side.interval.high) if side.interval else ()
+    interval = " to ".join(amount(end, compared.measure) for end in ends) or "?"
+    return (f"{side.people:,}", f"{side.count:,}", amount(side.estimate, compared.measure), interval)
 
 
 def _words(figures: LaunchStats) -> Section:
