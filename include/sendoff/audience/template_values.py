@@ -67,7 +67,7 @@ class TemplateValues:
         The result is an Arrow IPC stream, compressed with Zstandard, for ``Segment.template_values`` and
         :func:`read_template_values`. Raise ValueError if a recipient has no values.
         """
-        wanted = pa.array(identifiers.values(), self._people.type)
+        wanted = identifiers.column()
         start = stop = 0
         if len(wanted):
             # Narrow the search first: a segment is a run of the audience or of one variant.
@@ -178,8 +178,7 @@ def first_template_values(blob: bytes, count: int) -> bytes:
 
 def template_values_without(blob: bytes, identifiers: Identifiers, gone: Identifiers) -> bytes:
     """Return template values without those of ``gone``. ``identifiers``: the recipients that ``blob`` is for."""
-    type_ = _PEOPLE[identifiers.kind]
-    is_gone = pc.is_in(pa.array(identifiers.values(), type_), value_set=pa.array(gone.values(), type_))
+    is_gone = pc.is_in(identifiers.column(), value_set=gone.column())
     return _stream(_table(blob).filter(pc.invert(is_gone)))
 
 

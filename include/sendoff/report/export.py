@@ -131,7 +131,7 @@ class VerdictRows:
             "as_of": self.figures.as_of,
         }
         columns = [
-            _column(people, each.type)
+            people.column().cast(each.type)
             if each.name == self.launch.identified_by
             else pa.repeat(pa.scalar(same.get(each.name), each.type), len(people))
             for each in self.schema
@@ -206,12 +206,6 @@ def _in_batches(rows: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[p
 def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     table = pa.Table.from_batches(batches, schema).unify_dictionaries().combine_chunks()
     yield from table.to_batches(max_chunksize=_ROWS_AT_ONCE) or [pa.RecordBatch.from_pylist([], schema)]
-
-
-def _column(people: Identifiers, type_: pa.DataType) -> pa.Array:
-    if isinstance(people, StringIdentifiers):
-        return people.column().cast(type_)
-    return pa.array(people.values()).view(pa.int64())
 
 
 def _shared(people: Identifiers, members: Identifiers) -> Identifiers:

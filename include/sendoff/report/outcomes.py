@@ -216,7 +216,7 @@ class _Rows:
         for name, side in self.sides.items():
             inside = some.identifiers() & side
             if len(inside):
-                places = pc.index_in(_column(inside), value_set=people)
+                places = pc.index_in(inside.column(), value_set=people)
                 found = numbers.take(places).to_numpy()
                 self.values[name] = self.values[name].and_(_values(found[found != 0]))
                 if self.kept is not None:
@@ -312,14 +312,10 @@ def _finite(numbers: pa.DoubleArray) -> pa.DoubleArray:
     return numbers
 
 
-def _column(people: Identifiers) -> pa.Array:
-    return people.column() if isinstance(people, StringIdentifiers) else pa.array(people.values())
-
-
 def _places(people: Identifiers, side: Identifiers) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
     """Return the places of some people of a side in the order of its identifiers."""
     if isinstance(people, StringIdentifiers) or isinstance(side, StringIdentifiers):
-        is_one = pc.is_in(_column(side), value_set=_column(people))
+        is_one = pc.is_in(side.column(), value_set=people.column())
         return np.flatnonzero(is_one.to_numpy(zero_copy_only=False))
     numbers, found, start = people.values(), np.empty(len(people), np.intp), 0
     for part in side.slices(_PEOPLE_AT_ONCE):

@@ -154,6 +154,10 @@ class IntegerIdentifiers:
             return self._held.numbers()
         return np.asarray(self._held.to_array()) if isinstance(self._held, BitMap64) else self._held
 
+    def column(self) -> pa.UInt64Array:
+        """Return the members in sorted order, as an Arrow array."""
+        return pa.array(self.values(), pa.uint64())
+
     @property
     def stored_bytes(self) -> int:
         """An upper limit for the size of ``to_bytes``, computed without writing them."""

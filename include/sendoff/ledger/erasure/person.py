@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
 import orjson
 import sqlalchemy as sa
 
 from sendoff.audience import checked_texts, read_template_values
-from sendoff.audience.identifiers import IntegerIdentifiers, from_bytes
+from sendoff.audience.identifiers import from_bytes
 from sendoff.ledger.control.audit_log import Decision, append_decision
 from sendoff.ledger.erasure.person_columns import REFUSALS, SETS, People, naming, rows_of
 from sendoff.ledger.launches.launch_record import LaunchRecord
@@ -156,11 +154,7 @@ class Persons(LedgerPart):
         row = self._database.one(sa.select(segments.c.identifiers, segments.c.template_values).where(*own))
         if row.template_values is None or row.identifiers is None:
             return None
-        people = from_bytes(launch.kind, row.identifiers)
-        if isinstance(people, IntegerIdentifiers):
-            place = int(np.searchsorted(people.values(), np.uint64(identifier)))
-        else:
-            place = bisect_left(people.column(), str(identifier), key=lambda each: each.as_py())
+        place = from_bytes(launch.kind, row.identifiers).column().index(identifier).as_py()
         return orjson.loads(orjson.dumps(read_template_values(row.template_values)[place]))
 
     def _post_backs(self, person: People) -> list[dict[str, Any]]:
