@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +39,7 @@ from sendoff.postbacks.recipient_index import (
     PlaceSet,
     RecipientIndex,
     bitmap,
+    longer,
     numbers_of,
     set_of_numbers,
 )
@@ -195,18 +195,10 @@ class BatchTotals:
             self._parked[receiver, code, day] = new if known is None else known | new
 
     def _grow(self, size: int) -> None:
-        arrays = (
-            "_is_known",
-            "_is_waiting",
-            "_names_nobody",
-            "_campaign",
-            "_has_campaign",
-            "_settled",
-            "_launch",
-        )
-        for name in (*arrays, "_newest"):
-            setattr(self, name, _longer(getattr(self, name), size))
-        self._counts = {name: _longer(column, size) for name, column in self._counts.items()}
+        of_codes = ("_is_known", "_is_waiting", "_names_nobody", "_campaign", "_has_campaign", "_settled")
+        for name in (*of_codes, "_launch", "_newest"):
+            setattr(self, name, longer(getattr(self, name), size))
+        self._counts = {name: longer(column, size) for name, column in self._counts.items()}
 
     def _are_forged(self, codes: Codes, campaigns: pa.Int64Array) -> Marks:
         """Mark the post-backs whose body names another campaign than the one the service assigned to the dispatch."""
@@ -366,10 +358,6 @@ class BatchTotals:
             is_evidence=counts[_ALL] > sum(counts[name] for name in _UNUSABLE),
             hours=hours,
         )
-
-
-def _longer(column: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    return np.append(column, np.zeros(size - len(column), column.dtype)) if size > len(column) else column
 
 
 def _microseconds(moment: datetime) -> int:

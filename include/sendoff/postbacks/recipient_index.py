@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -167,9 +168,7 @@ class RecipientIndex:
 
     def _grow(self) -> None:
         for name in ("encodings", "begins", "widths", "sizes", "_lowest", "_start", "_group"):
-            of_all = getattr(self, name)
-            if more := len(self.keys) - len(of_all):
-                setattr(self, name, np.append(of_all, np.zeros(more, of_all.dtype)))
+            setattr(self, name, longer(getattr(self, name), len(self.keys)))
 
     def load(self, codes: Iterable[int]) -> None:
         """Read the recipients of dispatches that are not loaded yet."""
@@ -310,6 +309,11 @@ class RecipientIndex:
             begin, end = int(self.begins[others[0]]), int(self.begins[others[-1]] + self.widths[others[-1]])
             places = np.flatnonzero(np.unpackbits(heard.between(begin, end), bitorder="little"))
             yield from self.people(others, places.astype(np.uint64) + np.uint64(begin // 8 * 8))
+
+
+def longer(column: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """Return a column of dispatches with zeros for new ones."""
+    return np.append(column, np.zeros(size - len(column), column.dtype)) if size > len(column) else column
 
 
 def numbers_of(batch: pa.RecordBatch) -> Numbers:
