@@ -395,6 +395,23 @@ def test_a_journey_that_waits_keeps_its_period_when_the_schedule_has_the_next(
     assert sent_to(service) == [7, 7, 14, 14, 21, 21, 28, 28]
 
 
+def test_an_interrupted_journey_sends_no_further_step(
+    service: LocalService, send: Send, journey: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = f"{STEP}    report: {{quiet_for: {{length: 1, unit: seconds}}}}\n"
+    d = "of: c, are: [delivered]", "of: a, are: [missing, delivered, engaged]"  # due, unlike c
+    (journey / "journey.yaml").write_text(JOURNEY.replace(STEP, quick).replace(*d))
+    real = time.sleep
+    monkeypatch.setattr(
+        time, "sleep", lambda seconds: real(seconds) if seconds < 10 else signal.raise_signal(signal.SIGTERM)
+    )
+    done = send(str(journey), "--period", "2026-03-02", "--wait")
+    assert done.returncode == 130
+    assert "waiting until " in done.stderr
+    assert done.stdout.splitlines()[-1].startswith("For what is left, run: sendoff send ")
+    assert sent_to(service) == [7, 14, 21, 28]
+
+
 def test_a_journey_is_not_sent_again_but_a_step_is(service: LocalService, send: Send, journey: Path) -> None:
     again = ("--period", "2026-03-02", "--resend", "1", "--reason", "lost")
     refused = send(str(journey), *again)

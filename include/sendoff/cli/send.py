@@ -176,7 +176,8 @@ def send(
 def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
     """Send each step of a journey that is due, or the one that ``path`` names, and yield its result.
 
-    Steps after an unfinished one are left out. All steps have the same period, however long they wait.
+    Steps after an unfinished one are left out, and all further ones after an interruption. All steps have the same
+    period, however long they wait.
     """
     from sendoff.campaign import is_journey_folder, load_campaign, load_journey
 
@@ -203,6 +204,8 @@ def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
                 yield _Result(Status.REFUSED, None, str(refused))
                 continue
             yield replace(result, period=run.period)
+            if result.status is Status.INTERRUPTED:
+                return
             if result.status not in _DONE:
                 unfinished.add(step.name)
 
