@@ -65,10 +65,10 @@ def _steering(act: Callable[[_Steered], None]) -> Callable[..., None]:
 def _steered(
     ledger_url: str | None, why: str, launch: str | None, everything: bool, connection: str | None
 ) -> Iterator[_Steered]:
-    if sum((launch is not None, everything, connection is not None)) != 1:
+    if sum(map(bool, (launch, everything, connection))) != 1:
         raise SettingsError("Give exactly one of: a launch key, --all, or --connection NAME.")
     with opened(ledger_url) as ledger:
-        yield _Steered(ledger, None if launch is None else only_launch(ledger, launch), connection, why)
+        yield _Steered(ledger, only_launch(ledger, launch) if launch else None, connection, why)
 
 
 @_steering
@@ -268,7 +268,7 @@ def resolve(
 
 def _only_doubt(ledger: Ledger, prefix: str) -> str:
     found = [each.dispatch_key for each in ledger.doubts.open() if each.dispatch_key.startswith(prefix)]
-    if not found:
+    if not found or not prefix:
         raise NotFoundError(f"No request in doubt starts with {prefix!r}. List them with: sendoff doubts")
     if len(found) > 1:
         raise SettingsError(f"More than one request in doubt starts with {prefix!r}. Give more of the key.")

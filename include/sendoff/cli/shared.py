@@ -151,7 +151,7 @@ def only_launch(ledger: Ledger, prefix: str) -> str:
     Raise NotFoundError if there is none, SettingsError if there are several.
     """
     found = ledger.launches.search(prefix, limit=2)
-    if not found:
+    if not found or not prefix:
         raise NotFoundError(f"No launch starts with {prefix!r}. List the newest with: sendoff report")
     if len(found) > 1:
         raise SettingsError(f"More than one launch starts with {prefix!r}. Give more of the key.")

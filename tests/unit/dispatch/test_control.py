@@ -429,7 +429,7 @@ def test_no_more_than_one_launch_is_released_without_approval(others: list[str])
 
 
 def test_the_command_line_wants_one_launch_or_all() -> None:
-    for given in ([], [KEY, "--all"], ["--all", "--connection", "service"]):
+    for given in ([], [KEY, "--all"], ["--all", "--connection", "service"], [""], ["--connection", ""]):
         done = CliRunner().invoke(app, ["pause", *given, "--why", "so it is", "--ledger", "sqlite://"])
         assert isinstance(done.exception, SettingsError), done.output
 
@@ -443,6 +443,14 @@ def test_the_command_line_lists_and_settles_doubts(ledger_and_url: tuple[Ledger,
     assert (listed["dispatch_key"], listed["reason"], listed["post_backs"]) == (key, "no answer", 0)
     assert f"dispatch {key} is planned again" in said(url, "resolve", key[:8], "resend", "--why", "asked")
     assert ledger.audit_log.of_launch(KEY)[-1].who == getpass.getuser()
+
+
+def test_a_blank_key_names_nothing_even_if_there_is_only_one(ledger_and_url: tuple[Ledger, str]) -> None:
+    ledger, url = ledger_and_url
+    in_doubt(ledger)
+    for given in (["report", ""], ["resolve", "", "resend", "--why", "asked"]):
+        done = CliRunner().invoke(app, [*given, "--ledger", url])
+        assert isinstance(done.exception, NotFoundError), done.output
 
 
 @pytest.mark.parametrize(
