@@ -252,22 +252,19 @@ def resolve(
     from sendoff import dispatch as steering
 
     with opened(ledger_url) as ledger:
-        key = _only_doubt(ledger, dispatch)
-        steering.resolve(ledger, key, how, user_name(), why)
-        launch = next(
-            (each.launch_key for each in ledger.doubts.pending_resends() if each.dispatch_key == key), None
-        )
-        planned = ledger.doubts.pending_resends(launch) if launch else []
+        doubt = _only_doubt(ledger, dispatch)
+        steering.resolve(ledger, doubt.dispatch_key, how, user_name(), why)
+        planned = ledger.doubts.pending_resends(doubt.launch_key)
     if how is Resolution.RESEND:
-        typer.echo(f"dispatch {key} is planned again")
+        typer.echo(f"dispatch {doubt.dispatch_key} is planned again")
         for line in steering.how_to_continue(planned):
             typer.echo(line)
     else:
-        typer.echo(f"dispatch {key} is written off: its people stay in doubt")
+        typer.echo(f"dispatch {doubt.dispatch_key} is written off: its people stay in doubt")
 
 
-def _only_doubt(ledger: Ledger, prefix: str) -> str:
-    found = [each.dispatch_key for each in ledger.doubts.open() if each.dispatch_key.startswith(prefix)]
+def _only_doubt(ledger: Ledger, prefix: str) -> Doubt:
+    found = [doubt for doubt in ledger.doubts.open() if doubt.dispatch_key.startswith(prefix)]
     if not found or not prefix:
         raise NotFoundError(f"No request in doubt starts with {prefix!r}. List them with: sendoff doubts")
     if len(found) > 1:
