@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import compress, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,22 +67,19 @@ def diff(
 
     pairs = _pairs(old, new)
     found = [compare_campaigns(*pair) for pair in pairs]
-    changed = [each for each in found if each.files or each.old != each.new]
-    pairs_changed = [pair for pair, each in zip(pairs, found, strict=True) if each in changed]
-    counts: list[RecipientChange | None] = [None] * len(changed)
-    if preview:
-        counts = list(_counts(pairs_changed, warehouse, period))
-    recipients = [counts[changed.index(each)] if each in changed else None for each in found]
+    differ = [bool(each.files) or each.old != each.new for each in found]
+    counts = _counts(compress(pairs, differ), warehouse, period) if preview else repeat(None)
+    results = [(each, next(counts) if differs else None) for each, differs in zip(found, differ, strict=True)]
+    changed = list(compress(results, differ))
     if as_json:
-        parts = [difference_as_json(*each) for each in zip(found, recipients, strict=True)]
-        print_json({"campaigns": parts})
+        print_json({"campaigns": [difference_as_json(*each) for each in results]})
     else:
-        for each, count in zip(changed, counts, strict=True):
-            typer.echo(as_markdown(describe_difference(each, count)))
+        for each in changed:
+            typer.echo(as_markdown(describe_difference(*each)))
         if same := len(found) - len(changed):
             do = "does" if same == 1 else "do"
             typer.echo(f"{counted(same, 'campaign')} {do} not change.")
-    if any(count and count.new_problem for count in counts):
+    if any(count and count.new_problem for _, count in changed):
         raise typer.Exit(1)
     if changed and exit_code:
         raise typer.Exit(DIFFERS)
@@ -100,7 +98,7 @@ def _pairs(old: Path, new: Path) -> list[Pair]:
     return [(before.get(name), after.get(name)) for name in sorted({*before, *after})]
 
 
-def _counts(pairs: Sequence[Pair], given: list[str] | None, period: str | None) -> Iterator[RecipientChange]:
+def _counts(pairs: Iterable[Pair], given: list[str] | None, period: str | None) -> Iterator[RecipientChange]:
     """Yield how the recipients of each campaign change, for the period of its new version."""
     from sendoff.launch import compare_recipients
 
