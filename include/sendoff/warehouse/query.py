@@ -16,6 +16,7 @@ from sqlalchemy.types import UserDefinedType
 
 from sendoff.errors import QueryError
 from sendoff.warehouse.sql_lexer import (
+    MAYBE_DATA,
     Dialect,
     Spot,
     code_of,
@@ -48,7 +49,6 @@ _MOST = 1 << 20  # characters of a query
 _SECRET = re.compile("passw|passphrase|pwd|secret|token|key", re.IGNORECASE)
 _QUOTE = re.compile(r"(?<!\w)[\"'`]|[\"'`](?!\w)")  # but not an apostrophe
 _QUOTED = re.compile(r"(?<![\w\"'`])([\"'`])((?:(?!\1).)*)\1(?![\w\"'`])")
-_MAYBE_DATA = re.compile(r"(?<!\S)\S+@\S+|\d{4,}")  # linear, because a word is tried only once
 _SIGNED = re.compile(r"(?<=\S)\?\S*=\S*")  # the query of a URL, which may be a signature
 _PART = re.compile(r"\w+")
 _OF_MESSAGES = frozenset(
@@ -356,7 +356,7 @@ def _without_data(text: str, known: str) -> str:
     ):
         # A value may contain quotes itself, so everything from the first to the last quote is removed.
         text = f"{text[: quotes[0]]}…{text[quotes[-1] + 1 :]}"
-    text = _MAYBE_DATA.sub(lambda match: match[0] if _has_word(known, match[0]) else "…", text)
+    text = MAYBE_DATA.sub(lambda match: match[0] if _has_word(known, match[0]) else "…", text)
     begin = _OF_VALUE.search(text)
     if begin is None:
         return text

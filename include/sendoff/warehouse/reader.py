@@ -122,7 +122,7 @@ def _as_arrow(driver: Driver, query: Query, stack: ExitStack) -> Iterator[pa.Rec
 def _engine_instead(driver: Driver | None, query: Query, stack: ExitStack) -> sa.Engine:
     """Return SQLAlchemy's engine. If it has none, raise QueryError, and name the driver that is missing."""
     try:
-        return engine_of(query.url, stack)
+        return engine_of(query, stack)
     except QueryError as error:
         problem = str(error)
     raise QueryError(

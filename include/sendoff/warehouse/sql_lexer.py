@@ -20,10 +20,11 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _LINE = re.compile(r"[^\n]*")
 _SHORT_LINE = re.compile(r"[^\r\n]*")
 _DOLLAR_MARK = re.compile(r"(?=(\$(?:(?!\d)\w+)?\$))")
+# An email address or a long number, which may come from a row. Linear, because a word is tried only once.
+MAYBE_DATA = re.compile(r"(?<!\S)\S+@\S+|\d{4,}")
 _HASHES = frozenset({"bigquery", "mariadb", "mysql"})
 _DOLLARS = frozenset({"postgresql", "redshift", "cockroachdb", "duckdb", "snowflake"})
 _QUOTES = {'"': '"', "`": "`", "[": "]"}
-_MAYBE_DATA = re.compile(r"(?<!\S)\S+@\S+|\d{4,}")  # linear, because a word is tried only once
 _CHARACTER, _HIDDEN = re.compile(r"[^\n]"), re.compile(r"\0+")
 _LONGEST = 60  # characters of a line to show
 _JINJA = re.compile(r"\{\{|\{%")
@@ -151,9 +152,7 @@ class Spot:
         if not 0 < self.line <= len(lines):
             return where
         line, split = lines[self.line - 1], (self.column or 1) - 1
-        before, after = (
-            _MAYBE_DATA.sub("…", _HIDDEN.sub("…", part)) for part in (line[:split], line[split:])
-        )
+        before, after = (MAYBE_DATA.sub("…", _HIDDEN.sub("…", part)) for part in (line[:split], line[split:]))
         excerpt = _shortened(before, after)
         return f"{where}: {excerpt}" if excerpt else where
 

@@ -27,9 +27,9 @@ def read_engine(query: Query, engine: sa.Engine, stack: ExitStack) -> Iterator[p
     return batches_of_rows(list(result.keys()), lambda: attempt(lambda: next(partitions, []), query))
 
 
-def engine_of(url: sa.URL, stack: ExitStack) -> sa.Engine:
-    """Return an engine for a URL; closing the stack disposes of it."""
-    query = Query("", {}, 1, url)
+def engine_of(query: Query, stack: ExitStack) -> sa.Engine:
+    """Return an engine for the warehouse of a query; closing the stack disposes of it."""
+    url = query.url
     if is_sqlite_file(url):
         url = sa.make_url(f"sqlite:///{read_only_uri(url)}&uri=true")
     elif url.drivername == "postgresql":

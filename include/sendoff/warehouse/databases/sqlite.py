@@ -38,7 +38,7 @@ def batches(cursor: Any, query: Query) -> Generator[pa.RecordBatch, None, None]:
         found = batches_of(stack.enter_context(attempt(execute, query)), query)
         first = next(found)
         if any(_leaves_doubt(column) for column in first.columns):
-            yield from read_engine(query, engine_of(query.url, stack), stack)
+            yield from read_engine(query, engine_of(query, stack), stack)
         else:
             yield from _or_name_the_row(chain([first], found), query, stack)
 
@@ -59,6 +59,6 @@ def _or_name_the_row(
         yield from batches
     except QueryError:
         # If another type appeared after the first batch, reading again through SQLAlchemy raises an error with its row.
-        for _ in read_engine(query, engine_of(query.url, stack), stack):
+        for _ in read_engine(query, engine_of(query, stack), stack):
             pass
         raise
