@@ -7,7 +7,6 @@ rows are duplicates and some have no device_id.
 from __future__ import annotations
 
 import csv
-import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
@@ -108,22 +107,17 @@ def make_warehouse(path: Path, *, customers: int, seed: int, today: date) -> Mad
     return Made(customers, len(devices), len(purchases))
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def export_directory(path: Path, csv_path: Path) -> int:
-    """Write the devices of a warehouse as a CSV file for the service's device directory, and return their number."""
+def export_directory(path: Path, csv_path: Path) -> None:
+    """Write the devices of a warehouse as a private CSV file for the service's device directory."""
+    make_private(csv_path)
     with (
         closing(sqlite3.connect(path)) as warehouse,
-        open(csv_path, "w", newline="", encoding="utf-8", opener=_private) as file,
+        csv_path.open("w", newline="", encoding="utf-8") as file,
     ):
         rows = warehouse.execute(_DIRECTORY)
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(column[0] for column in rows.description)
         writer.writerows(rows)
-        [count] = warehouse.execute("SELECT count(DISTINCT device_id) FROM devices").fetchone()
-    return int(count)
 
 
 def _people(rng: np.random.Generator, customers: int) -> list[tuple[Any, ...]]:
