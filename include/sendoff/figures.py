@@ -222,6 +222,11 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def people_of(count: int | None) -> str:
+    """Return a number of people in words; None: the service chooses them."""
+    return "people chosen by the service" if count is None else counted(count, "person", "people")
+
+
 def listed(words: Iterable[str]) -> str:
     """Return words as a list in a sentence, such as ``a, b and c``. There must be one."""
     *others, last = words

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sendoff.errors import SettingsError
-from sendoff.figures import counted
+from sendoff.figures import counted, people_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,8 +64,7 @@ class LaunchPreview(_Rendered):
         self.would_send = figures.would_send
 
     def __repr__(self) -> str:
-        people = self.figures.people
-        to = "people chosen by the service" if people is None else counted(people, "person", "people")
+        to = people_of(self.figures.people)
         return f"<preview of {self.figures.campaign}: {to}, {counted(self.figures.requests, 'request')}>"
 
     @cached_property

@@ -13,7 +13,7 @@ from rich.console import Console
 from sendoff.cli.progress import Steps
 from sendoff.cli.shared import AsJson, LaunchKey, LedgerUrl, MaybeLaunch, app, only_launch, opened, print_json
 from sendoff.errors import SettingsError
-from sendoff.figures import counted
+from sendoff.figures import counted, people_of
 from sendoff.states import Stage, Verdict
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def _list_launches(ledger_url: str | None, *, as_json: bool) -> None:
         print_json(told)
         return
     for each in found:
-        whom = "people chosen by the service" if each.is_chosen_by_service else _people(each.audience)
+        whom = people_of(None if each.is_chosen_by_service else each.audience)
         typer.echo(
             f"{each.launch_key[:12]}  {each.campaign}, period {each.period.key}, "
             f"{stages[each.launch_key].label}, "
@@ -246,10 +246,6 @@ def _not_launched(entry: NotLaunched) -> dict[str, Any]:
         "requests": 0,
         "why": entry.why,
     }
-
-
-def _people(count: int) -> str:
-    return counted(count, "person", "people")
 
 
 @app.command()

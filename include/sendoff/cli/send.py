@@ -38,7 +38,7 @@ from sendoff.errors import (
     RefusedError,
     SettingsError,
 )
-from sendoff.figures import counted
+from sendoff.figures import counted, people_of
 from sendoff.states import UNFINISHED, DispatchState, LaunchState
 
 if TYPE_CHECKING:
@@ -381,12 +381,7 @@ def _print(result: _Result, *, as_json: bool) -> None:
     if launch is None:
         typer.echo(f"{result.status}: {result.message or 'nothing was frozen'}")
         return
-    people = (
-        "people chosen by the service"
-        if launch.people is None
-        else counted(launch.people, "person", "people")
-    )
-    requests = launch.requests
+    people, requests = people_of(launch.people), launch.requests
     total = counted(sum(requests.values()), "request")
     typer.echo(f"launch {launch.key[:12]} of {launch.name}, period {launch.period.key}: {people}, {total}")
     typer.echo(f"{result.status}: {result.message or _counts(requests)}")
