@@ -55,6 +55,11 @@ class _Job:
         except duckdb.Error as error:
             message = f"Query error: {str(error).splitlines()[0]} at [1:1]"
             self.problem = {"reason": "invalidQuery", "message": message}
+        if not configuration["query"].get("maximumBytesBilled", "0").isdecimal():
+            self.problem = {
+                "reason": "invalid",
+                "message": "Invalid value at maximum_bytes_billed (TYPE_INT64)",
+            }
 
     def cancel(self) -> None:
         self.state = "DONE"

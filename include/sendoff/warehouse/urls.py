@@ -137,6 +137,8 @@ def is_silent(url: sa.URL) -> bool:
         _knock(url)
     except OSError:
         return True
+    except ValueError:  # an option of the URL is no port
+        return False
     return False
 
 

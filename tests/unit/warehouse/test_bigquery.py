@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from sendoff.errors import QueryError
 from sendoff.warehouse import Fields, read
 from sendoff.warehouse.databases.bigquery import credentials_of, url_of
 
@@ -86,6 +87,8 @@ def test_a_job_has_its_dataset_and_its_limit(bigquery: tuple[BigQuery, str]) -> 
     assert job.configuration["query"]["defaultDataset"] == {"projectId": "shop", "datasetId": "sales"}
     assert job.configuration["query"]["maximumBytesBilled"] == "1000000"
     assert job.configuration["query"]["useLegacySql"] is False
+    with pytest.raises(QueryError, match="Invalid value"):
+        audience(f"{url}&maximum_bytes_billed=10GB", "SELECT 1 AS device_id")
 
 
 def test_more_than_one_statement_is_refused(bigquery: tuple[BigQuery, str]) -> None:

@@ -328,6 +328,12 @@ def test_a_task_that_is_ended_ends_its_query(snowflake: str) -> None:
     assert Answers.aborted.is_set()
 
 
+def test_a_port_that_is_no_number_is_a_mistake(driver: object) -> None:
+    url = "snowflake://ann:s3cret@org-shop/sales?host=127.0.0.1&port=none"
+    with pytest.raises(QueryError, match="Port"), read(url, "SELECT 1 AS device_id"):
+        pass
+
+
 @pytest.mark.proof
 def test_where_no_snowflake_answers_it_may_be_tried_again(driver: object, free_port: int) -> None:
     url = f"snowflake://ann:s3cret@org-shop/sales?host=127.0.0.1&port={free_port}&protocol=http"

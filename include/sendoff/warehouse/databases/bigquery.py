@@ -81,7 +81,7 @@ def batches(connection: Connection, query: Query) -> Generator[pa.RecordBatch, N
     library, client = connection.library, connection.client
     sql, values = query.with_places("?")
     limit = query.url.query.get("maximum_bytes_billed")
-    more: dict[str, Any] = {"maximum_bytes_billed": int(str(limit))} if limit else {}
+    more: dict[str, Any] = {"maximum_bytes_billed": limit} if limit else {}
     if query.url.database:
         more["default_dataset"] = f"{client.project}.{query.url.database}"
     more["query_parameters"] = [
