@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -29,10 +29,8 @@ class LeaseLostError(Exception):
 class Leases:
     """The lease and the claims of one process, which must renew the lease several times within its length."""
 
-    def __init__(self, store: Store, lease: float = LEASE, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._lease = lease
-        self._now = now
         self._renewed_at = 0.0
         self._lock = threading.Lock()
         self.name = ""
@@ -41,32 +39,25 @@ class Leases:
     @property
     def is_alive(self) -> bool:
         """Check whether the lease still holds, with some seconds to spare for work in progress."""
-        return self._now() - self._renewed_at < self._lease * 0.7
+        return time.time() - self._renewed_at < LEASE * 0.7
 
     def renew(self) -> None:
         """Renew the lease, under a new name if it had expired; release the claims of all expired leases."""
-        now = self._now()
+        now = time.time()
         with self._lock, self._store.write() as connection:
             alive = update(workers).where(workers.c.name == self.name).values(seen_at=now)
             if connection.execute(alive).rowcount == 0:
                 self.name = uuid4().hex
                 connection.execute(workers.insert().values(name=self.name, seen_at=now))
-            connection.execute(delete(workers).where(workers.c.seen_at < now - self._lease))
-            living = select(workers.c.name)
-            for table, state in _WORKED_ON.items():
-                orphans = table.c.claimed_by.is_not(None) & table.c.claimed_by.not_in(living)
-                connection.execute(
-                    update(table).where(_under_way(table), orphans).values(claimed_by=None, state=state)
-                )
+            connection.execute(delete(workers).where(workers.c.seen_at < now - LEASE))
+            _release_orphans(connection)
         self._renewed_at = now
 
     def release(self) -> None:
-        """Release all claims and the name, when the process ends."""
+        """Release the name and all claims, when the process ends."""
         with self._store.write() as connection:
             connection.execute(delete(workers).where(workers.c.name == self.name))
-            for table, state in _WORKED_ON.items():
-                mine = (_under_way(table), table.c.claimed_by == self.name)
-                connection.execute(update(table).where(*mine).values(claimed_by=None, state=state))
+            _release_orphans(connection)
 
     def take_run(self, now: float) -> Row[tuple[Any, ...]] | None:
         """Claim the run that has been due longest, or return None if none is due."""
@@ -86,24 +77,24 @@ class Leases:
         if connection.execute(update(runs).where(*mine).values(values)).rowcount == 0:
             raise LeaseLostError
 
-    def is_post_back_due(self, now: float) -> bool:
-        """Check whether a post-back is due."""
-        return self._is_any(post_backs, post_backs.c.state == "due", post_backs.c.due_at <= now)
+    def is_due(self, table: Table, now: float) -> bool:
+        """Check whether a post-back or a webhook call, a row of ``table``, is due."""
+        return self._is_any(table, table.c.state == "due", table.c.due_at <= now)
 
-    def take_post_backs(
-        self, connection: Connection, now: float, count: int
+    def take_due(
+        self, connection: Connection, table: Table, now: float, count: int
     ) -> tuple[str, Sequence[Row[tuple[Any, ...]]]]:
-        """Claim the post-backs that have been due longest, and return them with the claiming name."""
+        """Claim the rows of ``table`` that have been due longest, and return them with the claiming name."""
         name = self.name
         query = (
-            select(post_backs)
-            .where(post_backs.c.state == "due", post_backs.c.due_at <= now)
-            .order_by(post_backs.c.due_at)
+            select(table)
+            .where(table.c.state == "due", table.c.due_at <= now)
+            .order_by(table.c.due_at)
             .limit(count)
         )
         rows = connection.execute(query.with_for_update(skip_locked=True)).all()
         if rows:
-            claim = update(post_backs).where(post_backs.c.id.in_([row.id for row in rows]))
+            claim = update(table).where(table.c.id.in_([row.id for row in rows]))
             connection.execute(claim.values(state="taken", claimed_by=name))
         return name, rows
 
@@ -122,6 +113,10 @@ def reserve(connection: Connection, name: str, count: int) -> int:
     return last - count + 1
 
 
-def _under_way(table: Table) -> Any:
-    """Restrict a query to the few rows in progress, through the index on the state."""
-    return table.c.state == ("waiting" if table is runs else "taken")
+def _release_orphans(connection: Connection) -> None:
+    """Release the claims under names that have no lease."""
+    for table, state in _WORKED_ON.items():
+        # The state restricts the query to the few rows in progress, through an index.
+        under_way = table.c.state == ("waiting" if table is runs else "taken")
+        orphans = table.c.claimed_by.is_not(None) & table.c.claimed_by.not_in(select(workers.c.name))
+        connection.execute(update(table).where(under_way, orphans).values(claimed_by=None, state=state))

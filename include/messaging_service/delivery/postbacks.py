@@ -121,10 +121,10 @@ class PostBackSender:
 
     def _take(self) -> Sequence[_Taken]:
         now = self._clock.time()
-        if not self._leases.is_post_back_due(now):
+        if not self._leases.is_due(post_backs, now):
             return ()
         with self._store.write() as connection:
-            name, rows = self._leases.take_post_backs(connection, now, _FETCHED_AT_ONCE)
+            name, rows = self._leases.take_due(connection, post_backs, now, _FETCHED_AT_ONCE)
             rows = apply_faults(connection, rows, now)
             for run_id in {row.run_id for row in rows if (row.run_id, row.kind) not in self._addresses}:
                 run = connection.execute(select(runs).where(runs.c.id == run_id)).one()

@@ -97,16 +97,11 @@ class WebhookCaller:
                     await asyncio.sleep(_IDLE_PAUSE)
 
     def _take(self) -> Sequence[Call]:
-        due = (webhook_calls.c.state == "due", webhook_calls.c.due_at <= self._clock.time())
-        with self._store.read() as connection:
-            if connection.execute(select(webhook_calls.c.id).where(*due).limit(1)).first() is None:
-                return []
-        query = select(webhook_calls).where(*due).order_by(webhook_calls.c.id).limit(_AT_ONCE)
+        now = self._clock.time()
+        if not self._leases.is_due(webhook_calls, now):
+            return ()
         with self._store.write() as connection:
-            calls = connection.execute(query.with_for_update(skip_locked=True)).all()
-            claim = update(webhook_calls).where(webhook_calls.c.id.in_([call.id for call in calls]))
-            connection.execute(claim.values(state="taken", claimed_by=self._leases.name))
-        return calls
+            return self._leases.take_due(connection, webhook_calls, now, _AT_ONCE)[1]
 
     async def _call(self, session: aiohttp.ClientSession, request: dict[str, Any]) -> tuple[bool, str]:
         try:
