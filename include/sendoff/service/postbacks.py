@@ -16,6 +16,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from sendoff.errors import SettingsError
+from sendoff.service.urls import checked_parts
 from sendoff.service.wire import PostBackAddresses, PostBackBody, Unreadable, read_post_back
 from sendoff.settings import Settings
 from sendoff.states import PostBackKind
@@ -42,7 +43,7 @@ class PostBackSigner:
     _valid: dict[str, tuple[str, str]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_public_url(self.public_url)
+        checked_parts(self.public_url, "the public URL of post-backs")
         if not 1 <= len(self.secrets) <= 2:
             raise SettingsError("post-backs need one secret, or two during a replacement")
         if any(len(secret) < _SHORTEST_SECRET for secret in self.secrets):
@@ -98,19 +99,6 @@ class PostBackSigner:
             self._valid.clear()
         self._valid[path] = match[1], match[2]
         return match[1], match[2]
-
-
-def _check_public_url(url: str) -> None:
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise SettingsError("the public URL of post-backs is not a URL") from None
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise SettingsError(
-            "the public URL of post-backs must start with https:// (or http://) and name a host"
-        )
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise SettingsError("the public URL of post-backs must have no user, password, query or fragment")
 
 
 def _signature(secret: str, path: str) -> bytes:

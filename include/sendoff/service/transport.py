@@ -31,6 +31,7 @@ from urllib3.exceptions import (
 from sendoff import __version__
 from sendoff.errors import SettingsError
 from sendoff.service.deadline import Deadline, enforce_deadline
+from sendoff.service.urls import checked_parts
 
 Clock = Callable[[], datetime]
 
@@ -282,15 +283,7 @@ def checked_base_url(url: str, *, allow_http: bool = False) -> str:
 
     ``http://`` is only for this machine, unless ``allow_http`` states that no one can listen in between.
     """
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        good = False
-    if not good:
-        raise SettingsError("the base URL must start with https:// (or http://) and name a host")
-    if parts.username or parts.password or parts.query or parts.fragment:
-        raise SettingsError("the base URL must have no user, password, query or fragment")
+    parts = checked_parts(url, "the base URL")
     if parts.scheme == "http" and not allow_http and not _is_this_machine(parts.hostname or ""):
         raise SettingsError(
             "the base URL begins with http://, which would send the client secret, the tokens and the identifiers "

@@ -136,6 +136,8 @@ def test_only_a_known_kind_and_a_dispatch_key_are_signed(kind: str, key: str) ->
         ("ftp://events.example.com", [NEW]),
         ("https://", [NEW]),
         ("https://[", [NEW]),
+        ("https://events.example.com:99999", [NEW]),  # no such port, so no post-back could arrive
+        ("https://events.example.com:0", [NEW]),
         ("https://jane:hunter2@events.example.com", [NEW]),
         ("https://events.example.com/?q=1", [NEW]),
         ("https://events.example.com/#part", [NEW]),
