@@ -80,7 +80,7 @@ def is_link(value: Any) -> str | None:
 def is_date(value: Any) -> str | None:
     """Accept YYYY-MM-DD."""
     try:
-        good = isinstance(value, str) and len(value) == 10 and bool(date.fromisoformat(value))
+        good = isinstance(value, str) and date.fromisoformat(value).isoformat() == value
     except ValueError:
         good = False
     return None if good else "must be a date, YYYY-MM-DD"
@@ -89,7 +89,7 @@ def is_date(value: Any) -> str | None:
 def is_time(value: Any) -> str | None:
     """Accept HH:MM."""
     try:
-        good = isinstance(value, str) and len(value) == 5 and isinstance(time.fromisoformat(value), time)
+        good = isinstance(value, str) and f"{time.fromisoformat(value):%H:%M}" == value
     except ValueError:
         good = False
     return None if good else "must be a time, HH:MM"

@@ -238,6 +238,19 @@ circle.append(circle)
             {"send_type": 1, "send_date": SECRET},
             "body.send_type: found 1 without a valid send_date and send_time",
         ),
+        *(
+            (
+                {"send_type": 1, "send_date": day, "send_time": hour},
+                "body.send_type: found 1 without a valid send_date and send_time",
+            )
+            for day, hour in (
+                ("2026-W10-1", "09:30"),
+                ("2026-03-02", "T0930"),
+                ("2026-03-02", "09:30:15"),
+                ("2026-03-02", "09:30+05:00"),
+                ("9999-12-31", "13:00"),  # in the year 10000 in UTC
+            )
+        ),
         ({"device_ids": SECRET}, "body.device_ids: found text. Use a list of identifiers"),
         ({"device_ids": []}, "body.device_ids: found no identifiers. Add at least one"),
         ({"device_ids": [1, SECRET]}, "body.device_ids: identifier 2 is text. Use a whole number from 1"),

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
@@ -213,14 +214,15 @@ def _sends_at(members: Mapping[str, Any], names: FieldNames) -> datetime | None:
         return None
     zone = members.get(names["timezone"])
     known = ZoneInfo(zone) if isinstance(zone, str) and is_time_zone(zone) else _LAST_ZONE
-    try:
-        day, hour = date.fromisoformat(members["send_date"]), time.fromisoformat(members["send_time"])
-    except (KeyError, TypeError, ValueError):
-        raise CampaignError(
-            "body.send_type: found 1 without a valid send_date and send_time. Use a date as YYYY-MM-DD and a time "
-            "as HH:MM"
-        ) from None
-    return datetime.combine(day, hour, known).astimezone(UTC)
+    written = f"{members.get('send_date')} {members.get('send_time')}"
+    with suppress(ValueError, OverflowError):  # no date or time; or one that does not exist in UTC
+        local = datetime.fromisoformat(written)
+        if f"{local:%Y-%m-%d %H:%M}" == written:  # no other form of ISO 8601
+            return local.replace(tzinfo=known).astimezone(UTC)
+    raise CampaignError(
+        "body.send_type: found 1 without a valid send_date and send_time. Use a date as YYYY-MM-DD and a time "
+        "as HH:MM"
+    )
 
 
 def _recipients(members: Mapping[str, Any], names: FieldNames) -> Audience | None:
