@@ -130,6 +130,14 @@ def test_a_webhook_with_a_query_of_its_own_keeps_it():
     }
 
 
+@pytest.mark.rule("2.7/request_headers", side="service")
+def test_a_header_of_a_webhook_is_sent_once_however_it_is_spelled():
+    body = {"request_body_type": "raw", "request_body_data": {"raw": "<a/>"}}
+    lines = "content-type: text/xml\nX-Shop: 1\nx-shop: 2"
+    headers = request_of({"url": "http://x/", **body, "request_headers": lines})["headers"]
+    assert headers == {"content-type": "text/xml", "x-shop": "2", "User-Agent": "messaging-service"}
+
+
 def test_a_value_that_is_a_number_is_only_replaced_by_one():
     assert parse_overrides(["send_days_monday=2"]).number("send_days_monday") == 2
     with pytest.raises(UnknownNameError):

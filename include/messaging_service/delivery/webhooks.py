@@ -35,7 +35,6 @@ _OWN_HEADERS = frozenset(
 _AT_ONCE = 32
 _IDLE_PAUSE = 0.2
 _TIMEOUT = 10.0
-_ANSWER_LENGTH = 200
 
 Call = Row[tuple[Any, ...]]
 
@@ -55,9 +54,10 @@ def request_of(webhook: Any) -> dict[str, Any]:
     body = webhook.get("request_body_data", {}).get(kind) if kind else None
     headers = {"Content-Type": _CONTENT_TYPES[kind]} if kind else {}
     for line in (webhook.get("request_headers") or "").splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() and not _is_kept_back(name.strip().lower()):
-            headers[name.strip()] = value.strip()
+        name, _, value = (part.strip() for part in line.partition(":"))
+        if name and not _is_kept_back(name.lower()):
+            headers = {other: text for other, text in headers.items() if other.lower() != name.lower()}
+            headers[name] = value
     headers["User-Agent"] = USER_AGENT
     query = urlencode([(pair["key"], pair["value"]) for pair in webhook.get("get_params", ())])
     url = webhook["url"] + (("&" if "?" in webhook["url"] else "?") + query if query else "")
@@ -124,7 +124,7 @@ class WebhookCaller:
             refused = isinstance(error.os_error, NotOnThisMachineError)
             return False, NOT_CALLED if refused else type(error).__name__
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return False, type(error).__name__[:_ANSWER_LENGTH]
+            return False, type(error).__name__
 
     def _note(self, calls: Sequence[Call], answers: Sequence[tuple[bool, str]]) -> None:
         with self._store.write() as connection:
