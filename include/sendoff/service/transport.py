@@ -39,10 +39,10 @@ MAX_RETRY_AFTER = 86_400.0
 """The maximum of Retry-After, in seconds. A longer wait counts as a day."""
 
 _LONGEST_ANSWER = 4 * 2**20  # bytes
-# Long runs without a space (except words_like_this), mail addresses, and numbers of four or more digits. A secret
-# contains no space, whether it is plain or encoded for a form, as JSON, or as Base64.
 _TUNNEL = re.compile(r"Tunnel connection failed: (\d{3})\b")  # what the library says of a proxy's answer
 _NO_BUNDLE = "Could not find a suitable TLS CA certificate bundle"
+# Long runs without a space (except words_like_this), mail addresses, and numbers of four or more digits. A secret
+# contains no space, whether it is plain or encoded for a form, as JSON, or as Base64.
 _HIDDEN = re.compile(
     r"(?<!\S)(?![^\w\s]*[a-z]+(?:_[a-z]+)+[^\w\s]*(?!\S))\S{20,}|\S+@\S+|[0-9]{4,}",
     re.ASCII,
