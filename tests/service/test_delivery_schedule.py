@@ -40,6 +40,12 @@ def test_a_campaign_that_has_ended_has_no_next_occurrence():
     assert next_occurrence(fields, "UTC", datetime(2030, 1, 1, tzinfo=UTC)) is None
 
 
+def test_a_campaign_may_start_in_the_far_future():
+    fields = {**DUBLIN, "start_date": "9999-01-01"}
+    first = datetime(9999, 1, 1, 1, 30, tzinfo=UTC)
+    assert next_occurrence(fields, "UTC", datetime(2030, 1, 1, tzinfo=UTC)) == first
+
+
 def test_a_window_is_open_up_to_the_end_of_its_last_minute():
     fields = {"send_type": 2, "start_time": "09:00", "end_time": "17:00"}
     day = datetime(2030, 7, 1, tzinfo=UTC)

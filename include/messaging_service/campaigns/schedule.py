@@ -18,7 +18,6 @@ NOW, ONCE, REPEATEDLY = 0, 1, 2
 # Schedules have no seconds, so the current minute does not count as past.
 GRACE = timedelta(minutes=1)
 _EVERY_DAY = (1, 2, 3, 4, 5, 6, 7)
-_IN_TWO_YEARS = 731
 
 Fields = Mapping[str, Any]
 
@@ -59,7 +58,7 @@ def next_occurrence(fields: Fields, zone: str, after: datetime) -> datetime | No
     """Return when a recurring campaign is first sent after ``after``, or None if it has ended by then."""
     earliest = after.astimezone(ZoneInfo(zone)).date() - timedelta(days=1)
     day = max(earliest, _date(fields, "start_date") or earliest)
-    last = _date(fields, "end_date") or day + timedelta(days=_IN_TWO_YEARS)
+    last = _date(fields, "end_date") or date.max
     while day <= last:
         moment = _moment(day, fields["send_time"], zone)
         if moment > after and _runs_on(fields, day):
