@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection, Row, select
 
 from messaging_service.campaigns.fields import CHANNEL_FLAGS, ENTRY, Checked, FieldCheck, check_members
 from messaging_service.campaigns.schedule import NOW, REPEATEDLY
 from messaging_service.campaigns.spellings import ENTER, spell_out
 from messaging_service.envelope import FieldProblem
-from messaging_service.store import find
 from messaging_service.tables import campaigns
 from messaging_service.undocumented_names import Names
 
@@ -59,15 +58,10 @@ def with_defaults(content: Content, zone: str) -> Content:
     return {**content, **added}
 
 
-def load_content(connection: Connection, campaign_id: int) -> Content | None:
-    """Return the content of a campaign, or None if it does not exist."""
-    row = find(connection, campaigns, campaign_id)
-    return unpack(row.content) if row else None
-
-
 def content_of_run(connection: Connection, run: Row[tuple[Any, ...]]) -> Content:
     """Return the content of a campaign, with the overrides of one of its runs."""
-    content = load_content(connection, run.campaign_id) or {}
+    query = select(campaigns.c.content).where(campaigns.c.id == run.campaign_id)
+    content = unpack(connection.execute(query).scalar_one())
     return merge(content, unpack(run.overrides)) if run.overrides else content
 
 
