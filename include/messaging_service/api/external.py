@@ -110,7 +110,7 @@ def answer(
             received.warnings = (*received.warnings, *principal.warnings)
             record(connection, received, reply, service.clock.time())
     except RejectedError as error:
-        reply = _recorded(service, received, rejected(error))
+        reply = recorded(service, received, rejected(error))
     return replace(reply, headers={**headers, **reply.headers})
 
 
@@ -125,7 +125,8 @@ def _refuse_elsewhere(service: Service, content: Content) -> None:
         raise RejectedError(400, "Post-backs may only go to this machine.", problems)
 
 
-def _recorded(service: Service, received: Received, reply: ApiResponse) -> ApiResponse:
+def recorded(service: Service, received: Received, reply: ApiResponse) -> ApiResponse:
+    """Record a request with its answer, in a transaction of their own, and return the answer."""
     with service.store.write() as connection:
         record(connection, received, reply, service.clock.time())
     return reply

@@ -12,8 +12,8 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from messaging_service.api.external import Service
-from messaging_service.api.request_log import Received, record
+from messaging_service.api.external import Service, recorded
+from messaging_service.api.request_log import Received
 from messaging_service.api.token_endpoint import refused
 from messaging_service.auth.tokens import GrantRefusedError, end_early, machine_time
 from messaging_service.envelope import ApiResponse, RejectedError, rejected
@@ -49,11 +49,8 @@ def respond(
         return to_response(work())
     if fault.kind in ("slow", "lost") or fault.after:
         return _broken(fault, place, work())
-    response = _broken(fault, place, _NO_ANSWER)
-    reply = _instead(fault, place) if fault.kind in _STATUS else _NO_ANSWER
-    with service.store.write() as connection:
-        record(connection, received, reply, service.clock.time())
-    return response
+    recorded(service, received, _instead(fault, place) if fault.kind in _STATUS else _NO_ANSWER)
+    return _broken(fault, place, _NO_ANSWER)
 
 
 def to_response(reply: ApiResponse) -> Response:

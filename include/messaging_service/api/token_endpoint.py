@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from messaging_service.api.external import Service
-from messaging_service.api.request_log import Received, record
+from messaging_service.api.external import Service, recorded
+from messaging_service.api.request_log import Received
 from messaging_service.auth.tokens import GrantRefusedError, grant, machine_time
 from messaging_service.envelope import ApiResponse
 
@@ -29,9 +29,7 @@ def answer_token(service: Service, received: Received, content_type: str, conten
         reply = refused(error)
     if isinstance(received.body, Mapping) and isinstance(received.body.get("client_id"), str):
         received.client_id = received.body["client_id"]
-    with service.store.write() as connection:
-        record(connection, received, reply, service.clock.time())
-    return reply
+    return recorded(service, received, reply)
 
 
 def refused(error: GrantRefusedError) -> ApiResponse:

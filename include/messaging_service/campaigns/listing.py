@@ -10,12 +10,14 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from messaging_service.campaigns.fields import integer_between
 from messaging_service.envelope import FieldProblem, RejectedError
 from messaging_service.tables import campaigns
 
 MEMBERS = ("id", "title", "trigger", "active", "create_time")
 ORDERS = ("id ASC", "id DESC")
 LARGEST_PAGE = 1_000
+_CHECKS = {"limit": integer_between(1, LARGEST_PAGE), "offset": integer_between(0, 2**31 - 1)}
 
 
 def list_page(connection: Connection, body: Mapping[str, Any], app_id: int | None) -> list[dict[str, Any]]:
@@ -42,17 +44,12 @@ def _members(row: Any) -> dict[str, Any]:
 
 
 def _problems(body: Mapping[str, Any]) -> Iterator[FieldProblem]:
-    if not _is_whole(body.get("limit", 1), 1, LARGEST_PAGE):
-        yield FieldProblem("limit", f"must be a whole number from 1 to {LARGEST_PAGE}")
-    if not _is_whole(body.get("offset", 0), 0, 2**31 - 1):
-        yield FieldProblem("offset", "must be a whole number, 0 or more")
+    for name, check in _CHECKS.items():
+        if name in body and (problem := check(body[name])):
+            yield FieldProblem(name, problem)
     for name, allowed, most in (("select", MEMBERS, len(MEMBERS)), ("order", ORDERS, 1)):
         given = body.get(name, [])
         if not isinstance(given, list) or len(given) > most or any(each not in allowed for each in given):
             yield FieldProblem(name, f"must be an array of {' or '.join(allowed)}")
     if "condition" in body:
         yield FieldProblem("condition", "is not supported")
-
-
-def _is_whole(value: Any, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
