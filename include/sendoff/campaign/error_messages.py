@@ -95,7 +95,8 @@ def sentence(error: ErrorDetails, schema: Mapping[str, Any] | None = None) -> st
         hint = did_you_mean(str(loc[-1]), allowed)
         return f"{str(loc[-1])!r} is not a field{hint}. Use {', '.join(allowed)}"
     if kind == "union_tag_not_found":
-        kinds = [node["properties"]["kind"]["const"] for node in _nodes_at(loc, schema)]
+        nodes = _nodes_at(loc, schema)  # of an optional field, one of them is null
+        kinds = [node["properties"]["kind"]["const"] for node in nodes if "properties" in node]
         return f"the required field 'kind' is missing. Use one of {', '.join(kinds)}"
     value = context.get("tag", error["input"])
     choices = _QUOTED.findall(context.get("expected_tags") or context.get("expected") or "")

@@ -169,6 +169,10 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
             "campaign.yaml:6: alert_after.unit: found 'hour' (did you mean 'hours'?). Use 'seconds'",
         ),
         ("send: {time: x}", "campaign.yaml:6: send: the required field 'kind' is missing. Use one of now, once"),
+        (
+            "audience: {source: {of: spring}}",
+            "campaign.yaml:6: audience.source: the required field 'kind' is missing. Use one of verdicts, dbt_model",
+        ),
         ("send: {kind: once, time_zone: UTC}", "campaign.yaml:6: send: the required field 'time' is missing"),
         (
             "send: {kind: once, time: 25:00, time_zone: UTC}",
