@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from sendoff.campaign.audience_rules import KnownVerdict, QueryExclusion
+from sendoff.campaign.audience_rules import FileName, KnownVerdict, QueryExclusion
 from sendoff.campaign.campaign_folder import ALLOWED_NAMES, CampaignFolder, is_campaign_name
 from sendoff.campaign.defaults import RULES, Defaults, used_definitions
 from sendoff.campaign.error_messages import (
@@ -65,7 +65,7 @@ class QueryExit(FrozenModel):
     """Recipients that a query returns leave the journey."""
 
     kind: Literal["query"] = "query"
-    file: Text = Field(description="File in the journey's folder with the query, such as bought.sql")
+    file: FileName = Field(description="File in the journey's folder with the query, such as bought.sql")
 
 
 class ListExit(FrozenModel):
@@ -209,10 +209,12 @@ class _JourneyReader(FolderReader):
             if self._rules:
                 tree[RULES] = self._rules.rules
             if campaign := _checked_step(document, number, tree):
+                audience_sql = None if number else sql
+                self._check_partitions(audience_sql, campaign)
                 yield CampaignFolder(
                     step_name(self._folder.name, step.name),
                     campaign,
-                    None if number else sql,
+                    audience_sql,
                     self._folder,
                     {**exits, **self._exclusion_sql(step.audience.exclude)},
                     inherited={place: line for place, line in inherited.items() if place[0] not in shared},

@@ -181,9 +181,12 @@ class FolderReader:
                 self._refuse(AUDIENCE, f"found a query with {chosen_by}. Remove one of them")
             return None
         sql = self._sql(AUDIENCE, "the query of the recipients", campaign, has_references=True)
+        self._check_partitions(sql, campaign)
+        return sql
+
+    def _check_partitions(self, sql: str | None, campaign: Campaign | None) -> None:
         if campaign and sql and (problem := partitions_problem(sql, campaign.audience.partitions)):
             self._refuse(AUDIENCE, problem)
-        return sql
 
     def _exclusion_sql(
         self, exclusions: Iterable[Exclusion], campaign: Campaign | None = None

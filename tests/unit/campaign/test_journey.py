@@ -144,6 +144,7 @@ def test_exits_and_earlier_recipients_are_excluded(folder: Path) -> None:
         ("kind: list, name", "kind: lists, name", "'lists' (did you mean 'list'?) is not a kind"),
         ("title: Last, text: Welcome to the shop", "title: Last, text: ''", "a text that is not empty"),
         ("title: Welcome\n", "title: Welcome\nstpes: []\n", "(did you mean 'steps'?)"),
+        ("file: bought.sql", "file: .bought.sql", "found '.bought.sql'. Use the name of a file"),
     ],
 )
 def test_a_mistake_has_its_line_and_a_suggestion(folder: Path, old: str, new: str, mistake: str) -> None:
@@ -152,6 +153,16 @@ def test_a_mistake_has_its_line_and_a_suggestion(folder: Path, old: str, new: st
     assert len(found) <= 2, found
     if "gone" not in mistake:
         assert all(each.startswith("journey.yaml:") for each in found)
+
+
+def test_the_query_of_the_first_step_is_read_in_parts_only_if_it_selects_them(folder: Path) -> None:
+    change = ("  - name: hello\n", "  - name: hello\n    audience: {partitions: 4}\n")
+    (mistake,) = mistakes(folder, change)
+    assert mistake.startswith(
+        "audience.sql: found audience.partitions: 4 without :part and :parts in the query"
+    )
+    (folder / "audience.sql").write_text("SELECT 1 AS device_id WHERE 1 % :parts = :part")
+    assert load_journey(folder).campaigns[0].campaign.audience.partitions == 4
 
 
 def test_the_mistakes_of_all_steps_are_reported_with_their_lines(folder: Path) -> None:
