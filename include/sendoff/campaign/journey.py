@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 
 from sendoff.campaign.audience_rules import FileName, KnownVerdict, QueryExclusion
 from sendoff.campaign.campaign_folder import ALLOWED_NAMES, CampaignFolder, is_campaign_name
-from sendoff.campaign.defaults import RULES, Defaults, used_definitions
+from sendoff.campaign.defaults import RULES, used_definitions
 from sendoff.campaign.error_messages import (
     MOST_MISTAKES,
     sentence,
@@ -48,6 +48,7 @@ JOURNEY = "journey.yaml"
 _STEP_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}", re.ASCII)
 _OF_JOURNEY = ("schedule", "schedule_time_zone", "after", "start", "connection", "warehouse", "owner", "tags")
 """The fields of a campaign that all steps share, so that only the journey has them."""
+_OF_STEP = ("name", "wait", "when")
 _OF_CLOCK = ("schedule", "schedule_time_zone", "after", "start")
 _NEVER_AGAIN = 36_500  # days
 
@@ -195,7 +196,6 @@ class _JourneyReader(FolderReader):
 
     def _campaigns(self, journey: Journey, document: YamlDocument) -> Iterator[CampaignFolder]:
         """Yield the campaign of each step, and report its mistakes."""
-        shared = _shared(document.tree, self._defaults)
         sql = self._sql("audience.sql", "the query of the first step's recipients")
         exits = self._exclusion_sql(
             [QueryExclusion(file=each.file) for each in journey.exits if isinstance(each, QueryExit)]
@@ -204,8 +204,8 @@ class _JourneyReader(FolderReader):
             if (self._folder / step.name).is_dir():
                 text = f"found a folder with the name of a step, whose campaign is in {JOURNEY}. Move or remove it"
                 self._refuse(step.name, text)
-            tree, inherited = self._defaults.under(_own_fields(document.tree["steps"][number]))
-            tree = _compiled(journey, self._folder.name, number, {**tree, **shared})
+            tree, inherited = self._defaults.under(_own_fields(document.tree, number))
+            tree = _compiled(journey, self._folder.name, number, tree)
             if self._rules:
                 tree[RULES] = self._rules.rules
             if campaign := _checked_step(document, number, tree):
@@ -217,7 +217,7 @@ class _JourneyReader(FolderReader):
                     audience_sql,
                     self._folder,
                     {**exits, **self._exclusion_sql(step.audience.exclude)},
-                    inherited={place: line for place, line in inherited.items() if place[0] not in shared},
+                    inherited=inherited,
                     rules=self._rules,
                     file=JOURNEY,
                     within=("steps", number),
@@ -315,15 +315,17 @@ def _broken_order(step: Step, earlier: list[str], place: YamlPath) -> Iterator[t
         )
 
 
-def _own_fields(step: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in step.items() if name not in ("name", "wait", "when")}
+def _own_fields(tree: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Return the fields of a step's campaign that do not come from defaults: the journey's and the step's own.
 
-
-def _shared(tree: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
-    """Return the fields that all steps share: those of the file, or of ``defaults.yaml``."""
-    own = {name: value for name, value in tree.items() if name in _OF_JOURNEY}
-    with_defaults, _ = defaults.under(own)
-    return {name: value for name, value in with_defaults.items() if name in _OF_JOURNEY}
+    The schedule starts the first step. Later ones have no time when they are due.
+    """
+    step = {name: value for name, value in tree["steps"][number].items() if name not in _OF_STEP}
+    own = {name: value for name, value in tree.items() if name in _OF_JOURNEY} | step
+    if number:
+        own = {name: value for name, value in own.items() if name not in _OF_CLOCK}
+        own |= {"start": None, "gates": {**own.get("gates", {}), "lateness": None}}
+    return own
 
 
 def _compiled(journey: Journey, name: str, number: int, tree: dict[str, Any]) -> dict[str, Any]:
@@ -334,11 +336,7 @@ def _compiled(journey: Journey, name: str, number: int, tree: dict[str, Any]) ->
     if step.when:
         audience["source"] = {"kind": "verdicts", **step.when.model_dump(mode="json")}
         audience["source"]["of"] = step_name(name, step.when.of)
-    tree = {"title": f"{journey.title}: {step.name}", **tree, "audience": audience}
-    if number:  # the schedule starts the first step; later ones have no time when they are due
-        tree = {name: value for name, value in tree.items() if name not in _OF_CLOCK}
-        tree["gates"] = {**tree.get("gates", {}), "lateness": None}
-    return tree
+    return {"title": f"{journey.title}: {step.name}", **tree, "audience": audience}
 
 
 def _exclusions(journey: Journey, name: str, number: int) -> Iterator[dict[str, Any]]:

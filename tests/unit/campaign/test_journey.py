@@ -183,6 +183,21 @@ def test_defaults_apply_to_every_step(folder: Path) -> None:
     assert [each.gates.lateness is None for each in campaigns] == [False, True, True]
 
 
+def test_a_default_of_a_step_names_the_file_that_sets_it(folder: Path) -> None:
+    (folder.parent / "defaults.yaml").write_text(
+        "warehouse: other\nowner: crm\ngates:\n  least: 2\n  lateness: {length: 3, unit: days}\n"
+    )
+    hello, nudge, last = (
+        {each.path: (each.origin, each.line) for each in step.settings()}
+        for step in load_journey(folder).campaigns
+    )
+    for step in (hello, nudge, last):
+        assert (step["warehouse"], step["owner"]) == (("journey.yaml", None), ("defaults.yaml", 2))
+    assert hello["gates.lateness"] == ("defaults.yaml", 5)
+    assert nudge["gates.lateness"] == ("journey.yaml", None)
+    assert (nudge["gates.least"], last["gates.least"]) == (("defaults.yaml", 4), ("journey.yaml", None))
+
+
 def test_a_folder_is_a_journey_or_a_campaign(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_campaign_folder(folder)
     monkeypatch.chdir(folder)
