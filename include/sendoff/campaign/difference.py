@@ -193,7 +193,7 @@ def _size(content: bytes | None) -> str | None:
 def _names(folders: Iterable[CampaignFolder]) -> set[str]:
     """Return the names of all files that belong to the campaign, and of the defaults that it uses."""
     defaults = {DEFAULTS for folder in folders if folder.inherited}
-    return defaults.union(*(("campaign.yaml", *_queries(folder), *_lists(folder)) for folder in folders))
+    return defaults.union(*((folder.file, *_queries(folder), *_lists(folder)) for folder in folders))
 
 
 def _content(folder: CampaignFolder | None, name: str) -> bytes | None:

@@ -127,6 +127,20 @@ def test_the_exit_code_says_on_request_whether_something_changes(sendoff: Comman
     assert sendoff("diff", "old", "old", "--exit-code").returncode == 0
 
 
+def test_a_changed_step_of_a_journey_is_a_change(sendoff: Command) -> None:
+    for side, least in (("old", 5), ("new", 6)):
+        step = f"{PUSH}gates: {{least: {least}}}".replace("\n", "\n    ")
+        path = Path(side, "welcome")
+        path.mkdir(parents=True)
+        (path / "journey.yaml").write_text(f"title: Welcome\nsteps:\n  - name: hello\n    {step}\n")
+        (path / "audience.sql").write_text("SELECT device_id FROM devices")
+    done = sendoff("diff", "old", "new", "--exit-code")
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "## `welcome.hello`" in done.stdout
+    assert "1 file differs." in done.stdout
+    assert sendoff("diff", "old", "old").stdout == "1 campaign does not change.\n"
+
+
 def test_a_mistake_on_either_side_is_an_error(sendoff: Command) -> None:
     write("old/back")
     write("new/back", "titel: Back\n")
