@@ -76,9 +76,9 @@ def with_dbt_tables(folder: CampaignFolder, read: ReadArtifact, now: datetime) -
     if not references:
         return folder
     audience_sql = folder.audience_sql or ""
-    dbt, place = folder.campaign.dbt, f"campaign {folder.name}"
+    place = f"campaign {folder.name}"
     try:
-        project = _Project.read(folder, dbt, read)
+        project = _Project.read(folder, read)
         found = {reference: project.node(reference) for reference in references}
         tables = {reference: _table(reference, node) for reference, node in found.items()}
     except CampaignError as error:
@@ -167,43 +167,31 @@ def _fits(declared: str | None, expected: str) -> bool:
 
 @dataclass(frozen=True)
 class _Project:
-    """The artifacts of a dbt project, and the campaign's gates for them."""
+    """The artifacts of a dbt project, and the campaign's gates for them. An artifact that is missing is empty."""
 
     dbt: Dbt
     manifest: Mapping[str, Any]
-    run_results: Mapping[str, Any] | None
-    source_results: Mapping[str, Any] | None
+    run_results: Mapping[str, Any]
+    source_results: Mapping[str, Any]
 
     @classmethod
-    def read(cls, folder: CampaignFolder, dbt: Dbt, read: ReadArtifact) -> _Project:
-        if dbt.artifacts is None:
+    def read(cls, folder: CampaignFolder, read: ReadArtifact) -> _Project:
+        dbt = folder.campaign.dbt
+        if (place := dbt.artifacts) is None:
             raise CampaignError(
                 "its query names dbt models. Set dbt.artifacts to the folder with manifest.json"
             )
-        place = dbt.artifacts
         if "://" not in place:
             place = str(folder.path.parent / place)
-
-        def artifact(name: str) -> Any:
-            path = f"{place.rstrip('/')}/{name}"
-            try:
-                found = orjson.loads(read(path))
-            except FileNotFoundError:
-                return None
-            except (OSError, ValueError) as error:
-                why = getattr(error, "strerror", None) or "it is damaged"
-                raise CampaignError(f"{path}: the file cannot be read ({why})") from None
-            return found if isinstance(found, dict) else None
-
-        manifest = artifact("manifest.json")
-        if manifest is None or "nodes" not in manifest:
+        names = ("manifest.json", "run_results.json", "sources.json")
+        manifest, results, sources = (_artifact(f"{place.rstrip('/')}/{name}", read) for name in names)
+        if "nodes" not in manifest:
             raise CampaignError(
                 f"{place}/manifest.json: there is no manifest. Run dbt, and correct dbt.artifacts if it is elsewhere"
             )
-        results = artifact("run_results.json") or {}
         if (results.get("args") or {}).get("which") in _BUILDS_NOTHING:
             results = {}
-        return cls(dbt, manifest, results, artifact("sources.json"))
+        return cls(dbt, manifest, results, sources)
 
     def node(self, reference: Reference) -> Mapping[str, Any]:
         """Return what a reference names. Raise CampaignError if the manifest does not have it, or twice."""
@@ -245,7 +233,7 @@ class _Project:
 
     @cached_property
     def _results(self) -> Mapping[str, Mapping[str, Any]]:
-        return {each["unique_id"]: each for each in (self.run_results or {}).get("results", [])}
+        return {each["unique_id"]: each for each in self.run_results.get("results", [])}
 
     def _build_problems(self, node: Mapping[str, Any], now: datetime) -> Iterator[str]:
         if self.dbt.fresh_within is None:
@@ -257,7 +245,7 @@ class _Project:
             yield f"the last build of {_name(node)} ended with {result['status']}"
         else:
             ends = [each["completed_at"] for each in result.get("timing", []) if each.get("completed_at")]
-            built = max(map(_moment, ends or [(self.run_results or {})["metadata"]["generated_at"]]))
+            built = max(map(_moment, ends or [self.run_results["metadata"]["generated_at"]]))
             yield from self._age_problem(f"{_name(node)} was built", built, now)
 
     def _age_problem(self, what: str, at: datetime, now: datetime) -> Iterator[str]:
@@ -281,7 +269,7 @@ class _Project:
         """Yield the sources, also those that the models read, which are older than their limit in dbt allows."""
         if self.dbt.fresh_within is None:
             return
-        results = {each["unique_id"]: each for each in (self.source_results or {}).get("results", [])}
+        results = {each["unique_id"]: each for each in self.source_results.get("results", [])}
         for source in self._limited_sources(nodes):
             name, result = f"{source['source_name']}.{source['name']}", results.get(source["unique_id"])
             if result is None:
@@ -308,6 +296,17 @@ class _Project:
             ahead += [parent for parent in parents if parent not in seen]
             seen.update(parents)
         return [found[name] for name in sorted(found)]
+
+
+def _artifact(path: str, read: ReadArtifact) -> dict[str, Any]:
+    try:
+        found = orjson.loads(read(path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is damaged"
+        raise CampaignError(f"{path}: the file cannot be read ({why})") from None
+    return found if isinstance(found, dict) else {}
 
 
 def _moment(text: str) -> datetime:
