@@ -202,8 +202,7 @@ class Campaign(FrozenModel):
 
         A request goes over all its channels, so an entry for one of them stops it. The channels of variants count too.
         """
-        parts = [self, *(self.as_variant(name) for name in self.variants)]
-        channels = {channel for part in parts for channel in part.channels_used()}
+        channels = {channel for part in self.parts() for channel in part.channels_used()}
         return scopes_of(self.topic, channels, is_transactional=self.transactional is not None)
 
     def message_for(self, channel: Channel) -> Message:
@@ -240,19 +239,17 @@ class Campaign(FrozenModel):
 
         The tags inside a template are not known.
         """
-        contents = [
-            part.model_dump(mode="json", include={"message", "channels"}) for part in self._with_variants()
-        ]
+        contents = [part.model_dump(mode="json", include={"message", "channels"}) for part in self.parts()]
         return tuple(sorted(set(names_in(contents))))
 
-    def _with_variants(self) -> list[Campaign | Variant]:
-        return [self, *self.variants.values()]
+    def parts(self) -> tuple[Campaign, ...]:
+        """Return the campaign itself, and the campaign as the recipients of each variant get it."""
+        return (self, *map(self.as_variant, self.variants))
 
     @property
     def shows_opt_outs(self) -> bool:
         """Whether the template of the campaign or of a variant shows recipients their own address to opt out."""
-        templates = (part.template for part in self._with_variants())
-        return any(template and template.unsubscribe_url for template in templates)
+        return any(part.template and part.template.unsubscribe_url for part in self.parts())
 
     @property
     def rules_in_force(self) -> DeploymentRules:
@@ -365,10 +362,11 @@ class Campaign(FrozenModel):
         """Yield each time to live, with its path in the file."""
         if self.push_expiry:
             yield ("push_expiry",), self.push_expiry
-        paths: list[tuple[str, ...]] = [(), *(("variants", name) for name in self.variants)]
-        for path, part in zip(paths, self._with_variants(), strict=True):
-            if part.channels.inbox and part.channels.inbox.keep:
-                yield (*path, "channels", "inbox", "keep"), part.channels.inbox.keep
+        channels: dict[tuple[str, ...], Channels] = {(): self.channels}
+        channels |= {("variants", name): variant.channels for name, variant in self.variants.items()}
+        for path, each in channels.items():
+            if each.inbox and each.inbox.keep:
+                yield (*path, "channels", "inbox", "keep"), each.inbox.keep
 
     def check_not_over(self, period_end: datetime, now: datetime) -> None:
         """Raise an error if an end date or expiry has passed.

@@ -75,20 +75,13 @@ def _out_of_reach(platforms: Mapping[str, Identifiers], pushed_to: frozenset[str
 
 def platforms_pushed_to(campaign: Campaign) -> frozenset[str] | None:
     """Return the platforms that the campaign pushes to, or None if it uses another channel that may reach anyone."""
-    of_variants = [part.channels.used() for part in campaign.variants.values()]
-    of_templates = [part.template.channels for part in campaign.variants.values() if part.template]
-    used = set(campaign.channels_used()).union(*of_variants, *of_templates)
-    if used - {*_PUSHES, Channel.WEB_PUSH}:
-        return None
-    reached = {platform for channel, platform in _PUSHES.items() if channel in used}
-    if Channel.WEB_PUSH in used:
-        reached.update(_browsers(campaign))
+    reached: set[str] = set()
+    for part in campaign.parts():
+        for channel in part.channels_used():
+            if channel in _PUSHES:
+                reached.add(_PUSHES[channel])
+            elif channel is Channel.WEB_PUSH:  # the browsers of a template are unknown
+                reached.update(part.channels.web_push.browsers if part.channels.web_push else _BROWSERS)
+            else:
+                return None
     return frozenset(reached)
-
-
-def _browsers(campaign: Campaign) -> Iterator[str]:
-    pushes = [campaign.channels.web_push, *(part.channels.web_push for part in campaign.variants.values())]
-    for push in pushes:
-        yield from push.browsers if push else ()
-    if campaign.template or any(part.template for part in campaign.variants.values()):
-        yield from _BROWSERS  # the browsers of a template are unknown
