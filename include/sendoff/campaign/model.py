@@ -171,7 +171,7 @@ class Campaign(FrozenModel):
     )
 
     @classmethod
-    @lru_cache(maxsize=16)  # a worker reads the same one again and again
+    @lru_cache(maxsize=256)  # a worker and the pages read the same ones again and again
     def frozen(cls, definition: str) -> Campaign:
         """Return the campaign that a launch froze. Raise CampaignError if this version of Sendoff cannot read it.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 
 from sendoff.campaign import Campaign, Rollout
 from sendoff.launch.gates import lateness
@@ -128,7 +127,7 @@ def _continues_at(
     launch: LaunchRecord, parts: Collection[tuple[int, str | None]], acted_at: datetime | None, now: datetime
 ) -> datetime | None:
     """Return when the send window or the next wave opens, or None if the launch may send now."""
-    campaign = _frozen(launch.definition)
+    campaign = Campaign.frozen(launch.definition)
     if open_zones := {zone for wave, zone in parts if wave <= launch.wave}:
         openings = closed_until(campaign, open_zones, launch.period.end, now)
         until = [at for at in openings.values() if at is not None]
@@ -158,14 +157,9 @@ def outlook_of(ledger: Ledger, launch: LaunchRecord, now: datetime | None = None
 
 
 def _is_too_late(launch: LaunchRecord, zones: Collection[str | None], now: datetime) -> bool:
-    campaign = _frozen(launch.definition)
+    campaign = Campaign.frozen(launch.definition)
     most = campaign.gates.lateness
     if most is not None and not lateness(most, launch.due_at, now, campaign.own_hours_take).is_open:
         return True
     shut = closed_until(campaign, zones, launch.period.end, now)
     return bool(zones) and all(shut.get(zone, now) is None for zone in zones)
-
-
-@lru_cache(maxsize=256)
-def _frozen(definition: str) -> Campaign:
-    return Campaign.frozen(definition)
