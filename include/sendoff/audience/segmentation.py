@@ -97,7 +97,7 @@ def segments_of(
     audience: Audience,
     *,
     name: str = "",
-    hours: Callable[[str | None], Iterable[Timed]] = lambda _: [Timed()],
+    hours: Callable[[str | None], Iterable[Timed]] | None = None,
 ) -> Iterator[Segment]:
     """Cut an audience into segments of at most the campaign's size, wave by wave, each with one variation.
 
@@ -122,7 +122,7 @@ def segments_of(
             for language, of_language in _within(of_variant, languages):
                 for zone, members in _within(of_language, zones):
                     variation = Variation(language, variant, zone)
-                    for some, hour, arm in hours(zone):
+                    for some, hour, arm in hours(zone) if hours else [Timed()]:
                         at_hour = members if some is None else members & some
                         if len(at_hour):
                             for identifiers in at_hour.slices(campaign.segment_size):

@@ -22,7 +22,7 @@ from sendoff.launch.gates import (
     lateness,
     raise_if_closed,
 )
-from sendoff.launch.own_hours import HoursOfLaunch, hours_of_launch
+from sendoff.launch.own_hours import hours_of_launch
 from sendoff.launch.plan_inputs import LaunchOptions, PlanInputs, groups_to_keep, nobody_left, read_inputs
 from sendoff.launch.sample import sample_request
 from sendoff.launch.send_times import ends_before, send_times_of
@@ -46,8 +46,7 @@ class Plan:
     identifiers of the query that get no message, by reason. They include the holdout, which is part of the audience.
     ``segments``: all others. ``sends_at``: when the service has sent everything; None if it sends repeatedly.
     ``previous``: the campaign's last launch. ``sources``: the launches whose verdicts decide about the recipients.
-    ``not_compared``: sentences on launches and rules that could not be
-    compared, and might have suppressed recipients.
+    ``not_compared``: sentences on launches and rules that could not be compared, and might have suppressed recipients.
     """
 
     campaign: Campaign
@@ -164,29 +163,11 @@ def _plan(ledger: Ledger | None, inputs: PlanInputs) -> Plan:
     campaign, folder, period, now = inputs.campaign, inputs.folder, inputs.period, inputs.now
     previous = ledger.launches.previous(campaign.connection, folder.name, period) if ledger else None
     eligible = _eligible(ledger, inputs)
-    audience = None
-    segments: tuple[Segment, ...] = (Segment(None),)
-    if eligible:
-        audience, recipients = eligible.audience, eligible.sent_to
-        if campaign.shows_opt_outs:
-            check_identifiers(recipients.identifiers)
-        cut = _small_enough(campaign, now)
-        hours = _hours(ledger, inputs, recipients)
-        cut_segments = segments_of(cut, recipients, name=folder.name, **hours)
-        segments = tuple(with_template_values(cut_segments, recipients))
-    identified_by = audience.identified_by if audience else "device_id"
-    first_of_edition = {segment.variation: segment for segment in reversed(segments)}
-    if campaign.decide and identified_by not in MATCHED_BY:
-        raise CampaignError(
-            f"campaign {folder.name}: decide: post-backs do not carry {identified_by}, so they cannot show which "
-            f"variant is ahead. Use {' or '.join(MATCHED_BY)} in the audience query, or remove decide"
-        )
-    # This raises if a request cannot be written, before anything is frozen.
-    for segment in first_of_edition.values():
-        for variation in campaign.possible(segment.variation):
-            sent = replace(segment, variation=variation)
-            sample_request(campaign, sent, identified_by=identified_by, period_end=period.end)
-    times = send_times_of(campaign, first_of_edition, period.end)
+    audience = eligible.audience if eligible else None
+    segments = _segments(ledger, inputs, eligible.sent_to) if eligible else (Segment(None),)
+    first_of_variation = {segment.variation: segment for segment in reversed(segments)}
+    _check_requests(inputs, first_of_variation.values(), audience.identified_by if audience else "device_id")
+    times = send_times_of(campaign, first_of_variation, period.end)
     if early := "; ".join(ends_before(campaign, times.first_at)):
         raise CampaignError(f"campaign {folder.name}: {early}. Use a later end")
     return Plan(
@@ -194,7 +175,7 @@ def _plan(ledger: Ledger | None, inputs: PlanInputs) -> Plan:
         audience=audience,
         suppressed=eligible.suppressed if eligible else {},
         segments=segments,
-        sends_at=_sends_at(campaign, first_of_edition, period, now),
+        sends_at=_sends_at(campaign, first_of_variation, period, now),
         previous=previous,
         gates=check_gates(
             GateInputs(
@@ -214,26 +195,47 @@ def _plan(ledger: Ledger | None, inputs: PlanInputs) -> Plan:
     )
 
 
-def _hours(ledger: Ledger | None, inputs: PlanInputs, recipients: Audience) -> dict[str, HoursOfLaunch]:
-    """Return the hours of the recipients as an argument of ``segments_of``; none if everyone is sent to at once."""
-    campaign, folder = inputs.campaign, inputs.folder
-    if campaign.own_hours is None:
-        return {}
-    if recipients.identified_by not in MATCHED_BY:
-        raise CampaignError(
-            f"campaign {folder.name}: send.own_hours: post-backs do not carry {recipients.identified_by}, so no one's "
-            f"hour is known. Use {' or '.join(MATCHED_BY)} in the audience query, or remove send.own_hours"
-        )
-    return {
-        "hours": hours_of_launch(
+def _segments(ledger: Ledger | None, inputs: PlanInputs, recipients: Audience) -> tuple[Segment, ...]:
+    campaign, name = inputs.campaign, inputs.folder.name
+    _check_post_backs(inputs, recipients.identified_by)
+    if campaign.shows_opt_outs:
+        check_identifiers(recipients.identifiers)
+    hours = None
+    if campaign.own_hours:
+        hours = hours_of_launch(
             ledger,
             campaign,
             recipients.identifiers,
             identified_by=recipients.identified_by,
-            salt=launch_key(campaign.connection, folder.name, inputs.period, inputs.options.resend),
+            salt=launch_key(campaign.connection, name, inputs.period, inputs.options.resend),
             now=inputs.now,
         )
+    segments = segments_of(_small_enough(campaign, inputs.now), recipients, name=name, hours=hours)
+    return tuple(with_template_values(segments, recipients))
+
+
+def _check_post_backs(inputs: PlanInputs, identified_by: str) -> None:
+    """Raise CampaignError if the campaign depends on opens, and post-backs do not carry the identifiers."""
+    campaign = inputs.campaign
+    needing = {
+        "decide": campaign.decide and "they cannot show which variant is ahead",
+        "send.own_hours": campaign.own_hours and "no one's hour is known",
     }
+    for place, why in needing.items():
+        if why and identified_by not in MATCHED_BY:
+            raise CampaignError(
+                f"campaign {inputs.folder.name}: {place}: post-backs do not carry {identified_by}, so {why}. "
+                f"Use {' or '.join(MATCHED_BY)} in the audience query, or remove {place}"
+            )
+
+
+def _check_requests(inputs: PlanInputs, segments: Iterable[Segment], identified_by: str) -> None:
+    """Raise CampaignError if a request to the recipients of these segments cannot be written."""
+    campaign, period_end = inputs.campaign, inputs.period.end
+    for segment in segments:
+        for variation in campaign.possible(segment.variation):
+            sent = replace(segment, variation=variation)
+            sample_request(campaign, sent, identified_by=identified_by, period_end=period_end)
 
 
 def _freeze(ledger: Ledger, key: str, inputs: PlanInputs, decisions: Iterable[Decision]) -> LaunchRecord:

@@ -126,27 +126,21 @@ def apply_rules(  # noqa: PLR0913 - all named, with one caller
 
     ``excluded``: from :func:`read_excluded`. ``sends_at``: when this launch sends; days count from there.
     ``now``: the assumed sending time of other launches that send at once but are still waiting. ``period``: of this
-    launch, which may be sent again on purpose. Without a ledger, the
-    rules that need one do not apply. Raise AudienceError if a list does not exist, or has another identifier column.
+    launch, which may be sent again on purpose. Without a ledger, the rules that need one do not apply. Raise
+    AudienceError if a list does not exist, or has another identifier column.
     """
-    rules = folder.campaign.audience
     if ledger:
         audience = _without_erased(ledger, audience)
     remaining = _Remaining(audience.identifiers)
     notes: dict[str, None] = {}
-    others = _OtherLaunches(ledger, folder, audience, sends_at, now, period, notes) if ledger else None
+    others = None
     if ledger:
-        people, scopes = audience.identifiers, folder.campaign.suppression_scopes()
-        listed = ledger.suppressions.active(audience.identified_by, people.kind, scopes, now)
+        others = _OtherLaunches(ledger, folder, audience, sends_at, now, period, notes)
+        scopes, kind = folder.campaign.suppression_scopes(), audience.identifiers.kind
+        listed = ledger.suppressions.active(audience.identified_by, kind, scopes, now)
         if len(listed):
             remaining.suppress("suppressed", listed)
-    reasons: list[tuple[Rule, str]] = [(exclusion, counted_as(exclusion)) for exclusion in rules.exclude]
-    reasons += [(rules.priority, "priority")] if rules.priority else []
-    reasons += [(rules.cap, "cap")] if rules.cap else []
-    for_all = folder.campaign.rules_in_force
-    reasons += [(exclusion, counted_as(exclusion)) for exclusion in for_all.exclude]
-    reasons += [(for_all.cap, "cap")] if for_all.cap else []
-    for rule, reason in reasons:
+    for rule, reason in _reasons(folder.campaign):
         if rule in excluded:
             remaining.suppress(reason, excluded[rule])
         elif others:
@@ -160,11 +154,23 @@ def apply_rules(  # noqa: PLR0913 - all named, with one caller
         remaining.suppress("size_limit", remaining.people - within)
     audience, suppressed = audience.less(remaining.suppressed), remaining.suppressed
     sent_to = audience
-    if holdout := rules.holdout:
+    if holdout := folder.campaign.audience.holdout:
         salt = f"holdout {holdout.salt or folder.name}"
         held_out = {"holdout": sample(audience.identifiers, salt, holdout.percent)}
         sent_to, suppressed = audience.less(held_out), suppressed | held_out
     return EligibleAudience(audience, sent_to, suppressed, tuple(notes))
+
+
+def _reasons(campaign: Campaign) -> Iterator[tuple[Rule, str]]:
+    """Yield the rules of a campaign, and then those for all campaigns, each with the reason to count under."""
+    own, for_all = campaign.audience, campaign.rules_in_force
+    for rules, priority in ((own, own.priority), (for_all, None)):
+        for exclusion in rules.exclude:
+            yield exclusion, counted_as(exclusion)
+        if priority:
+            yield priority, "priority"
+        if rules.cap:
+            yield rules.cap, "cap"
 
 
 def _without_erased(ledger: Ledger, audience: Audience) -> Audience:
