@@ -74,7 +74,7 @@ def sentences(
     A list that counts as empty only because its items are wrong is left out.
     """
     places = [error["loc"] for error in errors]
-    return [(error["loc"], sentence(error, schema)) for error in errors if not _is_echo(error, places)]
+    return [(error["loc"], _sentence(error, schema)) for error in errors if not _is_echo(error, places)]
 
 
 def _is_echo(error: ErrorDetails, places: Sequence[YamlPath]) -> bool:
@@ -82,7 +82,7 @@ def _is_echo(error: ErrorDetails, places: Sequence[YamlPath]) -> bool:
     return error["type"] == "too_short" and any(loc[:size] == error["loc"] and loc[size:] for loc in places)
 
 
-def sentence(error: ErrorDetails, schema: Mapping[str, Any] | None = None) -> str:
+def _sentence(error: ErrorDetails, schema: Mapping[str, Any] | None) -> str:
     """Return an error as one sentence, without any message text."""
     kind, loc = error["type"], error["loc"]
     context = error.get("ctx", {})
@@ -115,7 +115,7 @@ def sentence(error: ErrorDetails, schema: Mapping[str, Any] | None = None) -> st
     return f"found {found}. Use {_ALLOWED.get(kind, words)}{example}"
 
 
-def _fields_at(loc: YamlPath, schema: Mapping[str, Any] | None = None) -> set[str]:
+def _fields_at(loc: YamlPath, schema: Mapping[str, Any] | None) -> set[str]:
     """Return the fields that the schema allows in a mapping."""
     return {name for node in _nodes_at(loc, schema) for name in node.get("properties", {})}
 

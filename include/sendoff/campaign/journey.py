@@ -20,13 +20,7 @@ from pydantic import Field, ValidationError
 from sendoff.campaign.audience_rules import FileName, KnownVerdict, QueryExclusion
 from sendoff.campaign.campaign_folder import ALLOWED_NAMES, CampaignFolder, is_campaign_name
 from sendoff.campaign.defaults import RULES, used_definitions
-from sendoff.campaign.error_messages import (
-    MOST_MISTAKES,
-    sentence,
-    sentences,
-    validated,
-    with_required_kinds,
-)
+from sendoff.campaign.error_messages import MOST_MISTAKES, sentences, validated, with_required_kinds
 from sendoff.campaign.field_types import (
     ConnectionName,
     Day,
@@ -242,8 +236,7 @@ def _checked_head(document: YamlDocument) -> Journey | None:
     try:
         journey = Journey.model_validate(tree)
     except ValidationError as error:
-        found = sentences(error.errors(include_url=False)[:MOST_MISTAKES], _schema())
-        for place, text in found:
+        for place, text in sentences(error.errors(include_url=False)[:MOST_MISTAKES], _schema()):
             document.report(place, text)
         return None
     for place, text in _broken(journey, tree):
@@ -361,8 +354,8 @@ def _checked_step(document: YamlDocument, number: int, tree: Mapping[str, Any]) 
     """Return the campaign of a step. Report the rules that it breaks."""
     place: YamlPath = ("steps", number)
     campaign, errors = validated(tree)
-    for error in errors:  # of a default, since the file's own fields were checked
-        document.report((*place, *error["loc"]), f"{dotted(error['loc'])}: {sentence(error)}")
+    for loc, text in sentences(errors):  # of a default, since the file's own fields were checked
+        document.report((*place, *loc), f"{dotted(loc)}: {text}")
     for rule in [*broken_texts(tree), *(broken_rules(campaign) if campaign else ())]:
         document.report((*place, *rule.path), rule.text)
     return campaign

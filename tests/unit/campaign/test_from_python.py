@@ -63,6 +63,13 @@ def test_all_mistakes_of_a_mapping_are_listed_without_the_texts() -> None:
     assert "It is" not in message
 
 
+def test_a_list_with_wrong_items_is_not_called_empty() -> None:
+    channels = {"web_push": {"browsers": ["ie"]}}
+    assert refused(PUSH | {"channels": channels}).splitlines() == [
+        "campaign spring: channels.web_push.browsers.0: found 'ie'. Use 'chrome', 'firefox', 'opera' or 'safari'"
+    ]
+
+
 def test_a_rule_between_fields_is_checked() -> None:
     campaign = {**PUSH, "channels": {"email": {"from_address": 1, "subject": "Hello", "text": "Spring"}}}
     assert refused(campaign).startswith("campaign spring: ")
