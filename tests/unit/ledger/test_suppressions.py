@@ -88,6 +88,11 @@ def test_entries_are_added_once_and_removed(ledger: Ledger) -> None:
     assert active(ledger) == [1, 2, 3]
 
 
+def test_removing_from_a_list_that_never_had_an_entry_removes_nothing(ledger: Ledger) -> None:
+    assert ledger.suppressions.remove(entry(), [7], NOW) == 0
+    assert ledger.audit_log.of_suppression(limit=1) == []
+
+
 def test_a_replacement_ends_only_the_entries_of_its_own_source_and_scope(ledger: Ledger) -> None:
     suppress(ledger, 1, 2)
     suppress(ledger, 2, 7, source="opt-out", scope="topic:news")

@@ -151,11 +151,11 @@ class SuppressionList(LedgerPart):
         while True:  # again if people were erased meanwhile, because they may be among these
             version, texts = (None, given) if may_be_erased else self._kept(new, given)
             with self._database.write() as db:
-                before = self._lock(db)
+                self._lock(db)
                 if version not in (None, version_of(db)):
                     continue
-                added, _ = self._add(db, new, texts, now)
-                if is_audited and self._version(db) != before:
+                added, prolonged = self._add(db, new, texts, now)
+                if is_audited and (added or prolonged):
                     append_decision(db, _decision(new, now, added=added))
                 return added
 
@@ -165,6 +165,7 @@ class SuppressionList(LedgerPart):
         The audit log keeps the change, with its reason.
         """
         with self._database.write() as db:
+            self._lock(db)
             removed = self._remove(db, ended, _texts(identifiers), now)
             if removed:
                 append_decision(db, _decision(ended, now, removed=removed, kind=DecisionKind.UNSUPPRESSED))
@@ -251,7 +252,7 @@ class SuppressionList(LedgerPart):
         add = self._database.insert_or_replace(suppressions, lambda _new: sa.not_(_in_force(now)))
         prolong = self._database.insert_or_replace(suppressions, lambda _new: _ends_before(new.until))
         values = {**asdict(new), "added_at": now, "removed_at": None, "removed_by": None}
-        version = self._version(db) + 1
+        version = db.execute(sa.select(suppression_state.c.version)).scalar_one() + 1
         added = prolonged = 0
         for some in in_parts(texts, _AT_ONCE):
             rows = [{**values, "identifier": text, "version": version} for text in some]
@@ -280,15 +281,10 @@ class SuppressionList(LedgerPart):
             db.execute(end.values(removed_at=now, removed_by=ended.author, version=version))
         return removed
 
-    @staticmethod
-    def _version(db: sa.Connection) -> int:
-        return db.scalar(sa.select(suppression_state.c.version)) or 0
-
-    def _lock(self, db: sa.Connection) -> int:
-        """Lock the list until the end of the transaction, and return its version."""
+    def _lock(self, db: sa.Connection) -> None:
+        """Lock the list until the end of the transaction."""
         db.execute(self._database.insert_or_ignore(suppression_state), {"id": 1, "version": 0, "stamp": ""})
-        version: int = db.execute(sa.select(suppression_state.c.version).with_for_update()).scalar_one()
-        return version
+        db.execute(sa.select(suppression_state.c.version).with_for_update())
 
     @staticmethod
     def _next_version(db: sa.Connection) -> int:
