@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from datetime import datetime
 from functools import lru_cache
@@ -53,6 +53,7 @@ class Database:
         self.name = shown(parsed)
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
         self.can_combine = not self._is_sqlite  # one statement may change several tables
+        self._insert: Any = sqlite.insert if self._is_sqlite else postgresql.insert
         self._may_be_made = False
         self._is_compared = False
         self._problem_of_tables = NO_TABLES
@@ -172,29 +173,22 @@ class Database:
 
     def insert_or_ignore(self, table: sa.Table) -> Any:
         """Return an INSERT that skips rows whose primary key already exists."""
-        if self._is_sqlite:
-            return sqlite.insert(table).on_conflict_do_nothing()
-        return postgresql.insert(table).on_conflict_do_nothing()
+        return self._insert(table).on_conflict_do_nothing()
 
     def insert_or_increment(self, table: sa.Table, *columns: str) -> Any:
         """Return an INSERT that adds to ``columns`` if the primary key already exists."""
-        return self._upsert(table, lambda new: {name: table.c[name] + new[name] for name in columns})
+        insert = self._insert(table)
+        sums = {name: table.c[name] + insert.excluded[name] for name in columns}
+        return insert.on_conflict_do_update(index_elements=table.primary_key, set_=sums)
 
-    def insert_or_replace(self, table: sa.Table, where: Callable[[Any], Any] | None = None) -> Any:
+    def insert_or_replace(self, table: sa.Table, where: sa.ColumnElement[bool] | None = None) -> Any:
         """Return an INSERT that replaces all other columns if the primary key already exists.
 
-        ``where`` receives the columns of the new row, and returns the condition for replacing a row.
+        ``where``: only if the existing row meets this condition.
         """
-        names = [column.name for column in table.columns if not column.primary_key]
-        return self._upsert(table, lambda new: {name: new[name] for name in names}, where)
-
-    def _upsert(self, table: sa.Table, changes: Any, where: Callable[[Any], Any] | None = None) -> Any:
-        insert: Any = sqlite.insert(table) if self._is_sqlite else postgresql.insert(table)
-        return insert.on_conflict_do_update(
-            index_elements=list(table.primary_key.columns),
-            set_=changes(insert.excluded),
-            where=where and where(insert.excluded),
-        )
+        insert = self._insert(table)
+        new = {column.name: insert.excluded[column.name] for column in table.c if not column.primary_key}
+        return insert.on_conflict_do_update(index_elements=table.primary_key, set_=new, where=where)
 
     def migrate(self) -> None:
         """Migrate the tables to the newest revision. Safe to repeat, and safe to call from several processes at once.

@@ -249,8 +249,8 @@ class SuppressionList(LedgerPart):
         """Return how many entries were added, and how many end later than before."""
         # No SELECT finds out which entries exist: PostgreSQL knows too little of a list that grows in this transaction,
         # and may read all of it for each part.
-        add = self._database.insert_or_replace(suppressions, lambda _new: sa.not_(_in_force(now)))
-        prolong = self._database.insert_or_replace(suppressions, lambda _new: _ends_before(new.until))
+        add = self._database.insert_or_replace(suppressions, sa.not_(_in_force(now)))
+        prolong = self._database.insert_or_replace(suppressions, _ends_before(new.until))
         values = {**asdict(new), "added_at": now, "removed_at": None, "removed_by": None}
         version = db.execute(sa.select(suppression_state.c.version)).scalar_one() + 1
         added = prolonged = 0
