@@ -162,7 +162,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "erasure forgets verdicts": Mutant(
         "sendoff.ledger.erasure.erasure_steps",
-        "        _erase_chunks(work, verdicts, verdicts.c.launch_key == key, kind, gone)",
+        "        _erase_chunks(work, verdicts, verdicts.c.launch_key == key, gone)",
         "        pass",
     ),
     "erasure forgets post-backs": Mutant(

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sendoff.audience import template_values_without
-from sendoff.audience.identifiers import Identifiers, Kind, empty, from_bytes
+from sendoff.audience.identifiers import Identifiers, empty, from_bytes
 from sendoff.ledger.erasure.person_columns import REFUSALS, People, naming
 from sendoff.ledger.post_backs.post_backs import PendingRun
 from sendoff.ledger.post_backs.scrub import scrub
@@ -65,15 +65,14 @@ def erase_launch(work: Work, position: str) -> str | None:
     launch = _next_launch(work, position)
     if launch is None:
         return None
-    key, kind, is_own = launch
-    gone = work.of_kind(kind) if is_own else empty(kind)
-    _erase_segments(work, key, kind, gone)
+    key, gone = launch
+    _erase_segments(work, key, gone)
     if len(gone):
         own = suppressed.c.launch_key == key
         # The holdout is a part of the audience, so it counts. The others were left out of the audience.
-        _erase_chunks(work, suppressed, own & (suppressed.c.reason == "holdout"), kind, gone, counted_in=key)
-        _erase_chunks(work, suppressed, own & (suppressed.c.reason != "holdout"), kind, gone)
-        _erase_chunks(work, audience_groups, audience_groups.c.launch_key == key, kind, gone)
+        _erase_chunks(work, suppressed, own & (suppressed.c.reason == "holdout"), gone, counted_in=key)
+        _erase_chunks(work, suppressed, own & (suppressed.c.reason != "holdout"), gone)
+        _erase_chunks(work, audience_groups, audience_groups.c.launch_key == key, gone)
     return key
 
 
@@ -82,13 +81,12 @@ def erase_results(work: Work, position: str) -> str | None:
     launch = _next_launch(work, position)
     if launch is None:
         return None
-    key, kind, is_own = launch
-    gone = work.of_kind(kind)
-    if is_own and len(gone):
+    key, gone = launch
+    if len(gone):
         of_launch = sa.select(dispatches.c.dispatch_key).where(dispatches.c.launch_key == key)
-        _erase_totals(work, key, kind, gone)
-        _erase_chunks(work, withheld, withheld.c.dispatch_key.in_(of_launch), kind, gone)
-        _erase_chunks(work, verdicts, verdicts.c.launch_key == key, kind, gone)
+        _erase_totals(work, key, gone)
+        _erase_chunks(work, withheld, withheld.c.dispatch_key.in_(of_launch), gone)
+        _erase_chunks(work, verdicts, verdicts.c.launch_key == key, gone)
     return key
 
 
@@ -131,7 +129,7 @@ def erase_lists(work: Work, _position: str) -> str | None:
     found = work.database.rows(lists.where(uploaded_lists.c.identified_by == work.identified_by))
     for name, kind in found:
         if len(gone := work.of_kind(kind)):
-            _erase_chunks(work, uploaded_list_chunks, uploaded_list_chunks.c.name == name, kind, gone)
+            _erase_chunks(work, uploaded_list_chunks, uploaded_list_chunks.c.name == name, gone)
             size = (
                 sa.select(sa.func.coalesce(sa.func.sum(uploaded_list_chunks.c.size), 0))
                 .where(uploaded_list_chunks.c.name == name)
@@ -154,10 +152,10 @@ def erase_lists(work: Work, _position: str) -> str | None:
     return None
 
 
-def _next_launch(work: Work, position: str) -> tuple[str, Kind, bool] | None:
-    """Return the key and kind of the next launch that may name the people, and whether it identifies by their column.
+def _next_launch(work: Work, position: str) -> tuple[str, Identifiers] | None:
+    """Return the key of the next launch that may name the people, and the people as its sets have them.
 
-    A request of your own may name people by any column.
+    They are none if the launch identifies recipients by another column. A request of your own may name people by any.
     """
     is_own = audiences.c.identified_by == work.identified_by
     has_body = sa.exists().where(
@@ -170,10 +168,13 @@ def _next_launch(work: Work, position: str) -> tuple[str, Kind, bool] | None:
         .limit(1)
     )
     row = work.database.first(query)
-    return None if row is None else (row[0], row[1], bool(row[2]))
+    if row is None:
+        return None
+    key, kind, identifies_them = row
+    return key, work.of_kind(kind) if identifies_them else empty(kind)
 
 
-def _erase_segments(work: Work, launch_key: str, kind: Kind, gone: Identifiers) -> None:
+def _erase_segments(work: Work, launch_key: str, gone: Identifiers) -> None:
     query = (
         sa.select(segments.c.number, segments.c.size, segments.c.identifiers, segments.c.body)
         .where(segments.c.launch_key == launch_key)
@@ -183,10 +184,10 @@ def _erase_segments(work: Work, launch_key: str, kind: Kind, gone: Identifiers) 
         hits = [
             (row.number, row.size)
             for row in db.execute(streamed(query))
-            if _meets(kind, row.identifiers, gone) or (row.body is not None and work.are_named_in(row.body))
+            if _meets(row.identifiers, gone) or (row.body is not None and work.are_named_in(row.body))
         ]
     for numbers in _runs(hits):
-        _rewrite_segments(work, launch_key, kind, gone, numbers)
+        _rewrite_segments(work, launch_key, gone, numbers)
 
 
 def _runs(sized: Iterable[tuple[int, int]]) -> Iterator[list[int]]:
@@ -203,13 +204,11 @@ def _runs(sized: Iterable[tuple[int, int]]) -> Iterator[list[int]]:
         yield run
 
 
-def _meets(kind: Kind, blob: bytes | None, gone: Identifiers) -> bool:
-    return blob is not None and len(from_bytes(kind, blob) & gone) > 0
+def _meets(blob: bytes | None, gone: Identifiers) -> bool:
+    return blob is not None and len(from_bytes(gone.kind, blob) & gone) > 0
 
 
-def _rewrite_segments(
-    work: Work, launch_key: str, kind: Kind, gone: Identifiers, numbers: Collection[int]
-) -> None:
+def _rewrite_segments(work: Work, launch_key: str, gone: Identifiers, numbers: Collection[int]) -> None:
     own = segments.c.launch_key == launch_key
     with work.database.write_in_turn() as db:
         # This also makes other erasures wait. A claim that read a segment has recorded its withheld recipients by then.
@@ -221,7 +220,7 @@ def _rewrite_segments(
         ).all()
         removed, unusable = 0, []
         for row in db.execute(sa.select(segments).where(own, segments.c.number.in_(numbers))).all():
-            values, lost = _rewritten(row, kind, gone, work)
+            values, lost = _rewritten(row, gone, work)
             db.execute(sa.update(segments).where(own, segments.c.number == row.number).values(values))
             removed += lost
             if values["body"] == _NOTHING:
@@ -240,28 +239,23 @@ def _rewrite_segments(
             bump_revision_if_reported(db, [launch_key])
 
 
-def _rewritten(row: Any, kind: Kind, gone: Identifiers, work: Work) -> tuple[dict[str, Any], int]:
+def _rewritten(row: Any, gone: Identifiers, work: Work) -> tuple[dict[str, Any], int]:
     """Return the values of a segment without some people, and how many of its recipients these are."""
-    people = None if row.identifiers is None else from_bytes(kind, row.identifiers)
-    lost = empty(kind) if people is None else people & gone
-    remaining = None if people is None else people - lost
-    template_values = row.template_values
-    if template_values is not None and people is not None and len(lost):
-        template_values = template_values_without(template_values, people, lost)
-    values = {
-        "size": 0 if remaining is None else len(remaining),
-        "identifiers": None if remaining is None else remaining.to_bytes(),
-        "template_values": template_values,
-        "body": None if row.body is None else _body_without(row.body, work),
-    }
-    return values, len(lost)
+    values = {"body": None if row.body is None else _body_without(row.body, work)}
+    if row.identifiers is None:
+        return values, 0
+    people = from_bytes(gone.kind, row.identifiers)
+    lost = people & gone
+    remaining = people - lost
+    if row.template_values is not None and len(lost):
+        values["template_values"] = template_values_without(row.template_values, people, lost)
+    return {**values, "size": len(remaining), "identifiers": remaining.to_bytes()}, len(lost)
 
 
 def _erase_chunks(
     work: Work,
     table: sa.Table,
     where: sa.ColumnElement[bool],
-    kind: Kind,
     gone: Identifiers,
     *,
     counted_in: str | None = None,
@@ -272,7 +266,7 @@ def _erase_chunks(
         hits = [
             tuple(row[:-1])
             for row in db.execute(streamed(sa.select(*keys, table.c.identifiers).where(where), 4))
-            if _meets(kind, row.identifiers, gone)
+            if _meets(row.identifiers, gone)
         ]
     for hit in hits:
         own = [column == value for column, value in zip(keys, hit, strict=True)]
@@ -280,7 +274,7 @@ def _erase_chunks(
             blob = db.scalar(sa.select(table.c.identifiers).where(*own).with_for_update())
             if blob is None:  # it was replaced meanwhile
                 continue
-            people = from_bytes(kind, blob)
+            people = from_bytes(gone.kind, blob)
             remaining = people - gone
             values = {"size": len(remaining), "identifiers": remaining.to_bytes()}
             db.execute(sa.update(table).where(*own).values(values))
@@ -288,7 +282,7 @@ def _erase_chunks(
                 _count(db, counted_in, len(people) - len(remaining))
 
 
-def _erase_totals(work: Work, launch_key: str, kind: Kind, gone: Identifiers) -> None:
+def _erase_totals(work: Work, launch_key: str, gone: Identifiers) -> None:
     """Erase people from totals, and count their post-backs as those of erased people."""
     query = (
         sa.select(dispatch_totals.c.dispatch_key, dispatch_totals.c.delivered, dispatch_totals.c.engaged)
@@ -302,7 +296,7 @@ def _erase_totals(work: Work, launch_key: str, kind: Kind, gone: Identifiers) ->
         hits = [
             row.dispatch_key
             for row in db.execute(streamed(query))
-            if _meets(kind, row.delivered, gone) or _meets(kind, row.engaged, gone)
+            if _meets(row.delivered, gone) or _meets(row.engaged, gone)
         ]
     for keys in in_parts(hits, _WRITTEN_AT_ONCE):
         with work.database.write_in_turn() as db:
@@ -311,7 +305,7 @@ def _erase_totals(work: Work, launch_key: str, kind: Kind, gone: Identifiers) ->
             for row in db.execute(
                 sa.select(dispatch_totals).where(dispatch_totals.c.dispatch_key.in_(keys))
             ).all():
-                delivered, engaged = (from_bytes(kind, blob) for blob in (row.delivered, row.engaged))
+                delivered, engaged = (from_bytes(gone.kind, blob) for blob in (row.delivered, row.engaged))
                 lost = [delivered & gone, engaged & gone]
                 people += len(lost[0] | lost[1])
                 anomalies = dict(row.anomalies)
@@ -322,20 +316,20 @@ def _erase_totals(work: Work, launch_key: str, kind: Kind, gone: Identifiers) ->
                     .values(
                         delivered=(delivered - gone).to_bytes(),
                         engaged=(engaged - gone).to_bytes(),
-                        suspects=(from_bytes(kind, row.suspects) - gone).to_bytes(),
+                        suspects=(from_bytes(gone.kind, row.suspects) - gone).to_bytes(),
                         anomalies=anomalies,
                     )
                 )
-            _erase_hours(db, keys, kind, gone)
+            _erase_hours(db, keys, gone)
             if is_open:  # its recipients are known only from post-backs
                 _count(db, launch_key, people)
 
 
-def _erase_hours(db: sa.Connection, dispatch_keys: Collection[str], kind: Kind, gone: Identifiers) -> None:
+def _erase_hours(db: sa.Connection, dispatch_keys: Collection[str], gone: Identifiers) -> None:
     """Erase people from the hours of their opens; the caller has locked the totals."""
     own = open_hours.c.dispatch_key.in_(dispatch_keys)
     for row in db.execute(sa.select(open_hours).where(own)).all():
-        people = from_bytes(kind, row.identifiers)
+        people = from_bytes(gone.kind, row.identifiers)
         change = sa.update(open_hours).where(
             open_hours.c.dispatch_key == row.dispatch_key, open_hours.c.hour == row.hour
         )
