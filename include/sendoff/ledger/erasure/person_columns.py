@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -127,20 +127,18 @@ def rows_of(column: sa.Column[Any], identified_by: str, kind: Kind) -> sa.Select
 
     Its columns are ``launch``, which is null for lists, ``blob``, and the primary key of the table.
     """
-    table = column.table
-    launch: Any = sa.null()
+    table, owner = column.table, audiences
+    launch: Any
     if "launch_key" in table.c:
-        launch, source = (
-            table.c.launch_key,
-            table.join(audiences, audiences.c.launch_key == table.c.launch_key),
-        )
+        launch = table.c.launch_key
+        source = table.join(audiences, audiences.c.launch_key == launch)
     elif "dispatch_key" in table.c:
         launch = dispatches.c.launch_key
         of_dispatch = table.join(dispatches, dispatches.c.dispatch_key == table.c.dispatch_key)
         source = of_dispatch.join(audiences, audiences.c.launch_key == launch)
     else:
+        launch, owner = sa.null(), uploaded_lists
         source = table.join(uploaded_lists, uploaded_lists.c.name == table.c.name)
-    owner = uploaded_lists if table is uploaded_list_chunks else audiences
     return (
         sa.select(launch.label("launch"), column.label("blob"), *table.primary_key.columns)
         .select_from(source)
@@ -211,25 +209,21 @@ def naming(database: Database, people: People, run: PendingRun) -> list[int]:
 
 def in_bodies(database: Database, identified_by: str) -> Iterator[Identifiers]:
     """Yield what may be identifiers of a column in requests of your own, refusals and unreadable post-backs."""
-    query = sa.select(segments.c.body).where(segments.c.body.is_not(None))
-    with database.read() as db, db.scalars(streamed(query, 1)) as bodies:
-        yield from _possibly_in(bodies, identified_by)
-    with (
-        database.read() as db,
-        db.scalars(streamed(REFUSALS.with_only_columns(outcomes.c.reason))) as reasons,
-    ):
-        yield from _possibly_in((reason.encode() for reason in reasons), identified_by)
-    for run in stored_runs(database):
-        parts = parts_of(database, run)
-        yield from _possibly_in(
-            (body for part in parts for _, body in part.unreadable_bodies()), identified_by
-        )
-
-
-def _possibly_in(bodies: Iterable[bytes], identified_by: str) -> Iterator[Identifiers]:
-    possible = (text for body in bodies for text in _possible_identifiers(body))
+    possible = (text for body in _bodies(database) for text in _possible_identifiers(body))
     for texts in in_parts(possible, _COMPARED_AT_ONCE):
         yield from as_kinds(identified_by, texts).values()
+
+
+def _bodies(database: Database) -> Iterator[bytes]:
+    own = sa.select(segments.c.body).where(segments.c.body.is_not(None))
+    with database.read() as db, db.scalars(streamed(own, 1)) as bodies:
+        yield from bodies
+    reasons = REFUSALS.with_only_columns(outcomes.c.reason)
+    with database.read() as db, db.scalars(streamed(reasons)) as texts:
+        yield from (text.encode() for text in texts)
+    for run in stored_runs(database):
+        for part in parts_of(database, run):
+            yield from (body for _, body in part.unreadable_bodies())
 
 
 def _searched(body: bytes) -> bytes:
