@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from sendoff.audience.identifiers import Identifiers, from_bytes, union
+from sendoff.audience.identifiers import Identifiers, as_integer, from_bytes, union
 from sendoff.campaign import Period
 from sendoff.errors import AudienceError, ConflictError, NotFoundError
 from sendoff.ledger.launches import freeze
@@ -276,11 +276,9 @@ def is_one_of(column: sa.ColumnElement[str], keys: Collection[str]) -> sa.Column
 
 
 def _typed(identifier: int | str, launch: LaunchRecord) -> int | str:
-    if launch.kind == "string":
-        return str(identifier)
-    try:
-        return int(identifier)
-    except ValueError:
+    member = str(identifier) if launch.kind == "string" else as_integer(str(identifier))
+    if member is None:
         raise AudienceError(
-            f"launch {launch.launch_key} identifies recipients by {launch.identified_by}, as whole numbers"
-        ) from None
+            f"launch {launch.launch_key} identifies recipients by {launch.identified_by}, as whole numbers from 1 on"
+        )
+    return member

@@ -87,7 +87,7 @@ def show_history(
             break
         try:
             rows.append(_Found(launch, ledger.launches.recipient(launch.launch_key, query.identifier)))
-        except (AudienceError, OverflowError):
+        except AudienceError:
             unfit[launch.identified_by] += 1
     checked = len(rows)
     looked_at = query.offset + checked + unfit.total()
