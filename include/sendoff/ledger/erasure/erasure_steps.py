@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,7 +20,7 @@ from sendoff.ledger.erasure.person_columns import REFUSALS, People, naming
 from sendoff.ledger.post_backs.post_backs import PendingRun
 from sendoff.ledger.post_backs.scrub import scrub
 from sendoff.ledger.post_backs.totals import ERASED, lock_totals
-from sendoff.ledger.storage.bulk import in_parts, streamed
+from sendoff.ledger.storage.bulk import in_parts, streamed, weighed
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.revisions import bump_revision, bump_revision_if_reported
 from sendoff.ledger.storage.schema import (
@@ -45,7 +46,7 @@ from sendoff.states import DispatchState
 
 _NOTHING = b"{}"  # of a request that named erased people in an unknown place; it is never made
 _WRITTEN_AT_ONCE = 10  # sets per transaction
-_RECIPIENTS_WRITTEN = 50_000  # in the segments of a transaction, unless one segment has more
+_RECIPIENTS_WRITTEN = 50_000  # in the segments of a transaction, which then takes no more
 _REFUSALS_READ = 5_000  # texts of the service to look through at a time
 _POST_BACKS_READ = 200_000  # numbers of a receiver to look through at a time
 _REFUSALS_WRITTEN = 500  # rows per transaction
@@ -186,22 +187,13 @@ def _erase_segments(work: Work, launch_key: str, gone: Identifiers) -> None:
             for row in db.execute(streamed(query))
             if _meets(row.identifiers, gone) or (row.body is not None and work.are_named_in(row.body))
         ]
-    for numbers in _runs(hits):
-        _rewrite_segments(work, launch_key, gone, numbers)
+    for run in _runs(hits):
+        _rewrite_segments(work, launch_key, gone, [number for number, _ in run])
 
 
-def _runs(sized: Iterable[tuple[int, int]]) -> Iterator[list[int]]:
+def _runs(sized: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
     """Divide segments, with their sizes, into runs that one transaction can rewrite."""
-    run: list[int] = []
-    recipients = 0
-    for number, size in sized:
-        if run and (len(run) == _WRITTEN_AT_ONCE or recipients + size > _RECIPIENTS_WRITTEN):
-            yield run
-            run, recipients = [], 0
-        run.append(number)
-        recipients += size
-    if run:
-        yield run
+    return weighed(sized, itemgetter(1), most=_WRITTEN_AT_ONCE, heavy=_RECIPIENTS_WRITTEN)
 
 
 def _meets(blob: bytes | None, gone: Identifiers) -> bool:

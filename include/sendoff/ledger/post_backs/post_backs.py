@@ -24,7 +24,7 @@ from pyroaring import BitMap64
 
 from sendoff.ledger.post_backs.block_batches import as_batch
 from sendoff.ledger.post_backs.blocks import BlockSelection, blocks_of
-from sendoff.ledger.storage.bulk import ahead
+from sendoff.ledger.storage.bulk import ahead, weighed
 from sendoff.ledger.storage.database import Database, LedgerPart
 from sendoff.ledger.storage.schema import dispatch_totals, post_backs, receivers
 from sendoff.service import PostBack
@@ -185,16 +185,7 @@ def parts_of(database: Database, run: PendingRun) -> Generator[BlockSelection]:
 
 def grouped(parts: Iterable[BlockSelection]) -> Iterator[list[BlockSelection]]:
     """Yield blocks in groups that fit into memory as one batch."""
-    group: list[BlockSelection] = []
-    size = 0
-    for part in parts:
-        group.append(part)
-        size += len(part.block)
-        if size >= _GROUP_BYTES or len(group) == _GROUP_BLOCKS:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
+    return weighed(parts, lambda part: len(part.block), most=_GROUP_BLOCKS, heavy=_GROUP_BYTES)
 
 
 def _batches(

@@ -273,6 +273,25 @@ def in_parts(values: Iterable[_Each], size: int) -> Iterator[list[_Each]]:
     return iter(lambda: list(islice(remaining, size)), [])
 
 
+def weighed(
+    values: Iterable[_Each], weight: Callable[[_Each], int], *, most: int, heavy: int
+) -> Iterator[list[_Each]]:
+    """Yield values in lists that fit into memory, or into one transaction.
+
+    A list ends after ``most`` values, or after the value that makes its weight at least ``heavy``.
+    """
+    part: list[_Each] = []
+    total = 0
+    for value in values:
+        part.append(value)
+        total += weight(value)
+        if len(part) == most or total >= heavy:
+            yield part
+            part, total = [], 0
+    if part:
+        yield part
+
+
 def streamed(query: Any, rows: int = 20) -> Any:
     """Return a query whose rows the database sends a few at a time."""
     return query.execution_options(stream_results=True, max_row_buffer=rows)

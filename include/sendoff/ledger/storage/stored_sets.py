@@ -6,7 +6,7 @@ either side. A small or empty set is one chunk. Uploaded lists are stored sets t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
-from sendoff.ledger.storage.bulk import in_parts
+from sendoff.ledger.storage.bulk import in_parts, weighed
 from sendoff.ledger.storage.schema import (
     audience_groups,
     audiences,
@@ -105,15 +105,10 @@ def joined(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
     return unions[0] if len(unions) == 1 else union(kind, unions)
 
 
-def batches(rows: Iterable[_Row]) -> Iterator[Sequence[_Row]]:
+def batches(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
     """Group rows for INSERT: at most 500 rows, and not much more than :data:`LARGEST` bytes, in each batch."""
-    batch: list[_Row] = []
-    size = 0
-    for row in rows:
-        batch.append(row)
-        size += sum(len(value) for value in row.values() if isinstance(value, bytes))
-        if len(batch) == _ROWS_AT_ONCE or size >= LARGEST:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+    return weighed(rows, _size_of, most=_ROWS_AT_ONCE, heavy=LARGEST)
+
+
+def _size_of(row: _Row) -> int:
+    return sum(len(value) for value in row.values() if isinstance(value, bytes))
