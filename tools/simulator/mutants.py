@@ -31,8 +31,8 @@ MUTANTS: Mapping[str, Mutant] = {
     "intent missing": Mutant("sendoff.ledger.requests.claims", "db.execute(_INTENT, {", "dict({"),
     "lease by the worker's clock": Mutant(
         "sendoff.ledger.requests.doubts",
-        "_expire(LedgerTime(), is_own)",
-        "_expire(now, is_own)",
+        "_EXPIRE.where(is_own, dispatches.c.lease_until < LedgerTime())",
+        "_EXPIRE.where(is_own, dispatches.c.lease_until < now)",
     ),
     "dead worker's request sent again": Mutant(
         "sendoff.ledger.requests.doubts",

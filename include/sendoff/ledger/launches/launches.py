@@ -113,11 +113,10 @@ class Launches(LedgerPart):
 
     def campaigns(self, connection: str | None = None) -> dict[str, int]:
         """Count the launches of each campaign, by name. ``connection``: only launches on this connection."""
-        query = sa.select(launches.c.campaign, sa.func.count().label("counted")).group_by(launches.c.campaign)
+        query = sa.select(launches.c.campaign, sa.func.count()).group_by(launches.c.campaign)
         if connection is not None:
             query = query.where(launches.c.connection == connection)
-        rows = self._database.rows(query.order_by(launches.c.campaign))
-        return {row.campaign: row.counted for row in rows}
+        return dict(self._database.rows(query.order_by(launches.c.campaign)))
 
     def connections(self) -> list[str]:
         """Return the connections that have launches."""

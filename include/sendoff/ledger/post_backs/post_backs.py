@@ -80,8 +80,7 @@ class StoredPostBacks(LedgerPart):
     def is_registered(self, receiver: int, name: str, started_at: datetime) -> bool:
         """Check whether ``register_receiver`` assigned this number to this process at this time."""
         query = sa.select(receivers.c.name, receivers.c.started_at).where(receivers.c.receiver == receiver)
-        with self._database.read() as db:
-            return db.execute(query).one_or_none() == (name, started_at)
+        return bool(self._database.first(query) == (name, started_at))
 
     def check(self) -> None:
         """Raise LedgerUnavailableError or UnusableLedgerError if post-backs cannot be stored."""
@@ -122,17 +121,9 @@ class StoredPostBacks(LedgerPart):
 
     def reception(self) -> Reception:
         """Return how many receivers started, and when the newest post-back was received."""
-        numbered = post_backs.alias("numbered")
-        newest = (
-            sa.select(sa.func.max(numbered.c.last))
-            .where(numbered.c.receiver == receivers.c.receiver)
-            .scalar_subquery()
-        )
+        is_newest = sa.and_(post_backs.c.receiver == receivers.c.receiver, post_backs.c.last == _newest)
         query = sa.select(sa.func.count(), sa.func.max(post_backs.c.received_at)).select_from(
-            receivers.outerjoin(
-                post_backs,
-                sa.and_(post_backs.c.receiver == receivers.c.receiver, post_backs.c.last == newest),
-            )
+            receivers.outerjoin(post_backs, is_newest)
         )
         with self._database.read() as db:
             count, newest_at = db.execute(query).one()
@@ -141,9 +132,10 @@ class StoredPostBacks(LedgerPart):
         return Reception(count, newest_at)
 
 
+_numbered = post_backs.alias("numbered")
 _newest = (
-    sa.select(sa.func.max(post_backs.c.last))
-    .where(post_backs.c.receiver == receivers.c.receiver)
+    sa.select(sa.func.max(_numbered.c.last))
+    .where(_numbered.c.receiver == receivers.c.receiver)
     .scalar_subquery()
 )
 _PENDING = sa.select(receivers.c.receiver, receivers.c.aggregated_to, _newest).where(
@@ -163,7 +155,7 @@ def stored_runs(database: Database) -> list[PendingRun]:
 
 
 def parts_of(database: Database, run: PendingRun) -> Generator[BlockSelection]:
-    """Yield the blocks of a run, each with the places of the post-backs that are in the run and in no block before."""
+    """Yield the blocks of a run, each with the numbers of the post-backs that are in the run and in no block before."""
     receiver, after, up_to = run
     query = (
         sa.select(post_backs.c.first, post_backs.c.last, post_backs.c.block)

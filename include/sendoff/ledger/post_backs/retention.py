@@ -75,7 +75,8 @@ class Retention(LedgerPart):
             if was_dropped is None:
                 until = min(until, _start(day))
         # Delete the rest row by row: post-backs without a partition, and those beside post-backs that are needed.
-        deleted = sum(self._delete(receiver, mark, until) for receiver, mark in self._marks())
+        marks = self._database.rows(sa.select(receivers.c.receiver, receivers.c.aggregated_to))
+        deleted = sum(self._delete(receiver, mark, until) for receiver, mark in marks)
         return Deleted(tuple(dropped), deleted, tuple(needed), tuple(in_use))
 
     def _days(self) -> list[date]:
@@ -134,10 +135,6 @@ class Retention(LedgerPart):
             except exc.DBAPIError as error:
                 if getattr(error.orig, "sqlstate", None) not in _BUSY + _TAKEN:
                     raise
-
-    def _marks(self) -> list[tuple[int, int]]:
-        rows = self._database.rows(sa.select(receivers.c.receiver, receivers.c.aggregated_to))
-        return [(receiver, mark) for receiver, mark in rows]
 
     def _delete(self, receiver: int, mark: int, before: datetime) -> int:
         """Delete a receiver's post-backs up to a number, in batches, so that writers wait only briefly."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -97,18 +97,13 @@ class Request:
     @property
     def doubts(self) -> int:
         """The number of attempts that went into doubt and were not later found to be refused or not processed."""
-        return len(doubtful(self.recorded))
-
-
-def doubtful(recorded: Iterable[AttemptRecord]) -> frozenset[int]:
-    """Return the numbers of the attempts that are or were in doubt, unless they ended as refused or not processed."""
-    numbers: set[int] = set()
-    for record in recorded:
-        if record.kind == OutcomeKind.IN_DOUBT:
-            numbers.add(record.attempt)
-        elif record.kind in (OutcomeKind.REFUSED, OutcomeKind.NOT_PROCESSED):
-            numbers.discard(record.attempt)
-    return frozenset(numbers)
+        attempts: set[int] = set()
+        for record in self.recorded:
+            if record.kind == OutcomeKind.IN_DOUBT:
+                attempts.add(record.attempt)
+            elif record.kind in (OutcomeKind.REFUSED, OutcomeKind.NOT_PROCESSED):
+                attempts.discard(record.attempt)
+        return len(attempts)
 
 
 class SegmentSize(NamedTuple):
@@ -278,8 +273,7 @@ class DispatchQueries(LedgerPart):
         query = sa.select(segments.c.fingerprint).where(
             segments.c.launch_key == launch_key, segments.c.number == number
         )
-        with self._database.read() as db:
-            return str(db.execute(query).scalar_one())
+        return str(self._database.one(query).fingerprint)
 
     def segment(self, launch_key: str, number: int) -> Segment:
         """Return one segment of a launch."""

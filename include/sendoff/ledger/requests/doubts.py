@@ -201,7 +201,7 @@ class Doubts(LedgerPart):
         """
         with self._database.write() as db:
             is_own = IN_FLIGHT if launch_key is None else _is_in_flight(launch_key)
-            expired = db.execute(_expire(LedgerTime(), is_own)).all()
+            expired = db.execute(_EXPIRE.where(is_own, dispatches.c.lease_until < LedgerTime())).all()
             if expired:
                 dead = InDoubt(_WORKER_DEAD)
                 rows = [outcome_row(row.dispatch_key, row.attempt, dead, now) for row in expired]
@@ -217,15 +217,6 @@ class Doubts(LedgerPart):
         )
         expiry, now = self._database.one(query)
         return None if expiry is None else max(timedelta(0), expiry - now)
-
-
-def _expire(clock: Any, is_own: Any) -> Any:
-    return (
-        sa.update(dispatches)
-        .where(is_own, dispatches.c.lease_until < clock)
-        .values(state=DispatchState.IN_DOUBT, lease_until=None)
-        .returning(dispatches.c.dispatch_key, dispatches.c.attempt, dispatches.c.launch_key)
-    )
 
 
 def _is_in_flight(launch_key: str) -> sa.ColumnElement[bool]:
@@ -285,6 +276,11 @@ _OPEN: sa.Select[Any] = (
     .order_by(outcomes.c.recorded_at, dispatches.c.launch_key, dispatches.c.segment)
 )
 _OPEN_OF_LAUNCH = _OPEN.where(dispatches.c.launch_key == sa.bindparam("launch"))
+_EXPIRE = (
+    sa.update(dispatches)
+    .values(state=DispatchState.IN_DOUBT, lease_until=None)
+    .returning(dispatches.c.dispatch_key, dispatches.c.attempt, dispatches.c.launch_key)
+)
 _OF_UNFINISHED = dispatches.c.launch_key.in_(
     sa.select(launches.c.launch_key).where(launches.c.state.in_(LIVING))
 )
