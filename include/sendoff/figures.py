@@ -209,7 +209,7 @@ def json_value(value: Any) -> Any:
 def duration(seconds: float) -> str:
     """Return a duration in words with its two largest units, such as ``15 h 49 min``."""
     if seconds < 10:
-        return f"{seconds:g} s" if seconds >= 0.1 else "0.1 s"
+        return f"{seconds:.2g} s" if seconds >= 0.1 else "0.1 s"
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)

@@ -997,6 +997,15 @@ def test_a_period_of_whole_days_is_written_as_its_dates(period: str, words: str)
     assert FILTERS["period"](period) == words
 
 
+def test_suppressed_requests_have_another_word_than_people_on_the_suppression_list(
+    olga: Person, ledger: Ledger
+) -> None:
+    text = olga.get(f"launches/{freeze(ledger, 'spoken', people=20)}").text
+    assert '<option value="suppressed">suppressed (0)</option>' in text
+    assert FILTERS["reason"]("suppressed") == "on the suppression list"
+    assert FILTERS["reason"]("opened since") == "opened an earlier message since"
+
+
 def test_pages_show_the_titles_of_campaigns_instead_of_their_names(vera: Person, ledger: Ledger) -> None:
     key = freeze(ledger, "wc_2026", people=4, definition={**PUSH, "title": "Winter coats"})
     send(ledger, key, TIMED_OUT)

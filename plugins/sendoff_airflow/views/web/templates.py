@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from sendoff.campaign import Period
-from sendoff.figures import counted, noun_of, share
+from sendoff.figures import counted, noun_of, share, spoken_reason
 from sendoff.launch import describe_scope
 from sendoff.states import DispatchState
 from sendoff_airflow.views.web.permissions import MARK
@@ -82,11 +82,12 @@ def _capitalized(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-_REASONS = {"holdout": "control group", "suppressed": "on the suppression list"}
-
-
 def _spoken(name: str) -> str:
-    return _REASONS.get(name, name.replace("_", " "))
+    return name.replace("_", " ")
+
+
+def _reason(name: str) -> str:
+    return _spoken(spoken_reason(name))
 
 
 def _slug(name: str) -> str:
@@ -152,6 +153,7 @@ FILTERS = {
     "part": lambda text: quote(str(text), safe=""),
     "parts": _parts,
     "period": _period,
+    "reason": _reason,
     "relative": _relative,
     "scope": describe_scope,
     "share": share,
