@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sendoff.audience.identifiers import Identifiers, union
-from sendoff.campaign import CampaignFolder, Period
+from sendoff.campaign import CampaignFolder, Period, VerdictSource
 from sendoff.errors import SendoffError
 from sendoff.launch.gates import GateResult
 from sendoff.launch.plan import Plan, plan_launch
@@ -19,6 +19,7 @@ class RecipientChange:
 
     ``added`` and ``removed`` are None if the versions identify recipients by different columns. ``gates``: those of the
     new version, without a ledger. ``old_problem`` and ``new_problem``: why a version cannot be launched.
+    ``are_in_ledger``: a version takes its recipients from verdicts in the ledger, so they are not counted.
     """
 
     before: int | None = None
@@ -28,6 +29,7 @@ class RecipientChange:
     gates: tuple[GateResult, ...] = ()
     old_problem: str | None = None
     new_problem: str | None = None
+    are_in_ledger: bool = False
 
 
 def compare_recipients(
@@ -54,18 +56,23 @@ def compare_recipients(
         after.gates if after else (),
         old_problem,
         new_problem,
+        any(map(_takes_verdicts, (old, new))),
     )
 
 
 def _plan(
     folder: CampaignFolder | None, period: Period, warehouses: Warehouses, now: datetime
 ) -> tuple[Plan | None, str | None]:
-    if folder is None:
+    if folder is None or _takes_verdicts(folder):
         return None, None
     try:
         return plan_launch(None, folder, period=period, warehouses=warehouses, now=now), None
     except SendoffError as error:
         return None, str(error)
+
+
+def _takes_verdicts(folder: CampaignFolder | None) -> bool:
+    return folder is not None and isinstance(folder.campaign.audience.source, VerdictSource)
 
 
 def _recipients(plan: Plan | None) -> tuple[str, Identifiers] | None:

@@ -82,8 +82,11 @@ def _recipients(change: RecipientChange) -> Section:
     blocks: list[Block] = []
     if known:
         blocks.append(Table(tuple(known), [tuple(f"{count:,}" for count in known.values())]))
-    elif not (change.old_problem or change.new_problem):
+    elif not (change.old_problem or change.new_problem or change.are_in_ledger):
         blocks.append(Sentence("The service chooses the recipients, so they cannot be counted."))
+    if change.are_in_ledger:
+        words = "The recipients come from the verdicts of another launch, which are in a ledger."
+        blocks.append(Sentence(f"{words} They are not counted here."))
     if change.before is not None and change.after is not None and change.added is None:
         blocks.append(
             Sentence("Who is added cannot be known, because another column identifies the recipients.")

@@ -211,6 +211,17 @@ def test_recipients_that_cannot_be_compared_are_said_to_be(sendoff: Command) -> 
     assert "Ms Example" not in done.stdout
 
 
+def test_recipients_from_verdicts_are_said_to_be_in_a_ledger(sendoff: Command) -> None:
+    write("new/reminder", f"{PUSH}audience: {{source: {{kind: verdicts, of: back, are: [delivered]}}}}\n")
+    Path("new/reminder/audience.sql").unlink()
+    Path("old").mkdir()
+    done = previewed(sendoff)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "The recipients come from the verdicts of another launch, which are in a ledger." in done.stdout
+    assert "cannot be launched" not in done.stdout
+    assert "The service chooses" not in done.stdout
+
+
 def test_a_new_version_that_cannot_be_launched_is_an_error_and_an_old_one_is_not(sendoff: Command) -> None:
     write("old/back", query="SELECT device_id FROM nowhere")
     write("new/back", query="SELECT device_id FROM devices")
