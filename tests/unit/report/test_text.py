@@ -15,7 +15,7 @@ from rich.console import Console
 from sendoff import report
 from sendoff.app import Report
 from sendoff.errors import SettingsError
-from sendoff.figures import LaunchStats, share
+from sendoff.figures import LaunchStats, duration, share
 from sendoff.report import as_json, as_picture, as_terminal, describe_launch
 from sendoff.report.timeline import points_of
 from sendoff.states import Verdict
@@ -570,3 +570,11 @@ def test_a_picture_without_matplotlib_names_the_extra(
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(SettingsError, match=r"airflow-provider-sendoff\[picture\]"):
         as_picture(figures(), tmp_path / "picture.png")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.01, "0.1 s"), (1 / 3, "0.33 s"), (9, "9 s"), (90, "1 min 30 s"), (90_000, "1 day 1 h")],
+)
+def test_a_duration_has_two_digits_or_two_units(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
