@@ -13,7 +13,10 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would calculate a c
 
 
 def as_csv(figures: LaunchStats) -> str:
-    """Return the counts as CSV, one in each row, with the columns ``of``, ``group``, ``what`` and ``count``."""
+    """Return the counts as CSV, one in each row, with the columns ``of``, ``group``, ``what`` and ``count``.
+
+    ``count`` is empty for a verdict that no post-back can show.
+    """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\r\n")
     writer.writerow(("of", "group", "what", "count"))
@@ -21,13 +24,14 @@ def as_csv(figures: LaunchStats) -> str:
     return file.getvalue()
 
 
-def _rows(figures: LaunchStats) -> Iterator[tuple[str, str, str, int]]:
+def _rows(figures: LaunchStats) -> Iterator[tuple[str, str, str, int | None]]:
     if not figures.is_chosen_by_service:
         yield "rows", "", "rows of the query", figures.rows
         yield from _counts("rows", "dropped", _reasons(figures.dropped))
     yield "people", "", "audience", figures.audience
-    verdicts = {verdict.label: figures.verdicts.get(verdict, 0) for verdict in figures.known_verdicts}
-    yield from _counts("people", "by verdict", verdicts)
+    for verdict in figures.known_verdicts:
+        count = figures.verdicts.get(verdict, 0) if figures.is_measured(verdict) else None
+        yield "people", "by verdict", verdict.label, count
     if figures.erased:
         yield "people", "", "erased", figures.erased
     yield from _counts("people", "not sent because", _reasons(figures.not_sent_because))

@@ -74,6 +74,13 @@ def _maybe(name: str, type_: pa.DataType, description: str, values: Sequence[str
     return ResultColumn(name, type_, description, is_optional=True, values=tuple(values))
 
 
+def _of_verdict(verdict: Verdict) -> ResultColumn:
+    words = f"Recipients with the verdict {verdict}"
+    if verdict.is_observed:
+        return _maybe(verdict.value, _COUNT, f"{words}; null if no post-back can show it")
+    return ResultColumn(verdict.value, _COUNT, words)
+
+
 _LAUNCH_KEY = _key("launch_key", "Key of the launch", 64)
 _AS_OF = ResultColumn("as_of", _TIME, "Time of the report that the row comes from")
 
@@ -103,7 +110,7 @@ LAUNCHES = ResultTable(
             "audience", _COUNT, "Recipients with the control group: the sum of all verdicts and of erased"
         ),
         ResultColumn("requests", _COUNT, "Requests to the service that were planned"),
-        *(ResultColumn(each.value, _COUNT, f"Recipients with the verdict {each}") for each in Verdict),
+        *(_of_verdict(each) for each in Verdict),
         ResultColumn("held_out", _COUNT, "Recipients in the control group, who are part of not_sent"),
         ResultColumn("erased", _COUNT, "Recipients who were erased since, and have no verdict any more"),
         ResultColumn("reached_at_least", _COUNT, "Recipients who were reached for certain"),
@@ -209,7 +216,10 @@ def _launch(ledger: Ledger, verdicts: VerdictRows) -> dict[str, Any]:
         "query_rows": figures.rows,
         "audience": figures.audience,
         "requests": figures.segments,
-        **{each.value: figures.verdicts.get(each, 0) for each in Verdict},
+        **{
+            each.value: figures.verdicts.get(each, 0) if figures.is_measured(each) else None
+            for each in Verdict
+        },
         "held_out": figures.not_sent_because.get("held out", 0),
         "erased": figures.erased,
         "reached_at_least": at_least,

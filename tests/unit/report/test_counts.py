@@ -46,6 +46,12 @@ def test_people_whom_the_service_chose_have_no_rows_of_a_query() -> None:
     assert {row[0] for row in rows(chosen)} == {"people", "platform", "requests", "post-backs"}
 
 
+def test_a_verdict_that_no_post_back_can_show_has_no_count() -> None:
+    found = rows(replace(WHOLE, unmeasured=("open",)))
+    assert ["people", "by verdict", "engaged", ""] in found
+    assert ["people", "by verdict", "in doubt", "250"] in found
+
+
 def test_no_cell_is_a_formula() -> None:
     found = rows(replace(WHOLE, by_variant={"=cmd()": {"engaged": 1}, "@x": {"engaged": 2}}))
     assert [row[1] for row in found if row[0] == "variant"] == ["'=cmd()", "'@x"]

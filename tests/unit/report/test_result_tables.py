@@ -141,6 +141,17 @@ def test_each_table_has_the_rows_of_the_launch(ledger: Ledger, warehouse: Any, t
 
 
 @pytest.mark.parametrize("warehouse", ["sqlite", "postgresql"], indirect=True)
+def test_a_verdict_that_no_post_back_can_show_is_null(ledger: Ledger, warehouse: Any, tmp_path: Path) -> None:
+    folder = write_campaign(tmp_path / "spring")
+    with (folder / "campaign.yaml").open("a") as file:
+        file.write("post_backs: {kinds: [delivery]}\n")
+    launch_of_two(ledger, folder)
+    reconcile_launch(ledger, KEY, now=NOW)
+    write_results(ledger, KEY, warehouse, schema_of(warehouse))
+    launch = row_of(warehouse, "sendoff_launches")
+    assert (launch["engaged"], launch["delivered"]) == (None, 0)
+
+
 def test_times_compare_with_the_period_of_a_query(ledger: Ledger, warehouse: Any, two: LaunchStats) -> None:
     write_results(ledger, KEY, warehouse, schema_of(warehouse))
     launches = f"{schema_of(warehouse)}.sendoff_launches"
