@@ -262,14 +262,17 @@ def _made_at(ledger: Ledger, launch: LaunchRecord, before: int, count: int) -> l
 
 def _opens_within(figures: LaunchStats, time: timedelta) -> int:
     """Return how many opens came within a time until the report. A minute that is partly within it counts in part."""
-    begin, minute = figures.as_of - time, timedelta(minutes=1)
-    return ceil(
-        sum(
-            opens * min(1.0, max(0.0, (at + minute - begin) / minute))
-            for at, _, opens in figures.timeline
-            if time
-        )
-    )
+    if not time:
+        return 0
+    return ceil(sum(opens * _part_within(figures, time, at) for at, _, opens in figures.timeline))
+
+
+def _part_within(figures: LaunchStats, time: timedelta, at: datetime) -> float:
+    """Return which part of a minute is within a time until the report. The last minute ends with the report."""
+    begin, end = figures.as_of - time, min(at + timedelta(minutes=1), figures.as_of)
+    if begin <= at or end <= at:  # the latter: received while the report was made
+        return 1.0
+    return max(0.0, (end - begin) / (end - at))
 
 
 def _hidden(figures: LaunchStats) -> int:

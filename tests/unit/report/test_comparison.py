@@ -487,6 +487,30 @@ def test_a_variant_that_went_out_before_another_is_not_ahead_because_of_that(led
         assert any(each.startswith(f"{said}20 opens") for each in compared.remarks) is bool(early)
 
 
+@pytest.mark.parametrize(
+    ("second", "early"),
+    [
+        (5, 20),  # the report came as long after the minute began as the requests took
+        (20, 5),
+        (60, 2),  # 20 * 5 / 60, rounded up
+        (64, 1),
+        (65, 0),
+    ],
+)
+def test_opens_of_a_minute_count_by_the_part_of_it_that_is_within_the_time(
+    ledger: Ledger, second: int, early: int
+) -> None:
+    (blue, red), took = launch(ledger, outcomes=()), timedelta(seconds=5)
+    send(ledger, KEY, Accepted(200, 17))
+    send(ledger, KEY, Accepted(200, 17), at=NOW + took)
+    opened(ledger, blue, range(1, 11))
+    opened(ledger, red, range(101, 111))
+    compared = of_engagement(ledger, reconcile_launch(ledger, KEY, now=NOW + timedelta(seconds=second)))
+    assert compared
+    sides = [Counted("blue", 10, 100, hidden=early), Counted("red", 10, 100, hidden=early)]
+    assert only(compared) == only(compared_shares("engaged", sides))
+
+
 def test_sides_of_other_sizes_than_planned_are_not_compared(ledger: Ledger) -> None:
     figures = LaunchStats.from_json(whole_figures(ledger))
     verdicts = {"blue": {"engaged": 80, "delivered": 720}, "red": {"engaged": 30, "delivered": 570}}
