@@ -68,7 +68,7 @@ def _measured(ledger: Ledger, figures: LaunchStats) -> _Measured:
     if campaign.decide:
         progress = [part for part in progress if part.wave == 1]  # the test share
     took = _sending(ledger, launch, progress)
-    early = _opens_within(figures, took)
+    early = _opens_within(figures, took, _opens_of_sides(ledger, figures, campaign))
     sides = [
         _counted(figures, name, counts, early, figures.suspects_by_variant.get(name, 0))
         for name, counts in figures.by_variant.items()
@@ -86,7 +86,7 @@ def _measured_arms(ledger: Ledger, figures: LaunchStats) -> _Measured:
     campaign = Campaign.frozen(launch.definition)
     assert campaign.own_hours is not None
     took = ledger.dispatch_queries.sending_span(figures.launch_key)
-    early = _opens_within(figures, took)
+    early = _opens_within(figures, took, {at: opens for at, _, opens in figures.timeline})
     own, at_once = (
         _counted(figures, name, figures.by_arm[arm], early, figures.suspects_by_arm.get(arm, 0))
         for arm, name in ((Arm.OWN_HOUR, "own hour"), (Arm.CONTROL, "at once"))
@@ -260,11 +260,21 @@ def _made_at(ledger: Ledger, launch: LaunchRecord, before: int, count: int) -> l
     return [each.recorded[0].recorded_at for each in found if each.recorded]
 
 
-def _opens_within(figures: LaunchStats, time: timedelta) -> int:
+def _opens_of_sides(ledger: Ledger, figures: LaunchStats, campaign: Campaign) -> dict[datetime, int]:
+    """Return the opens by minute that the figures count, without those of people who wait for a winner, or got it."""
+    of_all = {at: opens for at, _, opens in figures.timeline}
+    if not campaign.decide:
+        return of_all
+    # The ledger may have newer opens than the figures.
+    of_test = ledger.aggregates.timeline(figures.launch_key, up_to_wave=1)
+    return {at: min(opens, of_all.get(at, 0)) for at, _, opens in of_test}
+
+
+def _opens_within(figures: LaunchStats, time: timedelta, opens: Mapping[datetime, int]) -> int:
     """Return how many opens came within a time until the report. A minute that is partly within it counts in part."""
     if not time:
         return 0
-    return ceil(sum(opens * _part_within(figures, time, at) for at, _, opens in figures.timeline))
+    return ceil(sum(count * _part_within(figures, time, at) for at, count in opens.items()))
 
 
 def _part_within(figures: LaunchStats, time: timedelta, at: datetime) -> float:

@@ -78,14 +78,14 @@ class BatchTotals:
         self._erased_numbers: dict[int, list[int]] = {}
         self._parked: dict[tuple[int, int, int], Parked] = {}
         self.contexts: dict[str, DispatchContext] = {}
-        self._launches: dict[str, int] = {}
+        self._waves: dict[tuple[str, int], int] = {}  # number of a launch's wave
         self._is_known = np.zeros(0, np.bool_)  # whether the context of a code was looked up
         self._is_waiting = np.zeros(0, np.bool_)
         self._names_nobody = np.zeros(0, np.bool_)  # no post-back can identify the dispatch's recipients
         self._campaign = np.zeros(0, np.int64)
         self._has_campaign = np.zeros(0, np.bool_)
         self._settled = np.zeros(0, np.int64)
-        self._launch = np.zeros(0, np.int64)
+        self._wave = np.zeros(0, np.int64)
         self._newest = np.zeros(0, np.int64)
         self._counts = {name: np.zeros(0, np.int64) for name in (_ALL, PostBackKind.OPEN, *_ANOMALIES)}
         self._delivered = PlaceSet()  # most recipients; the sets of opens are smaller
@@ -124,7 +124,8 @@ class BatchTotals:
             self._has_campaign[code] = context.campaign_id is not None
             self._campaign[code] = context.campaign_id or 0
             self._settled[code] = _NEVER if context.settled_at is None else _microseconds(context.settled_at)
-            self._launch[code] = self._launches.setdefault(context.launch_key, len(self._launches))
+            wave = context.launch_key, context.wave
+            self._wave[code] = self._waves.setdefault(wave, len(self._waves))
         self._index.load(codes[~self._is_waiting[codes] & ~self._names_nobody[codes]].tolist())
 
     def add(self, codes: Codes, batch: pa.RecordBatch) -> None:
@@ -196,7 +197,7 @@ class BatchTotals:
 
     def _grow(self, size: int) -> None:
         of_codes = ("_is_known", "_is_waiting", "_names_nobody", "_campaign", "_has_campaign", "_settled")
-        for name in (*of_codes, "_launch", "_newest"):
+        for name in (*of_codes, "_wave", "_newest"):
             setattr(self, name, longer(getattr(self, name), size))
         self._counts = {name: longer(column, size) for name, column in self._counts.items()}
 
@@ -256,9 +257,9 @@ class BatchTotals:
             counts += np.bincount(codes, minlength=len(counts))
 
     def _count_minutes(self, codes: Codes, at: Counts, is_open: Marks, rows: Marks) -> None:
-        of_launch = self._launch[codes] << 32 | at // _MINUTE
+        of_wave = self._wave[codes] << 32 | at // _MINUTE
         for name, some in (_ALL, rows), (PostBackKind.OPEN, rows & is_open):
-            counted = pc.value_counts(column_of(of_launch[np.flatnonzero(some)]))
+            counted = pc.value_counts(column_of(of_wave[np.flatnonzero(some)]))
             for each in counted.to_pylist():
                 self._minutes[name][each["values"]] += each["counts"]
 
@@ -272,17 +273,17 @@ class BatchTotals:
 
     def as_run(self, runs: Sequence[PendingRun] = (), parked: Sequence[Parked] = ()) -> AggregatedRun:
         """Return the counted run, to be stored in one transaction; totals are computed when read."""
-        launches = list(self._launches)
-        touched = np.unique(self._launch[self._touched()])
+        waves = list(self._waves)
+        touched = {waves[number][0] for number in np.unique(self._wave[self._touched()])}
         opens = self._minutes[PostBackKind.OPEN]
         minutes = {
-            (launches[at >> 32], _EPOCH + timedelta(minutes=at & 0xFFFF_FFFF)): (count - opens[at], opens[at])
+            (*waves[at >> 32], _EPOCH + timedelta(minutes=at & 0xFFFF_FFFF)): (count - opens[at], opens[at])
             for at, count in sorted(self._minutes[_ALL].items())
         }
         return AggregatedRun(
             runs,
             self,
-            [launches[number] for number in touched],
+            touched,
             minutes,
             parked,
             self._erased_numbers,

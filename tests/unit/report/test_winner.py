@@ -13,6 +13,7 @@ from sendoff.campaign import Variation
 from sendoff.comparison import leader_of
 from sendoff.comparison.balance import mismatch_of_assigned
 from sendoff.comparison.engagement import of_engagement
+from sendoff.figures import LaunchStats
 from sendoff.ledger import Decision, Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import VerdictRows, as_csv, as_text, describe_launch
@@ -69,6 +70,30 @@ def test_only_the_test_share_is_compared_before_and_after_the_decision(
     assert after
     assert (after.sides, after.differences) == (before.sides, before.differences)
     assert set(sides_of(ledger, ledger.launches.get(KEY))) == {"plain", "warm"}
+
+
+def test_the_intervals_allow_for_no_opens_of_the_rest(ledger: Ledger) -> None:
+    minutes = [timedelta(minutes=number) for number in range(8)]
+    make_launch(ledger, segments=SEGMENTS, campaign=campaign())
+    send(ledger, KEY, Accepted(200, 17))
+    send(ledger, KEY, Accepted(200, 17), at=NOW + minutes[5])
+    _, warm, rest = [each.dispatch_key for each in ledger.dispatch_queries.of_launch(KEY)]
+
+    def opened(key: str, people: range) -> LaunchStats:
+        at = NOW + minutes[6]
+        store(ledger, *(post_back(key, "open", who, at=at) for who in people), at=at)
+        return reconcile_launch(ledger, KEY, now=NOW + minutes[7])
+
+    before = opened(warm, range(51, 81))
+    expected = of_engagement(ledger, before)
+    assert expected
+    assert "The intervals allow for the 30 opens of the same time before this report." in expected.remarks[-1]
+    decide(ledger)
+    after = opened(rest, REST)
+    assert sum(opens for _, _, opens in after.timeline) == 230
+    assert of_engagement(ledger, after) == expected
+    opened(warm, range(81, 91))
+    assert of_engagement(ledger, before) == expected  # an older report counts no newer opens
 
 
 def test_the_rest_has_a_row_of_its_own_and_everything_adds_up(ledger: Ledger, dispatches: list[str]) -> None:

@@ -54,6 +54,7 @@ class DispatchContext:
     """The facts about a dispatch that its post-backs are checked against."""
 
     launch_key: str
+    wave: int
     campaign_id: int | None  # None also if an earlier attempt may have created a campaign with another ID
     awaits_reply: bool  # a request is in flight, and its reply may contain the campaign ID
     identified_by: str
@@ -85,7 +86,9 @@ class AggregatedRun:
     runs: Sequence[PendingRun]  # one per receiver; none if they were parked
     totals: Iterable[Mapping[str, DispatchTotals]]  # batches of: dispatch key -> totals to add
     launches: Collection[str]  # launches that the run adds to
-    minutes: Mapping[tuple[str, datetime], tuple[int, int]]  # (launch key, minute) -> deliveries, opens
+    minutes: Mapping[
+        tuple[str, int, datetime], tuple[int, int]
+    ]  # (launch key, wave, minute) -> deliveries, opens
     parked: Sequence[Parked] = ()
     erased: Mapping[int, Collection[int]] = field(
         default_factory=dict
@@ -106,6 +109,7 @@ class Aggregates(LedgerPart):
             return {
                 row.dispatch_key: DispatchContext(
                     launch_key=row.launch_key,
+                    wave=row.wave,
                     campaign_id=None if row.is_ambiguous else row.campaign_id,
                     awaits_reply=not row.is_ambiguous and row.is_leased,
                     identified_by=row.identified_by,
@@ -197,8 +201,8 @@ class Aggregates(LedgerPart):
             if hours := _hour_rows(db, batch):
                 db.execute(self._database.insert_or_replace(open_hours), hours)
         minutes = [
-            {"launch_key": launch, "minute": minute, "deliveries": deliveries, "opens": opens}
-            for (launch, minute), (deliveries, opens) in run.minutes.items()
+            {"launch_key": launch, "wave": wave, "minute": minute, "deliveries": deliveries, "opens": opens}
+            for (launch, wave, minute), (deliveries, opens) in run.minutes.items()
         ]
         if minutes:
             db.execute(self._database.insert_or_increment(timeline, "deliveries", "opens"), minutes)
@@ -285,11 +289,21 @@ class Aggregates(LedgerPart):
                 if opened:
                     yield opened
 
-    def timeline(self, launch_key: str) -> list[TimelinePoint]:
-        """Return the post-backs of a launch by minute of reception, in order of time."""
-        columns = (timeline.c.minute, timeline.c.deliveries, timeline.c.opens)
-        query = sa.select(*columns).where(timeline.c.launch_key == launch_key).order_by(timeline.c.minute)
-        return [TimelinePoint(*row) for row in self._database.rows(query)]
+    def timeline(self, launch_key: str, *, up_to_wave: int | None = None) -> list[TimelinePoint]:
+        """Return the post-backs of a launch, or of its first waves, by minute of reception, in order of time."""
+        counts = (sa.func.sum(each) for each in (timeline.c.deliveries, timeline.c.opens))
+        query = (
+            sa.select(timeline.c.minute, *counts)
+            .where(timeline.c.launch_key == launch_key)
+            .group_by(timeline.c.minute)
+            .order_by(timeline.c.minute)
+        )
+        if up_to_wave is not None:
+            query = query.where(timeline.c.wave <= up_to_wave)
+        return [
+            TimelinePoint(minute, int(deliveries), int(opens))
+            for minute, deliveries, opens in self._database.rows(query)
+        ]
 
 
 _IDENTIFIED_BY = sa.select(audiences.c.identified_by).distinct()
@@ -313,6 +327,7 @@ _CONTEXT = (
     sa.select(
         dispatches.c.dispatch_key,
         dispatches.c.launch_key,
+        dispatches.c.wave,
         dispatches.c.campaign_id,
         _IS_LEASED.label("is_leased"),
         _EARLIER_DOUBT.label("is_ambiguous"),

@@ -528,6 +528,7 @@ timeline = Table(
     "timeline",
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
+    Column("wave", Integer, primary_key=True),
     Column("minute", UtcDateTime, primary_key=True),
     _required("deliveries", BigInteger),
     _required("opens", BigInteger),

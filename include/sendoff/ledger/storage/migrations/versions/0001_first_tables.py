@@ -420,6 +420,7 @@ def upgrade() -> None:
     op.create_table(
         "timeline",
         _of_launch(),
+        Column("wave", Integer, primary_key=True),
         Column("minute", _TIME, primary_key=True),
         _required("deliveries", BigInteger),
         _required("opens", BigInteger),
