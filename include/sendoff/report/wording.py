@@ -248,10 +248,19 @@ def requests_and_post_backs(figures: LaunchStats) -> list[tuple[str, str]]:
     """Return the requests by state, the post-backs by kind, and the anomalies among them, as text."""
     came = _came(*(figures.post_backs.get(kind, 0) for kind in PostBackKind))
     return [
-        ("requests", _listed(figures.dispatches)),
+        ("requests", _listed(_requests(figures))),
         ("post-backs", ", ".join(came)),
         ("anomalies", _listed(figures.anomalies)),
     ]
+
+
+def _requests(figures: LaunchStats) -> Mapping[str, int]:
+    """Return the requests by state. A rejected or stopped launch never makes its planned requests."""
+    if figures.state not in (LaunchState.REJECTED, LaunchState.STOPPED):
+        return figures.dispatches
+    others = {state: count for state, count in figures.dispatches.items() if state != DispatchState.PLANNED}
+    left = figures.dispatches.get(DispatchState.PLANNED, 0)
+    return others | {f"not made, and never will be (launch {figures.state})": left}
 
 
 def _listed(counts: Mapping[str, int]) -> str:

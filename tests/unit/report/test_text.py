@@ -382,6 +382,20 @@ def test_anomalies_are_shown_where_there_are_some() -> None:
     assert "forged" not in text
 
 
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("paused", "21 planned, 30 accepted"),
+        ("stopped", "30 accepted, 21 not made, and never will be (launch stopped)"),
+        ("rejected", "30 accepted, 21 not made, and never will be (launch rejected)"),
+    ],
+)
+def test_requests_that_a_launch_will_never_make_are_not_called_planned(state: str, words: str) -> None:
+    text = as_text(figures(state=state, dispatches={"planned": 21, "accepted": 30}))
+    assert words in " ".join(text.split())
+    assert "never will be" not in as_text(figures(state=state, dispatches={"accepted": 51}))
+
+
 def everything_large() -> LaunchStats:
     verdicts = dict.fromkeys(Verdict, 9_999_999)
     return figures(
