@@ -27,7 +27,8 @@ WHY_UNKNOWABLE: Mapping[str, str] = {
     "not sent yet": "the service had not sent the messages by then",
     "not named": "post-backs do not contain the identifier that the audience query uses",
     "not asked for": "the campaign did not request post-backs of deliveries",
-    UNREAD: "a post-back of the same request was unreadable or forged, and may have been the delivery",
+    UNREAD: "a post-back of the same request was unreadable, or named another campaign (sent twice, or forged), and "
+    "may have been the delivery",
     PLATFORM: "deliveries by Android push, iOS push and Safari are not reported reliably",
     NO_PLATFORM: "the audience query returned no platform for them",
 }
@@ -42,6 +43,7 @@ _REASONS: Mapping[str, str] = {
     "suppressed": "on the suppression list",
     OPENED_SINCE: "opened an earlier message since",
     DELIVERED_SINCE: "got an earlier message since",
+    "forged": "of another campaign",
 }
 
 _SHOWN_BY = {Verdict.ENGAGED: PostBackKind.OPEN, Verdict.DELIVERED: PostBackKind.DELIVERY}
@@ -242,5 +244,5 @@ def noun_of(identified_by: str | None) -> tuple[str, str]:
 
 
 def spoken_reason(reason: str) -> str:
-    """Return the reason for a verdict in words. Reports in the ledger keep *held out* for the control group."""
+    """Return the reason for a verdict, or an anomaly, in words. Reports in the ledger keep *held out* and *forged*."""
     return _REASONS.get(reason, reason)

@@ -311,8 +311,8 @@ def _engagement_remarks(figures: LaunchStats, measured: _Measured) -> Iterator[s
             )
     if hidden := _hidden(figures):
         yield (
-            f"{hidden:,} post-backs were unreadable or forged. The intervals allow for each to be an open of any "
-            "variant."
+            f"{hidden:,} post-backs were unreadable, or named another campaign (sent twice, or forged). The intervals "
+            "allow for each to be an open of any variant."
         )
     if suspects := sum(figures.suspects_by_variant.values()):
         yield (

@@ -65,7 +65,8 @@ _OTHER_MEANINGS: Mapping[str, str] = {
     "size_limit": "Left out because the size of this run was limited.",
     "control group": "Chosen by chance to get no message, so that the others can be compared with them.",
     "unexpected": "Post-backs that name an identifier that is not in the request.",
-    "forged": "Post-backs that name a different campaign than the service created for the request.",
+    "of another campaign": "Post-backs that name a different campaign than the service created for the request: it was "
+    "sent twice, or they are forged.",
     "late": "Post-backs that came after a long silence. They still count.",
     "unreadable": "Post-backs that could not be read. They are kept as they came.",
     MACHINE: "Opened within seconds of the delivery, or with many others in one second, and not again.",
@@ -160,7 +161,11 @@ def _sections(figures: LaunchStats, zone: tzinfo) -> Iterator[Section]:
         if rows:
             yield Section(what, f"By {what}", [Groups.of(figures, what, rows), *sentences(remarks)])
     yield Section("timeline", "Deliveries and opens over time", [_timeline(figures, zone)], is_for_pages=True)
-    yield Section("requests", "Requests and post-backs", [Facts(wording.requests_and_post_backs(figures))])
+    yield Section(
+        "requests",
+        "Requests and post-backs",
+        [Facts(wording.requests_and_post_backs(figures)), *sentences(wording.second_campaigns(figures))],
+    )
 
 
 def _timeline(figures: LaunchStats, zone: tzinfo) -> Block:

@@ -16,6 +16,7 @@ from sendoff.figures import (
     TimelinePoint,
     counted,
     share,
+    spoken_reason,
 )
 from sendoff.report.timeline import span
 from sendoff.states import DispatchState, LaunchState, PostBackKind, Verdict
@@ -250,8 +251,17 @@ def requests_and_post_backs(figures: LaunchStats) -> list[tuple[str, str]]:
     return [
         ("requests", _listed(_requests(figures))),
         ("post-backs", ", ".join(came)),
-        ("anomalies", _listed(figures.anomalies)),
+        ("anomalies", _listed({spoken_reason(kind): count for kind, count in figures.anomalies.items()})),
     ]
+
+
+def second_campaigns(figures: LaunchStats) -> list[str]:
+    """Return a sentence on post-backs that name another campaign than the one known for their request."""
+    if not (count := figures.anomalies.get("forged")):
+        return []
+    what = f"{counted(count, 'post-back')} of another campaign than the service created for the request"
+    why = "The request was sent twice, for example after an older ledger was restored, or someone forged them"
+    return [f"{what}. {why}."]
 
 
 def _requests(figures: LaunchStats) -> Mapping[str, int]:

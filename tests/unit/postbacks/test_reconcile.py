@@ -703,7 +703,8 @@ def test_each_of_the_unknowable_has_the_real_reason(ledger: Ledger, how: str) ->
     text = " ".join(as_text(describe_launch(figures)).split())
     assert (
         "2 unknowable: accepted, then silent where silence proves nothing: a post-back of the same request was "
-        "unreadable or forged, and may have been the delivery." in text
+        "unreadable, or named another campaign (sent twice, or forged), and may have been the delivery."
+        in text
     )
     assert (
         "5 unknowable: accepted, then silent where silence proves nothing (android 5). Deliveries by" in text
@@ -721,8 +722,8 @@ def test_each_of_the_unknowable_has_the_real_reason(ledger: Ledger, how: str) ->
         None,
     ]
     assert ledger.launches.recipient(KEY, 3).sentence == (
-        "sent, and it cannot be known whether it arrived: a post-back of the same request was unreadable or forged, "
-        "and may have been the delivery"
+        "sent, and it cannot be known whether it arrived: a post-back of the same request was unreadable, or named "
+        "another campaign (sent twice, or forged), and may have been the delivery"
     )
     assert ledger.launches.recipient(KEY, 2).sentence == "got it: delivered"
 

@@ -467,7 +467,9 @@ def test_a_few_people_in_doubt_widen_the_interval(ledger: Ledger) -> None:
     assert unread
     assert only(unread).high > only(compared).high
     assert any(
-        "10 post-backs were unreadable or forged. The intervals allow" in each for each in unread.remarks
+        "10 post-backs were unreadable, or named another campaign (sent twice, or forged). The intervals allow"
+        in each
+        for each in unread.remarks
     )
 
 

@@ -379,7 +379,19 @@ def test_sums_that_do_not_add_up_are_said_aloud(changes: dict[str, Any], words: 
 def test_anomalies_are_shown_where_there_are_some() -> None:
     text = as_text(figures())
     assert "1 unexpected, 7 duplicate, 2 unreadable" in text
-    assert "forged" not in text
+    assert "another campaign" not in text
+    twice = figures(anomalies={"forged": 7_779})
+    shown = " ".join(as_text(twice).split())
+    assert (
+        "anomalies 7,779 of another campaign 7,779 post-backs of another campaign than the service created"
+        in shown
+    )
+    assert (
+        "The request was sent twice, for example after an older ledger was restored, or someone forged them."
+        in shown
+    )
+    assert "it was sent twice, or they are forged." in str(describe_launch(twice))
+    assert as_json(twice)["anomalies"] == {"forged": 7_779}
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ class DispatchTotals:
 
     @property
     def unread(self) -> int:
-        """The number of unreadable or forged post-backs, which decide no verdict."""
+        """The number of post-backs that were unreadable or named another campaign. They decide no verdict."""
         return self.anomalies.get("unreadable", 0) + self.anomalies.get("forged", 0)
 
     @property
