@@ -130,7 +130,7 @@ def test_a_held_launch_says_how_to_release_it(app: App, service: LocalService) -
     assert launch.state == "held"
     with pytest.raises(GateError, match=r"launch\.release\(why=\.\.\.\)"):
         launch.send()
-    for decide in (launch.release, launch.reject):
+    for decide in (launch.release, launch.reject, launch.pause, launch.resume, launch.stop):
         with pytest.raises(SettingsError, match="the reason is blank"):
             decide(" ")
     launch.release("looks good")
@@ -164,6 +164,36 @@ def test_it_is_too_early_until_a_time_that_the_error_holds(
     assert launch.send(wait=True) == {"accepted": 1}
     assert len(slept) == 1
     assert slept[0] > 0
+
+
+def test_a_launch_is_paused_resumed_and_stopped(app: App, service: LocalService) -> None:
+    launch = prepared(app)
+    launch.pause("the link is broken")
+    assert launch.state == "paused"
+    with pytest.raises(NotYetError, match="the link is broken"):
+        launch.send()
+    with pytest.raises(GateError, match="is paused, so it cannot be paused"):
+        launch.pause("again")
+    launch.resume("the link works")
+    assert launch.state == "released"
+    launch.stop("the picture is wrong")
+    with pytest.raises(
+        GateError, match=r"it was stopped by .*: the picture is wrong. 1 request will never be made"
+    ):
+        launch.send()
+    assert service.admin("campaigns")["total"] == 0
+
+
+def test_the_newest_launches_are_listed(app: App) -> None:
+    assert app.launches() == []
+    first = prepared(app)
+    other = prepared(app, name="other")
+    again = prepared(app, period="2026-03-02/2026-03-03")
+    assert [each.key for each in app.launches()] == [again.key, other.key, first.key]
+    assert [each.key for each in app.launches("lapsed")] == [again.key, first.key]
+    assert [(each.name, each.state, each.people) for each in app.launches(limit=1)] == [
+        ("lapsed", "released", 4)
+    ]
 
 
 def test_refusals_are_an_error_after_the_other_requests(app: App, service: LocalService) -> None:

@@ -191,7 +191,7 @@ class App:
                 launch.created_at,
                 change,
             )
-        return Launch(self._connections, launch.launch_key)
+        return Launch(self._connections, launch)
 
     def preview(
         self,
@@ -227,17 +227,27 @@ class App:
 
         :param name: the name of its campaign, or its key if ``period`` is left out
         """
+        launches = self._connections.ledger.launches
         if period is None:
-            return Launch(self._connections, name)
+            return Launch(self._connections, launches.get(name))
         known = Period.of(period)
         key = launch_key(self._connections.settings.connection, name, known, resend)
         try:
-            return Launch(self._connections, key)
+            return Launch(self._connections, launches.get(key))
         except NotFoundError:
             again = f", resend {resend}" if resend else ""
             raise NotFoundError(
                 f"the ledger holds no launch of {name} for the period {known.key}{again}"
             ) from None
+
+    def launches(self, name: str | None = None, *, limit: int = 20) -> list[Launch]:
+        """Return the newest launches that the ledger has, the newest first, those of every connection.
+
+        :param name: only launches of the campaign with this name
+        :param limit: return at most this many
+        """
+        found = self._connections.ledger.launches.search(campaign=name, limit=limit)
+        return [Launch(self._connections, each) for each in found]
 
     def suppress(  # noqa: PLR0913 - an interface for users
         self,

@@ -23,16 +23,15 @@ _MOST_BETWEEN = 30.0  # seconds between two looks at the post-backs
 
 
 class Launch:
-    """A launch in the ledger, from :meth:`App.prepare` or :meth:`App.launch`. Its state is read when asked for.
+    """A launch in the ledger, from ``prepare``, ``launch`` or ``launches``. Its state is read when asked for.
 
     ``key``: its key, which campaign and period decide. ``name``: its campaign. ``period``: its period. ``created_at``:
     when it was frozen.
     """
 
-    def __init__(self, connections: Connections, key: str) -> None:
-        frozen = connections.ledger.launches.get(key)
+    def __init__(self, connections: Connections, frozen: ledger.LaunchRecord) -> None:
         self._connections = connections
-        self.key = key
+        self.key = frozen.launch_key
         self.name = frozen.campaign
         self.period: Period = frozen.period
         self.created_at = frozen.created_at
@@ -170,15 +169,7 @@ class Launch:
         """
         from sendoff.dispatch import release
 
-        _check_reason(why)
-        release(
-            self._connections.ledger,
-            self.key,
-            self._connections.who,
-            why,
-            without_approval=without_approval,
-            variant=variant,
-        )
+        release(*self._decision(why), without_approval=without_approval, variant=variant)
 
     def reject(self, why: str) -> None:
         """Reject it while it is held: it is never sent. The audit log keeps your name and ``why``.
@@ -187,12 +178,45 @@ class Launch:
         """
         from sendoff.dispatch import reject
 
-        _check_reason(why)
-        reject(self._connections.ledger, self.key, self._connections.who, why)
+        reject(*self._decision(why))
+
+    def pause(self, why: str) -> None:
+        """Pause it while it is released: no further request is made until :meth:`resume`.
+
+        The audit log keeps your name and ``why``. Raise GateError if it is not released.
+        """
+        from sendoff.dispatch import pause
+
+        pause(*self._decision(why))
+
+    def resume(self, why: str) -> None:
+        """Resume it while it is paused, and call :meth:`send` unless another process still sends it.
+
+        The audit log keeps your name and ``why``. Raise GateError if it is not paused.
+        """
+        from sendoff.dispatch import resume
+
+        resume(*self._decision(why))
+
+    def stop(self, why: str) -> None:
+        """Stop it for good while it is held, released or paused: no further request is ever made.
+
+        Requests that the service accepted are not taken back. The audit log keeps your name and ``why``. Raise
+        GateError if it is rejected or stopped already.
+        """
+        from sendoff.dispatch import stop
+
+        stop(*self._decision(why))
 
     @property
     def _record(self) -> ledger.LaunchRecord:
         return self._connections.ledger.launches.get(self.key)
+
+    def _decision(self, why: str) -> tuple[ledger.Ledger, str, str, str]:
+        """Return the first arguments of a decision about it. Raise SettingsError if the reason is blank."""
+        if not why.strip():
+            raise SettingsError("the reason is blank. Say why, in a few words")
+        return self._connections.ledger, self.key, self._connections.who, why
 
     def _raise_if_ended(self, what: str, kind: type[GateError | LateError]) -> None:
         """Raise an error if it was rejected or stopped and some of its requests were never made."""
@@ -203,8 +227,3 @@ class Launch:
             raise kind(
                 f"launch {self.key} {what}: it was {state}{why}. {counted(unsent, 'request')} will never be made"
             )
-
-
-def _check_reason(why: str) -> None:
-    if not why.strip():
-        raise SettingsError("the reason is blank. Say why, in a few words")
