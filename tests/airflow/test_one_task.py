@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from airflow.models.dagrun import DagRun
@@ -82,6 +83,8 @@ def frames(tmp_path: Path) -> dict[str, Any]:
         "object_storage": ObjectStoragePath(f"file://{tmp_path}/some.parquet"),
         "arrow": table,
         "frame": table.to_pandas(),
+        "lazy_frame": pl.LazyFrame({"device_id": table["device_id"].to_pylist()}),
+        "dictionaries": table.to_pylist(),
     }
 
 
@@ -97,6 +100,8 @@ def frames(tmp_path: Path) -> dict[str, Any]:
         "object_storage",
         "arrow",
         "frame",
+        "lazy_frame",
+        "dictionaries",
     ],
 )
 def test_one_task_sends_an_audience_of_any_form_and_shows_nobody(
@@ -479,10 +484,18 @@ def test_a_function_replaces_the_audience_of_a_folder_and_must_return_one(
         def nothing() -> None:
             """Return nothing."""
 
+        @task.audience(campaign=house.folder / "folder_of_function", name="tuples", retries=3)
+        def tuples() -> list[tuple[int]]:
+            return [(7_340_000_001,)]
+
         some()
         nothing()
+        tuples()
     run = run_dag(dag, logical_date=house.day)
-    assert house.tasks(run) == {"some": ["success"], "nothing": ["failed"]}
-    assert "campaign nothing: it has no audience" in capfd.readouterr().out
+    assert house.tasks(run) == {"some": ["success"], "nothing": ["failed"], "tuples": ["failed"]}
+    printed = capfd.readouterr().out
+    assert "campaign nothing: it has no audience" in printed
+    assert "campaign tuples: found list as an audience" in printed
+    assert "7340000001" not in printed
     with house.ledger() as ledger:
         assert ledger.launches.get(of_day(house, "folder_of_function")).audience == 60

@@ -155,9 +155,9 @@ class App:
 
         :param campaign: the campaign, its fields as a mapping, or the path of its folder
         :param name: the name of the campaign; by default that of its folder
-        :param audience: SQL, a path (.sql, .parquet, .csv, .arrow, .feather), a DataFrame, an Arrow table, or
-            ``VerdictsOf`` another launch. Leave it out for the audience of a folder, and if the service chooses the
-            recipients
+        :param audience: SQL, a path (.sql, .parquet, .csv, .arrow, .feather), a DataFrame, an Arrow table, a list of
+            dictionaries, or ``VerdictsOf`` another launch. Leave it out for the audience of a folder, and if the
+            service chooses the recipients
         :param period: the period, such as ``"2026-11-16/2026-11-23"``; see ``Period.of``. A campaign that the
             service repeats has its own
         :param size_limit: send to this many people at most
@@ -269,7 +269,8 @@ class App:
         Raise AudienceError if the recipients cannot be read, and SettingsError for another wrong argument. Nothing is
         changed then.
 
-        :param recipients: identifiers, a DataFrame, an Arrow table, or the ``Path`` of a CSV, Parquet or Arrow file
+        :param recipients: identifiers, a DataFrame, an Arrow table, a list of dictionaries, or the ``Path`` of a CSV,
+            Parquet or Arrow file
         :param reason: why, for the entries and the audit log
         :param identified_by: the column of the identifiers, such as ``device_id``; a table or a file may have exactly
             one such column instead

@@ -13,7 +13,7 @@ from sendoff.campaign.dbt import Reference, other_jinja_at, references_in
 from sendoff.campaign.defaults import DEFAULTS, RulesOfFile, Setting, rules_settings, settings_of
 from sendoff.campaign.model import Campaign
 from sendoff.campaign.yaml_document import YamlPath, dotted, read_document
-from sendoff.errors import CampaignError, Finding
+from sendoff.errors import AudienceError, CampaignError, Finding
 from sendoff.warehouse import Spot, named_parameters
 
 if TYPE_CHECKING:
@@ -90,13 +90,17 @@ class CampaignFolder:
         chosen_by = chooser_of(self.campaign)
         if not chosen_by and audience is None:
             raise CampaignError(
-                f"campaign {self.name}: it has no audience. Use SQL, a path, a DataFrame or an Arrow table"
+                f"campaign {self.name}: it has no audience. Use SQL, a path, a DataFrame, an Arrow table or a list of "
+                "dictionaries"
             )
         if chosen_by and audience is not None:
             raise CampaignError(
                 f"campaign {self.name}: found an audience with {chosen_by}. Leave one of them out"
             )
-        source = None if audience is None else _source(audience)
+        try:
+            source = None if audience is None else _source(audience)
+        except AudienceError as error:
+            raise AudienceError(f"campaign {self.name}: {error}") from None
         if not isinstance(source, str):
             return replace(self, audience_sql=None, audience_rows=source)
         _check_query(self.name, source, self.campaign)

@@ -107,21 +107,22 @@ def recipients_of(
 ) -> NamedRecipients:
     """Return the recipients that something names.
 
-    ``given``: identifiers; a DataFrame or an Arrow table; the ``Path`` of a CSV, Parquet or Arrow file; or SQL that
-    ``source`` reads. ``identified_by``: the column that identifies them. Files, tables and queries with exactly one
-    such column need not name it. ``source``: returns the warehouse; without it, SQL is an error.
+    ``given``: identifiers; a DataFrame, an Arrow table or a list of dictionaries; the ``Path`` of a CSV, Parquet or
+    Arrow file; or SQL that ``source`` reads. ``identified_by``: the column that identifies them. Files, tables and
+    queries with exactly one such column need not name it. ``source``: returns the warehouse; without it, SQL is an
+    error.
 
     Raise AudienceError without any identifier in its text. Raise QueryError for a query that fails.
     """
     if isinstance(given, Path) and given.suffix.lower() == ".csv" and identified_by:
         return recipients_in_csv(given, identified_by)
-    is_table = hasattr(given, "__arrow_c_stream__") and not hasattr(given, "to_list")
-    if is_table or hasattr(given, "open") or (isinstance(given, str) and source is not None):
-        return _of_rows(given, identified_by, source)
+    table = None if hasattr(given, "to_list") else warehouse.table_of(given)  # to_list: of a single column
+    if table or hasattr(given, "open") or (isinstance(given, str) and source is not None):
+        return _of_rows(table or given, identified_by, source)
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise AudienceError(
-            f"found {type(given).__name__} as recipients. Use identifiers in a list, a Path, a DataFrame or an "
-            "Arrow table"
+            f"found {type(given).__name__} as recipients. Use identifiers in a list, a Path, a DataFrame, an Arrow "
+            "table or a list of dictionaries"
         )
     if identified_by is None:
         raise AudienceError(
@@ -195,7 +196,9 @@ def _of_rows(
         except AudienceError as error:
             raise AudienceError(f"{rows.origin}: {error}") from None
     elif source is None:
-        raise AudienceError("found SQL without a warehouse. Use a file, a DataFrame or an Arrow table")
+        raise AudienceError(
+            "found SQL without a warehouse. Use a file, a DataFrame, an Arrow table or a list of dictionaries"
+        )
     else:
         with warehouse.read(source(), rows) as batches:
             audience = build_audience(without_groups(batches))

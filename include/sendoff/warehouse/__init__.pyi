@@ -2,7 +2,7 @@ from .adbc import adbc_driver, attempt, open_connection
 from .column_types import QUERY, Wording, checked_text, is_number, is_text, sql_type_name, value_type
 from .dbapi import Cursors
 from .drivers import driver_of_type
-from .frames import Rows, audience_source, csv_header, quoting_problem, wrong_csv_row
+from .frames import Rows, audience_source, csv_header, quoting_problem, table_of, wrong_csv_row
 from .query import Parameter, Query, named_parameters, refusal
 from .reader import Source, address_of, is_reading, read
 from .sql_lexer import Spot, code_of, jinja_at, usual_dialect
@@ -39,6 +39,7 @@ __all__ = [
     "read",
     "refusal",
     "sql_type_name",
+    "table_of",
     "usual_dialect",
     "value_type",
     "writing_engine",

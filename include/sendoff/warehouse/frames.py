@@ -1,4 +1,4 @@
-"""Rows that no query reads: a DataFrame, an Arrow table or a file, as Arrow batches."""
+"""Rows that no query reads: a DataFrame, an Arrow table, dictionaries or a file, as Arrow batches."""
 
 from __future__ import annotations
 
@@ -46,10 +46,16 @@ _IN_WORDS = {
 _DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 """What may be between the values of a CSV file. Spreadsheets write semicolons where a comma is the decimal sign."""
 
+_ALLOWED = "Use SQL, a path, a DataFrame, an Arrow table or a list of dictionaries"
 _DAMAGED = "it is damaged, or not what its name says"
 
 _IN_A_FILE = Wording("it", "store {name} as 64-bit integers", "store {name} as text")
 _IN_ARROW = Wording("it", "cast {name} to pa.int64()", "cast {name} to pa.string()")
+_IN_DICTIONARIES = Wording(
+    "it",
+    'convert it first: row["{name}"] = int(row["{name}"])',
+    'convert it first: row["{name}"] = str(row["{name}"])',
+)
 _IN_FRAMES = {
     "pandas": Wording(
         "it",
@@ -94,31 +100,90 @@ def audience_source(given: Any) -> str | Rows:
     - SQL
     - the path of a ``.sql``, ``.parquet``, ``.csv``, ``.arrow`` or ``.feather`` file, as text, as ``Path``, or as
       another kind of path that has ``open`` and ``suffix``, such as Airflow's ``ObjectStoragePath``
-    - an object that exports an Arrow stream, such as a DataFrame of pandas or Polars, or a table of Arrow
+    - a table, as in :func:`table_of`
     - rows, such as those of this function
 
     Raise AudienceError for anything else, and for a ``.sql`` file that cannot be read. Other files are read later.
     """
     if isinstance(given, Rows):
         return given
-    if hasattr(given, "__arrow_c_stream__") and not isinstance(given, type):
-        library = type(given).__module__.partition(".")[0]
-        wording = _IN_FRAMES.get(library, _IN_ARROW)
-        return Rows(f"the {type(given).__name__}", wording, lambda _: _stream(given, wording))
+    if (table := table_of(given)) is not None:
+        return table
     if isinstance(given, str):
         return _of_path(Path(given)) if _is_path(given) else given
     if isinstance(given, PathLike) or (hasattr(given, "open") and hasattr(given, "suffix")):
         return _of_path(given)
+    if isinstance(given, list | tuple) and not given:
+        raise AudienceError(
+            "the audience is an empty list, so its columns are not known. Use pd.DataFrame([], columns=[...])"
+        )
+    is_statement = type(given).__module__.startswith("sqlalchemy.sql.")
+    remedy = "pd.read_sql(statement, engine)" if is_statement else "pd.DataFrame(rows, columns=[...])"
     raise AudienceError(
-        f"found {type(given).__name__} as an audience. Use SQL, a path, a DataFrame or an Arrow table"
+        f"found {type(given).__name__} as an audience. {_ALLOWED}. Make other rows a DataFrame first, such as {remedy}"
     )
+
+
+def table_of(given: Any) -> Rows | None:
+    """Return the rows of a table in Python, or None if it is something else.
+
+    A table is an object that exports an Arrow stream, such as a DataFrame of pandas or Polars, or a table of Arrow. A
+    LazyFrame of Polars is one too, and so is a list of dictionaries with the same keys, which are the names of columns.
+    """
+    kind = type(given)
+    library = kind.__module__.partition(".")[0]
+    wording = _IN_FRAMES.get(library, _IN_ARROW)
+    if hasattr(given, "__arrow_c_stream__") and not isinstance(given, type):
+        return Rows(f"the {kind.__name__}", wording, lambda _: _stream(given, wording))
+    if (library, kind.__name__) == ("polars", "LazyFrame"):
+        return Rows("the LazyFrame", wording, lambda _: _stream(_collected(given), wording))
+    if isinstance(given, list | tuple) and given and isinstance(given[0], Mapping):
+        return Rows(
+            "the list", _IN_DICTIONARIES, lambda _: _stream(_of_dictionaries(given), _IN_DICTIONARIES)
+        )
+    return None
+
+
+def _collected(frame: Any) -> Any:
+    try:
+        return frame.collect()
+    except Exception as error:  # its text may quote values
+        problem = f"Polars cannot compute it ({type(error).__name__}). Call collect() on it to see why"
+    raise AudienceError(problem)
+
+
+def _of_dictionaries(rows: Sequence[Any]) -> pa.Table:
+    names = rows[0].keys()
+    if not all(isinstance(name, str) for name in names):
+        raise AudienceError("row 1 has a key that is not a text. Use the names of columns as keys")
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, Mapping):
+            raise AudienceError(f"row {number} is a {type(row).__name__}. Use a dictionary, like row 1")
+        if row.keys() != names:
+            raise AudienceError(
+                f"row {number} has other keys than row 1. Use the same keys in all rows, with None for a missing value"
+            )
+    return pa.table({name: _column(name, [row[name] for row in rows]) for name in names})
+
+
+def _column(name: str, values: list[Any]) -> pa.Array:
+    """Return the values of a column. The errors of Arrow may quote them, so they are not shown."""
+    try:
+        return pa.array(values)
+    except OverflowError:
+        problem = f"column {name} has a whole number that is too large. Convert this column to text"
+    except UnicodeError:
+        problem = f"column {name} contains text that is not UTF-8"
+    except (pa.ArrowException, TypeError, ValueError):
+        problem = f"column {name} holds values of several types; {_IN_DICTIONARIES.conversion(name)}"
+    raise AudienceError(problem)
 
 
 def _is_path(text: str) -> bool:
     """Check whether a text is a path: one word, or a known suffix behind words that begin no query."""
     words = text.split()
     if not words:
-        raise AudienceError("the audience is empty. Use SQL, a path, a DataFrame or an Arrow table")
+        raise AudienceError(f"the audience is empty. {_ALLOWED}")
     return len(words) == 1 or (text.lower().endswith(_FILES) and not _QUERY.match(text))
 
 

@@ -26,7 +26,7 @@ with DAG(
 
     @task.audience(campaign=CAMPAIGN, name="new_in_spring")
     def android_devices() -> str:
-        """Return SQL. A DataFrame, an Arrow table or the path of a file would also do."""
+        """Return SQL. A DataFrame, an Arrow table, a list of dictionaries or the path of a file would also do."""
         return "SELECT device_id FROM devices WHERE platform = 'android'"
 
     launch = android_devices()

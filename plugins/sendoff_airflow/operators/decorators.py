@@ -64,9 +64,10 @@ class _AudienceDecoratedOperator(DecoratedOperator, BuildAudienceOperator):
 def audience_task(python_callable: Callable[..., Any] | None = None, **kwargs: Any) -> TaskDecorator:
     """Turn a function that returns recipients into a task that freezes a launch: ``@task.audience(campaign=...)``.
 
-    The function returns SQL, a path, a DataFrame, an Arrow table or ``VerdictsOfLaunch(key)``. Its arguments are
-    those of any function with ``@task``. It is called only if the ledger does not have the launch of the run's period
-    yet. The result of the task is the key of the launch. The recipients themselves never become an XCom.
+    The function returns SQL, a path, a DataFrame, an Arrow table, a list of dictionaries or
+    ``VerdictsOfLaunch(key)``. Its arguments are those of any function with ``@task``. It is called only if the ledger
+    does not have the launch of the run's period yet. The result of the task is the key of the launch. The recipients
+    themselves never become an XCom.
 
     ``kwargs``: the arguments of BuildAudienceOperator, except ``audience``, and those of any task.
     """

@@ -54,7 +54,8 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
     :param campaign: the campaign's folder with ``campaign.yaml``, a ``sendoff.campaign.Campaign``, or a mapping with
         the fields of ``campaign.yaml``
     :param audience: the recipients, unless the folder's ``audience.sql`` finds them: SQL, a ``.sql`` file, the path or
-        URL of a Parquet, CSV or Arrow file, a DataFrame, an Arrow table, or ``VerdictsOfLaunch(key)`` (templated)
+        URL of a Parquet, CSV or Arrow file, a DataFrame, an Arrow table, a list of dictionaries, or
+        ``VerdictsOfLaunch(key)`` (templated)
     :param name: the campaign's name in the ledger, whose launches are sent once for each period; default: the
         folder's name, or else the IDs of the DAG and the task (templated)
     :param warehouse: the connection that the audience query reads; default: the campaign's (templated)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -21,6 +22,7 @@ from sendoff.launch.suppression_list import end_of, replace_suppressions
 from sendoff.ledger import SuppressionChange
 
 FRAME = pd.DataFrame({"device_id": [7, 9, 9], "since": ["a", "b", "c"]})
+DICTIONARIES = [{"device_id": 7}, {"device_id": 9}]
 
 
 @pytest.fixture
@@ -40,6 +42,8 @@ def members(app: App, scope: str = "account", column: str = "device_id") -> list
     [
         FRAME,
         pa.Table.from_pandas(FRAME),
+        pl.LazyFrame({"device_id": [7, 9, 9]}),
+        DICTIONARIES,
         Path("people.csv"),
         Path("people.parquet"),
         [7, 9],
@@ -56,7 +60,7 @@ def test_everything_that_names_recipients_is_read(
     monkeypatch.chdir(tmp_path)
     FRAME.to_csv("people.csv", index=False)
     parquet.write_table(pa.Table.from_pandas(FRAME), "people.parquet")
-    is_named = isinstance(given, Path | pd.DataFrame | pa.Table)
+    is_named = given is DICTIONARIES or isinstance(given, Path | pd.DataFrame | pa.Table | pl.LazyFrame)
     column = None if is_named else "device_id"
     assert app.suppress(given, identified_by=column, reason="moved") == 2
     assert members(app) == [7, 9]
@@ -108,6 +112,7 @@ def test_the_sizes_of_the_list_are_a_frame(app: App) -> None:
 @pytest.mark.parametrize(
     ("given", "more", "said"),
     [
+        ([{"device_id": 7}, {"id": 4711}], {}, "the list: row 2 has other keys than row 1"),
         ([7], {}, "the column of the identifiers is missing. Add identified_by"),
         ("4711", {"identified_by": "device_id"}, "found str as recipients"),
         (4711, {"identified_by": "device_id"}, "found int as recipients"),

@@ -48,7 +48,7 @@ def test_a_campaign_whose_recipients_the_service_chooses_has_no_audience() -> No
 
 
 def test_a_query_campaign_needs_an_audience() -> None:
-    assert "campaign spring: it has no audience. Use SQL, a path, a DataFrame or" in refused(audience=None)
+    assert "campaign spring: it has no audience. Use SQL, a path, a DataFrame, an" in refused(audience=None)
 
 
 @pytest.mark.parametrize("name", ["", "two words", "../spring", "ü", "x" * 101])
@@ -98,7 +98,7 @@ def test_a_query_in_parts_is_fine() -> None:
     assert campaign_from(campaign, "spring", PARTS).audience_sql == PARTS
 
 
-@pytest.mark.parametrize("audience", [7, "", "people.xlsx"])
-def test_what_is_no_audience_is_an_error(audience: Any) -> None:
-    with pytest.raises(AudienceError):
+@pytest.mark.parametrize("audience", [7, "", "people.xlsx", [(7, "ios")]])
+def test_what_is_no_audience_is_an_error_with_the_campaign(audience: Any) -> None:
+    with pytest.raises(AudienceError, match=r"^campaign spring: "):
         campaign_from(PUSH, "spring", audience)

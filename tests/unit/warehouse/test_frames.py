@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pytest
+import sqlalchemy as sa
 from pyarrow import feather, ipc, parquet
 
 from sendoff.audience import Audience, build_audience
@@ -268,8 +269,72 @@ def test_a_frame_of_polars_is_an_audience() -> None:
     assert 'pl.col("device_id").cast(pl.Int64)' in refused(pl.DataFrame({"device_id": [7.5]}))
 
 
-def test_a_frame_can_be_read_again() -> None:
-    rows = audience_source(pd.DataFrame({"device_id": [7]}))
+def test_a_lazy_frame_is_collected_when_it_is_read() -> None:
+    people = pl.LazyFrame({"device_id": [7, 14, 21]}).filter(pl.col("device_id") < 20)
+    assert list(audience_of(people).identifiers) == [7, 14]
+    wrong = pl.LazyFrame({"device_id": ["u734"]}).with_columns(pl.col("device_id").cast(pl.Int64))
+    assert "cannot compute it (InvalidOperationError). Call collect()" in refused(wrong)
+
+
+ROWS: list[dict[str, Any]] = [
+    {"device_id": 7, "platform": "ios", "loyalty": "gold"},
+    {"loyalty": None, "platform": "android", "device_id": 14},
+    {"device_id": None, "platform": None, "loyalty": None},
+]
+
+
+def of_database() -> Any:
+    with sa.create_engine("sqlite://").connect() as connection:
+        statement = (
+            "SELECT 7 AS device_id, 'ios' AS platform UNION SELECT 14, 'android' UNION SELECT null, null"
+        )
+        return connection.execute(sa.text(statement)).mappings().all()
+
+
+@pytest.mark.parametrize("rows", [ROWS, tuple(ROWS), of_database()])
+def test_a_list_of_dictionaries_is_an_audience(rows: Any) -> None:
+    audience = audience_of(rows)
+    assert list(audience.identifiers) == [7, 14]
+    assert (audience.rows, audience.dropped["null"]) == (3, 1)
+    assert sorted(audience.groups["platform"]) == ["android", "ios"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (
+            [{"device_id": 734}, {"device_id": 735, "x": "734"}],
+            "row 2 has other keys than row 1. Use the same",
+        ),
+        ([{"device_id": 734}, {"device_id": 735}, {}], "row 3 has other keys than row 1"),
+        ([{"device_id": 734}, (734,)], "row 2 is a tuple. Use a dictionary, like row 1"),
+        ([{734: 734}], "row 1 has a key that is not a text"),
+        ([{}], "it has no identifier column: found none"),
+        ([{"device_id": "734"}], 'text; convert it first: row["device_id"] = int(row["device_id"])'),
+        (
+            [{"device_id": 734}, {"device_id": "u734"}],
+            "column device_id holds values of several types; convert",
+        ),
+        ([{"device_id": None}, {"device_id": 734.0}], "row 2 has a number that may have a fraction"),
+        ([{"user_id": b"734"}], 'convert it first: row["user_id"] = str(row["user_id"])'),
+        ([{"user_id": 734 << 64}], "column user_id has a whole number that is too large"),
+        ([{"user_id": "734\udc80"}], "column user_id contains text that is not UTF-8"),
+    ],
+)
+def test_dictionaries_that_are_no_audience_are_an_error_that_says_what_to_do(rows: Any, problem: str) -> None:
+    assert problem in refused(rows)
+
+
+def test_numbers_in_dictionaries_are_those_of_a_frame() -> None:
+    rows = [{"device_id": 7, "points": 1}, {"device_id": 14, "points": 2.5}]
+    of_rows, of_frame = (audience_of(given, "points").template_values for given in (rows, pd.DataFrame(rows)))
+    assert of_rows is not None
+    assert of_rows == of_frame
+
+
+@pytest.mark.parametrize("given", [pd.DataFrame({"device_id": [7]}), [{"device_id": 7}]])
+def test_a_frame_can_be_read_again(given: Any) -> None:
+    rows = audience_source(given)
     assert [len(list(audience_of(rows).identifiers)) for _ in range(2)] == [1, 1]
 
 
@@ -309,8 +374,26 @@ def test_a_column_of_template_values_is_converted_in_the_frame() -> None:
     "given", [7, ["a"], {"device_id": [7]}, None, io.BytesIO(b"x"), pd.DataFrame, b"SELECT 1"]
 )
 def test_nothing_else_is_an_audience(given: Any) -> None:
-    with pytest.raises(AudienceError, match="Use SQL, a path, a DataFrame or an Arrow table"):
+    with pytest.raises(
+        AudienceError, match="Use SQL, a path, a DataFrame, an Arrow table or a list of dictionaries"
+    ):
         audience_source(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ([(734, "ios")], r"found list .* such as pd\.DataFrame\(rows, columns=\[\.\.\.\]\)"),
+        ((row for row in ROWS), r"found generator .* such as pd\.DataFrame\(rows, columns="),
+        (sa.select(sa.column("device_id")), r"found Select .* such as pd\.read_sql\(statement, engine\)"),
+        (sa.text("SELECT 7"), r"found TextClause .* such as pd\.read_sql\(statement, engine\)"),
+        ([], r"an empty list.*Use pd\.DataFrame\(\[\], columns=\[\.\.\.\]\)"),
+    ],
+)
+def test_rows_of_another_type_are_an_error_with_the_remedy(given: Any, remedy: str) -> None:
+    with pytest.raises(AudienceError, match=remedy) as caught:
+        audience_source(given)
+    assert "734" not in str(caught.value)
 
 
 @pytest.mark.parametrize("given", ["people.xlsx", "people", Path("people.json"), "/data"])
