@@ -19,7 +19,6 @@ from .dbt import Dbt, Reference, references_in
 from .defaults import Setting, defaults_schema
 from .deployment_rules import DeploymentRules, WarmUp, forbidden_time, next_open
 from .difference import CampaignDifference, Change, Part, Place, compare_campaigns
-from .error_messages import campaign_schema
 from .field_types import (
     NEVER,
     OWN_ZONE,
@@ -53,7 +52,7 @@ from .journey import (
     step_name,
 )
 from .lint import advice
-from .model import Campaign, OwnRequest, Variation
+from .model import Campaign, OwnRequest, Variation, campaign_schema
 from .period import Given, Period, dispatch_key, launch_key, request_launch_key
 from .runs import interval_before, last_period
 from .schedule import (

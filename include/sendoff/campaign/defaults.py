@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from sendoff.campaign.deployment_rules import DeploymentRules
-from sendoff.campaign.error_messages import MOST_MISTAKES, schema_with_rules, sentences, validated
+from sendoff.campaign.error_messages import MOST_MISTAKES
 from sendoff.campaign.field_types import FrozenModel, describe, did_you_mean
-from sendoff.campaign.model import Campaign
+from sendoff.campaign.model import Campaign, mistakes_of, schema_with_rules, validated
 from sendoff.campaign.yaml_document import (
     MOST_YAML,
     UnfitFileError,
@@ -148,7 +148,7 @@ def _checked(text: str) -> YamlDocument:
             document.report((name,), _no_default(name))
     # A title is all that a campaign needs besides: broken_rules checks the rest, in each campaign.
     _, errors = validated({"title": "Defaults", **{name: tree[name] for name in tree if name in _ALL}})
-    for place, problem in [*sentences(errors[:MOST_MISTAKES]), *_exclusions_of_folders(tree)]:
+    for place, problem in [*mistakes_of(errors[:MOST_MISTAKES]), *_exclusions_of_folders(tree)]:
         document.report(place, problem)
     return document
 

@@ -1,18 +1,17 @@
-"""Pydantic's errors as sentences: the value found, and the values that the JSON Schema allows there."""
+"""Pydantic's errors as sentences: the value found, and the values that a JSON Schema allows there."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from sendoff.campaign.field_types import describe, did_you_mean
-from sendoff.campaign.model import Campaign
-from sendoff.campaign.yaml_document import YamlPath
+
+if TYPE_CHECKING:
+    from sendoff.campaign.yaml_document import YamlPath
 
 MOST_MISTAKES = 50  # of a file, to report one by one
 _QUOTED = re.compile(r"'([^']+)'")
@@ -31,20 +30,6 @@ _ALLOWED = {
 }
 
 
-def campaign_schema() -> dict[str, Any]:
-    """Return the JSON Schema of ``campaign.yaml``, which editors use to complete and check the file."""
-    schema = schema_with_rules()
-    del schema["properties"]["rules"]
-    schema["$defs"] = {name: each for name, each in schema["$defs"].items() if name not in _OF_RULES}
-    return schema
-
-
-def schema_with_rules() -> dict[str, Any]:
-    """Return the JSON Schema of campaigns with the rules for all of them, which only ``defaults.yaml`` may have."""
-    schema = with_required_kinds(Campaign.model_json_schema())
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-
-
 def with_required_kinds(schema: dict[str, Any]) -> dict[str, Any]:
     """Require the field ``kind`` in a schema wherever it tells which fields may follow."""
     for node in schema["$defs"].values():
@@ -55,21 +40,8 @@ def with_required_kinds(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
-_OF_RULES = ("DeploymentRules", "QuietHours", "WarmUp")
-
-
-def validated(tree: Any) -> tuple[Campaign | None, list[ErrorDetails]]:
-    """Return the campaign of a tree in JSON's types, or None and the errors."""
-    try:
-        return Campaign.model_validate(tree), []
-    except ValidationError as error:
-        return None, error.errors(include_url=False)
-
-
-def sentences(
-    errors: Sequence[ErrorDetails], schema: Mapping[str, Any] | None = None
-) -> list[tuple[YamlPath, str]]:
-    """Return the place and the sentence of each error. ``schema``: of the file; by default that of campaigns.
+def sentences(errors: Sequence[ErrorDetails], schema: Mapping[str, Any]) -> list[tuple[YamlPath, str]]:
+    """Return the place and the sentence of each error. ``schema``: the JSON Schema of the model.
 
     A list that counts as empty only because its items are wrong is left out.
     """
@@ -82,7 +54,7 @@ def _is_echo(error: ErrorDetails, places: Sequence[YamlPath]) -> bool:
     return error["type"] == "too_short" and any(loc[:size] == error["loc"] and loc[size:] for loc in places)
 
 
-def _sentence(error: ErrorDetails, schema: Mapping[str, Any] | None) -> str:
+def _sentence(error: ErrorDetails, schema: Mapping[str, Any]) -> str:
     """Return an error as one sentence, without any message text."""
     kind, loc = error["type"], error["loc"]
     context = error.get("ctx", {})
@@ -115,16 +87,12 @@ def _sentence(error: ErrorDetails, schema: Mapping[str, Any] | None) -> str:
     return f"found {found}. Use {_ALLOWED.get(kind, words)}{example}"
 
 
-def _fields_at(loc: YamlPath, schema: Mapping[str, Any] | None) -> set[str]:
+def _fields_at(loc: YamlPath, schema: Mapping[str, Any]) -> set[str]:
     """Return the fields that the schema allows in a mapping."""
     return {name for node in _nodes_at(loc, schema) for name in node.get("properties", {})}
 
 
-_schema = cache(schema_with_rules)
-
-
-def _nodes_at(loc: YamlPath, schema: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    schema = _schema() if schema is None else schema
+def _nodes_at(loc: YamlPath, schema: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     nodes = _variants(schema, schema["$defs"])
     for step in loc:
         inner = [inner for node in nodes for inner in _inside(node, step)]

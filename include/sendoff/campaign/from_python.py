@@ -9,8 +9,7 @@ from typing import Any
 from sendoff.campaign.audience_rules import FileExclusion, QueryExclusion
 from sendoff.campaign.campaign_folder import CampaignFolder
 from sendoff.campaign.defaults import NO_RULES, RULES, rules_for
-from sendoff.campaign.error_messages import MOST_MISTAKES, sentences, validated
-from sendoff.campaign.model import Campaign
+from sendoff.campaign.model import Campaign, listed, validated
 from sendoff.campaign.validation import check_campaign
 from sendoff.errors import CampaignError
 
@@ -27,10 +26,7 @@ def campaign_of(given: Campaign | Mapping[str, Any], name: str, *, defaults: Pat
         raise CampaignError(f"campaign {name}: {NO_RULES}")
     campaign, errors = (given, []) if isinstance(given, Campaign) else validated(given)
     if campaign is None:
-        mistakes = sentences(errors[:MOST_MISTAKES])
-        raise CampaignError(
-            "\n".join(f"campaign {name}: {'.'.join(map(str, place))}: {text}" for place, text in mistakes)
-        )
+        raise CampaignError(listed(f"campaign {name}", errors))
     if found := rules_for(defaults):
         campaign = campaign.replace(rules=found.rules)
     try:

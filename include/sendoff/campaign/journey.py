@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from sendoff.campaign.audience_rules import FileName, KnownVerdict, QueryExclusion
 from sendoff.campaign.campaign_folder import ALLOWED_NAMES, CampaignFolder, is_campaign_name
 from sendoff.campaign.defaults import RULES, used_definitions
-from sendoff.campaign.error_messages import MOST_MISTAKES, sentences, validated, with_required_kinds
+from sendoff.campaign.error_messages import MOST_MISTAKES, sentences, with_required_kinds
 from sendoff.campaign.field_types import (
     ConnectionName,
     Day,
@@ -33,7 +33,7 @@ from sendoff.campaign.field_types import (
 )
 from sendoff.campaign.gates import Duration
 from sendoff.campaign.loader import FolderReader
-from sendoff.campaign.model import Campaign
+from sendoff.campaign.model import Campaign, mistakes_of, validated
 from sendoff.campaign.schedule import Once
 from sendoff.campaign.validation import broken_rules, broken_texts
 from sendoff.campaign.yaml_document import YamlDocument, YamlPath, dotted, read_document
@@ -354,7 +354,7 @@ def _checked_step(document: YamlDocument, number: int, tree: Mapping[str, Any]) 
     """Return the campaign of a step. Report the rules that it breaks."""
     place: YamlPath = ("steps", number)
     campaign, errors = validated(tree)
-    for loc, text in sentences(errors):  # of a default, since the file's own fields were checked
+    for loc, text in mistakes_of(errors):  # of a default, since the file's own fields were checked
         document.report((*place, *loc), f"{dotted(loc)}: {text}")
     for rule in [*broken_texts(tree), *(broken_rules(campaign) if campaign else ())]:
         document.report((*place, *rule.path), rule.text)

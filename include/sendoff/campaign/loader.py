@@ -36,9 +36,9 @@ from sendoff.campaign.defaults import (
     rules_for,
     rules_of,
 )
-from sendoff.campaign.error_messages import MOST_MISTAKES, sentences, validated
+from sendoff.campaign.error_messages import MOST_MISTAKES
 from sendoff.campaign.field_types import describe
-from sendoff.campaign.model import Campaign
+from sendoff.campaign.model import Campaign, mistakes_of, validated
 from sendoff.campaign.validation import broken_rules, broken_texts
 from sendoff.campaign.yaml_document import (
     MOST_SQL,
@@ -81,7 +81,7 @@ def _checked(document: YamlDocument, tree: Mapping[str, Any]) -> Campaign | None
     if errors and len(unknown) == len(errors) <= MOST_MISTAKES:
         whole, others = validated(_without(tree, unknown))
         errors += others
-    mistakes = sentences(errors[:MOST_MISTAKES])
+    mistakes = mistakes_of(errors[:MOST_MISTAKES])
     mistakes += [(rule.path, rule.text) for rule in broken_texts(tree)]
     is_channel_unknown = any(loc[-2:-1] == ("channels",) for loc in unknown)
     for rule in broken_rules(whole) if whole else ():

@@ -7,18 +7,20 @@ models, because they become the JSON Schema of ``campaign.yaml``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from sendoff.campaign.audience_rules import AudienceRules
 from sendoff.campaign.content import Channel, Channels, Message
 from sendoff.campaign.dbt import Dbt
 from sendoff.campaign.deployment_rules import DeploymentRules, WarmUp
+from sendoff.campaign.error_messages import MOST_MISTAKES, sentences, with_required_kinds
 from sendoff.campaign.field_types import (
     QUERY_ZONE,
     AssetName,
@@ -39,6 +41,9 @@ from sendoff.campaign.tags import names_in
 from sendoff.campaign.targeting import ByQuery, Target
 from sendoff.campaign.variants import Decide, Template, Variant
 from sendoff.errors import CampaignError, LateError, SendoffError
+
+if TYPE_CHECKING:
+    from sendoff.campaign.yaml_document import YamlPath
 
 PRESETS = {
     "@hourly": "0 * * * *",
@@ -78,6 +83,17 @@ class Campaign(FrozenModel):
     if TYPE_CHECKING:  # type checkers would refuse dictionaries for the nested fields
 
         def __init__(self, *, title: str, **fields: Any) -> None: ...
+
+    else:
+
+        def __init__(self, /, **fields: Any) -> None:
+            """Check the fields. Raise one CampaignError that lists all mistakes."""
+            try:
+                super().__init__(**fields)
+            except ValidationError as error:
+                raise CampaignError(listed("campaign", error.errors(include_url=False))) from None
+
+        __init__.__pydantic_base_init__ = True  # only a call gets here: pydantic validates trees without it
 
     title: Annotated[
         Text,
@@ -398,6 +414,43 @@ class OwnRequest(Campaign):
     def channels_used(self) -> tuple[Channel, ...]:
         """Return the channels that the request names, or all channels if it names none: it may use any."""
         return self.known_channels or tuple(Channel)
+
+
+def campaign_schema() -> dict[str, Any]:
+    """Return the JSON Schema of ``campaign.yaml``, which editors use to complete and check the file."""
+    schema = schema_with_rules()
+    del schema["properties"]["rules"]
+    schema["$defs"] = {name: each for name, each in schema["$defs"].items() if name not in _OF_RULES}
+    return schema
+
+
+def schema_with_rules() -> dict[str, Any]:
+    """Return the JSON Schema of campaigns with the rules for all of them, which only ``defaults.yaml`` may have."""
+    schema = with_required_kinds(Campaign.model_json_schema())
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+_OF_RULES = ("DeploymentRules", "QuietHours", "WarmUp")
+_schema = cache(schema_with_rules)
+
+
+def validated(tree: Any) -> tuple[Campaign | None, list[ErrorDetails]]:
+    """Return the campaign of a tree in JSON's types, or None and the errors."""
+    try:
+        return Campaign.model_validate(tree), []
+    except ValidationError as error:
+        return None, error.errors(include_url=False)
+
+
+def mistakes_of(errors: Sequence[ErrorDetails]) -> list[tuple[YamlPath, str]]:
+    """Return the place and the sentence of each error of a campaign, as in :func:`sentences`."""
+    return sentences(errors, _schema())
+
+
+def listed(name: str, errors: Sequence[ErrorDetails]) -> str:
+    """Return a line for each of the first errors of a campaign from Python. ``name``: begins each line."""
+    mistakes = mistakes_of(errors[:MOST_MISTAKES])
+    return "\n".join(f"{name}: {'.'.join(map(str, place))}: {text}" for place, text in mistakes)
 
 
 class _Kind(BaseModel):

@@ -63,6 +63,32 @@ def test_all_mistakes_of_a_mapping_are_listed_without_the_texts() -> None:
     assert "It is" not in message
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mesage": PUSH["message"]},
+        {
+            **PUSH,
+            "mesage": "It is spring",
+            "channels": {"web_push": {"browsers": ["ie"]}},
+            "send": {"kind": "nix"},
+        },
+    ],
+)
+def test_a_campaign_has_the_mistakes_of_a_mapping(fields: dict[str, Any]) -> None:
+    with pytest.raises(CampaignError) as caught:
+        Campaign(**fields)
+    with pytest.raises(CampaignError) as of_mapping:
+        campaign_from(fields, "x", TABLE)
+    assert str(caught.value) == str(of_mapping.value).replace("campaign x: ", "campaign: ")
+    assert caught.value.__suppress_context__
+
+
+def test_a_campaign_is_validated_as_fast_as_pydantic_can() -> None:
+    assert not Campaign.__pydantic_custom_init__
+    assert Campaign(**PUSH) == Campaign.model_validate(PUSH)
+
+
 def test_a_list_with_wrong_items_is_not_called_empty() -> None:
     channels = {"web_push": {"browsers": ["ie"]}}
     assert refused(PUSH | {"channels": channels}).splitlines() == [
