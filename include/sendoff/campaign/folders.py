@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +12,8 @@ from sendoff.campaign.defaults import DEFAULTS, RULES
 from sendoff.campaign.field_types import did_you_mean
 from sendoff.campaign.journey import JOURNEY, is_journey_folder, load_journey
 from sendoff.campaign.lint import advice
-from sendoff.campaign.loader import load_folder
-from sendoff.campaign.period import OUTCOME_PARAMETERS, QUERY_PARAMETERS
+from sendoff.campaign.loader import load_folder, refused_queries
 from sendoff.errors import CampaignError, Finding
-from sendoff.warehouse import refusal
 
 HOUSEKEEPING_DAGS = ("sendoff_doubts", "sendoff_maintenance", "sendoff_reconcile")
 """The default names of the DAGs for all campaigns."""
@@ -136,16 +134,13 @@ def _clashes(path: Path, first: Path) -> Iterator[Finding]:
 
 
 def _refused(folder: CampaignFolder) -> Iterator[Finding]:
-    """Yield the mistakes of queries that a launch or a report refuses before they run."""
-    queries: list[tuple[str, str | None, Collection[str]]] = [
-        (AUDIENCE, folder.audience_sql, (*QUERY_PARAMETERS, "part", "parts")),
-        *((file, sql, QUERY_PARAMETERS) for file, sql in folder.exclusion_sql.items()),
-        (OUTCOME, folder.outcome_sql, OUTCOME_PARAMETERS),
-        (BEFORE, folder.before_sql, OUTCOME_PARAMETERS),
-    ]
-    for file, sql, parameters in queries:
-        if sql and (problem := refusal(sql, parameters)):
-            yield Finding(folder.path / file, str(problem), problem.line)
+    queries = {
+        AUDIENCE: folder.audience_sql,
+        **folder.exclusion_sql,
+        OUTCOME: folder.outcome_sql,
+        BEFORE: folder.before_sql,
+    }
+    return refused_queries(folder.path, {file: sql for file, sql in queries.items() if sql})
 
 
 def _notes(folder: CampaignFolder) -> Iterator[Finding]:

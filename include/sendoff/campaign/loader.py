@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from sendoff.campaign.defaults import (
 from sendoff.campaign.error_messages import MOST_MISTAKES
 from sendoff.campaign.field_types import describe
 from sendoff.campaign.model import Campaign, mistakes_of, validated
+from sendoff.campaign.period import OUTCOME_PARAMETERS, QUERY_PARAMETERS
 from sendoff.campaign.validation import broken_rules, broken_texts
 from sendoff.campaign.yaml_document import (
     MOST_SQL,
@@ -50,7 +51,14 @@ from sendoff.campaign.yaml_document import (
     read_text,
 )
 from sendoff.errors import CampaignError, Finding
-from sendoff.warehouse import Spot, jinja_at
+from sendoff.warehouse import Spot, jinja_at, refusal
+
+_PARAMETERS = {
+    AUDIENCE: (*QUERY_PARAMETERS, "part", "parts"),
+    OUTCOME: OUTCOME_PARAMETERS,
+    BEFORE: OUTCOME_PARAMETERS,
+}
+"""The parameters of queries by file. Those that leave out recipients have the usual ones."""
 
 
 def load_folder(folder: Path, *, has_audience: bool = True, defaults: Path | None = None) -> CampaignFolder:
@@ -68,6 +76,13 @@ def load_folder(folder: Path, *, has_audience: bool = True, defaults: Path | Non
     except OSError as error:
         mistake = Finding(folder, f"the folder cannot be read ({error.strerror})")
     raise CampaignError(str(mistake), [mistake])
+
+
+def refused_queries(folder: Path, queries: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the mistakes of queries that a launch or a report refuses before they run. ``queries``: SQL by file."""
+    for file, sql in queries.items():
+        if problem := refusal(sql, _PARAMETERS.get(file, QUERY_PARAMETERS)):
+            yield Finding(folder / file, str(problem), problem.line)
 
 
 def _checked(document: YamlDocument, tree: Mapping[str, Any]) -> Campaign | None:
@@ -125,6 +140,7 @@ class FolderReader:
         self._defaults = read_defaults(folder.parent)
         self._rules = rules_of(self._defaults, folder.parent / DEFAULTS) or rules_for(defaults)
         self._mistakes: list[Finding] = []
+        self._queries: dict[str, str] = {}  # by file, without those that have a mistake already
 
     def read(self, has_audience: bool) -> CampaignFolder:
         """Return the campaign. Raise CampaignError with all mistakes."""
@@ -172,7 +188,9 @@ class FolderReader:
         self._mistakes.append(Finding(self._folder / file, text, line))
 
     def _error(self) -> CampaignError:
-        return CampaignError("\n".join(map(str, self._mistakes)), self._mistakes)
+        """Return the error with all mistakes, also those of queries that would be found only later."""
+        mistakes = [*self._mistakes, *refused_queries(self._folder, self._queries)]
+        return CampaignError("\n".join(map(str, mistakes)), mistakes)
 
     def _audience_sql(self, campaign: Campaign | None) -> str | None:
         """Read the audience query, or refuse one that targeting does not use."""
@@ -234,11 +252,12 @@ class FolderReader:
             return None
         if not sql.strip():
             self._refuse(name, f"the file is empty. Add {meaning}")
-        if has_references:
-            if found := jinja_problem(sql, campaign):
-                self._refuse(name, *found)
-        elif (at := jinja_at(sql)) is not None:
+        elif has_references and (found := jinja_problem(sql, campaign)):
+            self._refuse(name, *found)
+        elif not has_references and (at := jinja_at(sql)) is not None:
             self._refuse(name, NO_JINJA, Spot.at(sql, at).line)
+        else:
+            self._queries[name] = sql
         return sql
 
     def _leads_out(self, name: str) -> bool:

@@ -70,6 +70,34 @@ def test_a_query_that_a_launch_refuses_is_a_mistake(
 
 
 @pytest.mark.parametrize(
+    ("campaign", "line", "files"),
+    [
+        (WRONG, 1, ["audience.sql", "outcome.sql"]),
+        (
+            """\
+title: No message
+channels:
+  android_push:
+audience: {exclude: [{kind: query, file: returned.sql}]}
+""",
+            3,
+            ["audience.sql", "returned.sql", "outcome.sql"],
+        ),
+    ],
+)
+def test_mistakes_of_queries_are_listed_with_those_of_the_campaign(
+    sendoff: Command, campaign: str, line: int, files: list[str]
+) -> None:
+    write("one", campaign, "DELETE FROM devices")
+    Path("one/returned.sql").write_text("SELECT device_id FROM devices WHERE day > :start")
+    Path("one/outcome.sql").write_text("SELECT device_id FROM orders; SELECT 1")
+    *mistakes, _ = sendoff("check", "one").stdout.splitlines()
+    assert mistakes[0].startswith(f"one/campaign.yaml:{line}: mistake: ")
+    of_queries = [each for each in mistakes if "campaign.yaml" not in each]
+    assert [each.partition(":")[0] for each in of_queries] == [f"one/{file}" for file in files]
+
+
+@pytest.mark.parametrize(
     "query",
     [
         "SELECT device_id FROM [devices;1]",  # SQLite
