@@ -26,7 +26,10 @@ from sendoff.errors import NotFoundError, SettingsError
 from sendoff.figures import counted
 from sendoff.launch import HeldByService
 from sendoff.ledger import Doubt, Ledger, PendingResend
-from sendoff.states import Resolution
+from sendoff.states import DispatchState, Resolution
+
+_ALL_MADE = "all its requests had been made already"
+_CONTINUED = "tasks that wait continue within half a minute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,11 @@ def pause(steered: _Steered) -> None:
     """Pause a launch, all launches, or the launches of a connection: no further request until they are resumed."""
     from sendoff import dispatch as steering
 
-    if steered.launch:
-        steering.pause(steered.ledger, steered.launch, user_name(), steered.why)
+    if key := steered.launch:
+        steering.pause(steered.ledger, key, user_name(), steered.why)
+        if not _planned(steered.ledger, key):
+            typer.echo(f"{steered} paused; {_ALL_MADE}")
+            return
     else:
         steering.pause_all(steered.ledger, user_name(), steered.why, connection=steered.connection)
         known = steered.ledger.launches.connections()
@@ -87,7 +93,7 @@ def pause(steered: _Steered) -> None:
                 f"No launch uses the connection {steered.connection} so far. Connections with launches: {names}",
                 err=True,
             )
-    typer.echo(f"{steered} paused; workers wait until it is resumed")
+    typer.echo(f"{steered} paused; no further request is made until it is resumed")
 
 
 @_steering
@@ -96,15 +102,24 @@ def resume(steered: _Steered) -> None:
     from sendoff import dispatch as steering
 
     ledger, key = steered.ledger, steered.launch
-    if key:
-        steering.resume(ledger, key, user_name(), steered.why)
-    else:
+    if not key:
         steering.resume_all(ledger, user_name(), steered.why, connection=steered.connection)
-    typer.echo(f"{steered} resumed; its workers continue within half a minute")
-    for global_pause in ledger.pauses.of_connection(ledger.launches.get(key).connection) if key else []:
+        typer.echo(f"{steered} resumed; {_CONTINUED}")
+        typer.echo("continue a launch that was sent from a shell with: sendoff send LAUNCH")
+        return
+    steering.resume(ledger, key, user_name(), steered.why)
+    planned, launch = _planned(ledger, key), ledger.launches.get(key)
+    typer.echo(f"{steered} resumed; {_CONTINUED if planned else _ALL_MADE}")
+    for global_pause in ledger.pauses.of_connection(launch.connection):
         typer.echo(
             f"but launches are still paused ({global_pause.scope}) by {global_pause.who}: {global_pause.why}"
         )
+    if planned:
+        typer.echo(f"not sent yet: {counted(planned, 'request')}; {steering.how_to_send_rest(launch)}")
+
+
+def _planned(ledger: Ledger, launch_key: str) -> int:
+    return ledger.dispatch_queries.states(launch_key).get(DispatchState.PLANNED, 0)
 
 
 @app.command()
@@ -169,9 +184,7 @@ def stop(steered: _Steered) -> None:
     else:
         keys = steering.stop_all(ledger, user_name(), steered.why, connection=steered.connection)
     for each in keys:
-        typer.echo(
-            f"launch {each} is stopped{_never_made(ledger.dispatch_queries.states(each).get('planned', 0))}"
-        )
+        typer.echo(f"launch {each} is stopped{_never_made(_planned(ledger, each))}")
         for part in held_by_service(ledger, ledger.launches.get(each)):
             typer.echo(f"but {_sent_anyway(part)}")
     if not key:
@@ -190,7 +203,7 @@ def _sent_anyway(part: HeldByService) -> str:
 
 def _never_made(planned: int) -> str:
     if not planned:
-        return "; all its requests had been made already"
+        return f"; {_ALL_MADE}"
     return f": {counted(planned, 'request')} will never be made"
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from sendoff.campaign import Campaign
+from sendoff.campaign import Campaign, OwnRequest
 from sendoff.dispatch.winner import Proposal, proposal_of
 from sendoff.errors import GateError, LedgerUnavailableError
 from sendoff.figures import counted
@@ -86,7 +86,7 @@ def reject(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime
 
 
 def pause(ledger: Ledger, launch_key: str, who: str, why: str, *, now: datetime | None = None) -> None:
-    """Pause a launch until a person resumes it; its workers wait.
+    """Pause a launch until a person resumes it. Its tasks in Airflow wait, and ``sendoff send`` ends.
 
     Raise GateError if it is not released, and NotFoundError if the ledger does not have it.
     """
@@ -192,6 +192,12 @@ def how_to_continue(planned: Sequence[PendingResend]) -> list[str]:
         f"yet; {_how_to_send(key, campaign, state, is_own_request=is_own)}"
         for (key, campaign, state, is_own), count in launches.items()
     ]
+
+
+def how_to_send_rest(launch: LaunchRecord) -> str:
+    """Return how to send the planned requests of a launch, in words for a person who may have no Airflow."""
+    is_own = isinstance(Campaign.frozen(launch.definition), OwnRequest)
+    return _how_to_send(launch.launch_key, launch.campaign, launch.state, is_own_request=is_own)
 
 
 def _how_to_send(launch_key: str, campaign: str, state: str, *, is_own_request: bool) -> str:

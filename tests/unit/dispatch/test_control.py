@@ -386,7 +386,8 @@ def said(url: str, *arguments: str) -> str:
 def test_the_command_line_pauses_and_resumes(ledger_and_url: tuple[Ledger, str]) -> None:
     ledger, url = ledger_and_url
     freeze(ledger, "released")
-    assert f"launch {KEY} is paused" in said(url, "pause", KEY[:8], "--why", "wrong picture")
+    paused = f"launch {KEY} is paused; no further request is made until it is resumed\n"
+    assert said(url, "pause", KEY[:8], "--why", "wrong picture") == paused
     assert ledger.launches.get(KEY).state == "paused"
     assert "every launch of connection service is paused" in said(
         url, "pause", "--connection", "service", "--why", "an outage"
@@ -395,12 +396,27 @@ def test_the_command_line_pauses_and_resumes(ledger_and_url: tuple[Ledger, str])
     assert unused in said(url, "pause", "--connection", "servcie", "--why", "an outage")
     assert "resumed" in said(url, "resume", "--connection", "servcie", "--why", "a slip")
     shown = said(url, "resume", KEY[:8], "--why", "fixed")
-    assert "but launches are still paused (connection:service) by" in shown
+    assert shown.startswith(
+        f"launch {KEY} is resumed; tasks that wait continue within half a minute\n"
+        "but launches are still paused (connection:service) by"
+    )
+    left = "not sent yet: 1 request; unless a task is sending the launch now, continue it with: airflow dags trigger"
+    assert left in shown
+    assert shown.endswith(f"or, if spring is not a DAG, with: sendoff send {KEY[:12]}\n")
     assert "every launch of connection service is resumed" in said(
         url, "resume", "--connection", "service", "--why", "over"
     )
     assert ledger.pauses.all() == []
     assert "stopped: 1 launch\n" in said(url, "stop", "--all", "--why", "over")
+
+
+def test_a_pause_after_all_requests_says_that_it_came_too_late(ledger_and_url: tuple[Ledger, str]) -> None:
+    ledger, url = ledger_and_url
+    freeze(ledger, "released")
+    send(ledger, KEY, Accepted(200, 7))
+    for command in ("pause", "resume"):
+        told = f"launch {KEY} is {command}d; all its requests had been made already\n"
+        assert said(url, command, KEY[:8], "--why", "wrong picture") == told
 
 
 def test_the_command_line_releases_what_waits_for_a_role_only_with_a_flag_that_is_kept(
