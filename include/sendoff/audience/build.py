@@ -226,6 +226,8 @@ class _AudienceBuilder:
         row = rows_before + pc.index(column.is_valid(), True).as_py() + 1
         # The text of the number 101.0 would name no one, but a whole number is taken as text.
         cure = self._wording.conversion(name, to_integer=is_integer or is_number(type_))
+        if is_integer and is_text(type_):
+            cure += ". If some texts are not numbers, make them null first"
         raise AudienceError(
             f"column {name} must contain {'whole numbers' if is_integer else 'text'}, but row {row} has "
             f"{sql_type_name(type_)}; {cure}"

@@ -89,6 +89,12 @@ def _header(opened: Callable[[], BinaryIO], column: str, file: str) -> tuple[str
         except AudienceError as error:
             raise AudienceError(f"{file}: {error}") from None
     columns = [name for name in names if _is(name, column)]
+    others = [name for name in IDENTIFIER_COLUMNS if any(_is(each, name) for each in names)]
+    if others and not columns:
+        raise AudienceError(
+            f"{file}: found no column {column} in the first line, but {' and '.join(others)}. Use a file with "
+            f"{column}, or choose the other column, as with --identified-by {others[0]}"
+        )
     if len(columns) != 1:
         found = f"column {column} {len(columns)} times" if columns else f"no column {column}"
         raise AudienceError(f"{file}: found {found} in the first line. Use a header with one such column")

@@ -287,7 +287,8 @@ def checked_base_url(url: str, *, allow_http: bool = False) -> str:
     if parts.scheme == "http" and not allow_http and not _is_this_machine(parts.hostname or ""):
         raise SettingsError(
             "the base URL begins with http://, which would send the client secret, the tokens and the identifiers "
-            "of recipients unencrypted; use https://, or set allow_http if no one can listen in between"
+            "of recipients unencrypted; use https://, or set allow_http in the connection (SENDOFF_ALLOW_HTTP in a "
+            "shell) if no one can listen in between"
         )
     return url.rstrip("/")
 

@@ -143,7 +143,11 @@ def test_identifiers_come_in_many_types(column: str, values: pa.Array, members: 
             pa.array([None, "x1"]),
             "row 2 has text; write CAST(device_id AS BIGINT)",
         ),
-        ("device_id", pa.array(["12"]), "row 1 has text; write CAST(device_id AS BIGINT)"),
+        (
+            "device_id",
+            pa.array(["12"]),
+            "AS device_id in the query. If some texts are not numbers, make them null first",
+        ),
         ("device_id", pa.array([1.0]), "number that may have a fraction; write CAST(device_id AS BIGINT)"),
         ("device_id", pa.array([True]), "has bool; write CAST(device_id AS BIGINT)"),
         ("device_id", pa.array([1]).cast(pa.decimal128(38, 0)), "write CAST(device_id AS BIGINT)"),

@@ -82,6 +82,10 @@ BROKEN = [
         b"device\n4711\n",
         "found no column device_id in the first line. Use a header with one such column",
     ),
+    (
+        b"User_ID,name\n4711,ann4711\n",
+        "found no column device_id in the first line, but user_id. .* as with --identified-by user_id",
+    ),
     (b"device_id,Device_ID\n4711,4711\n", "found column device_id 2 times"),
     (b"4711\n", "found no column device_id"),
     (b"", "the file is empty. Write the names of its columns into the first line"),
