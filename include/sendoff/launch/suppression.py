@@ -228,8 +228,8 @@ class _OtherLaunches:
         return people
 
     def _of_campaign(self, exclusion: CampaignExclusion, reason: str) -> Identifiers:
-        connection = self.folder.campaign.connection
-        if exclusion.name not in self.ledger.launches.campaigns(connection):
+        connection, is_other = self.folder.campaign.connection, exclusion.name != self.folder.name
+        if is_other and exclusion.name not in self.ledger.launches.campaigns(connection):
             _log.warning("%s: the ledger has no launch of that campaign on %s", reason, connection)
             note = f"{reason} leaves out no one: the ledger has no launch of that campaign on {connection}"
             self.notes[note] = None

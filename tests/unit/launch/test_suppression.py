@@ -350,6 +350,14 @@ def test_a_campaign_of_which_there_is_no_launch_leaves_out_nobody_and_that_is_to
     )
 
 
+def test_the_first_launch_of_a_campaign_that_leaves_out_its_own_recipients_is_nothing_special(
+    plan: Callable[..., Plan], ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = plan(exclude(kind="campaign", name="spring", days=7), ledger=ledger)
+    assert (left_out(made), made.not_compared) == ({"campaign spring": []}, ())
+    assert caplog.messages == []
+
+
 def test_who_was_refused_or_held_out_was_not_sent_to(plan: Callable[..., Plan], ledger: Ledger) -> None:
     launch = other(ledger, "winter", integers([1, 2, 3, 4]), left_out={"holdout": integers([9])})
     for outcome in (Refused(400, "no"), Accepted(200, 1)):
