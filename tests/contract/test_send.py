@@ -21,7 +21,7 @@ import pytest
 from sendoff import campaign
 from sendoff.campaign import last_period, launch_key, load_campaign
 from sendoff.cli import main
-from sendoff.dispatch import pause_all, resume_all
+from sendoff.dispatch import pause, pause_all, resume, resume_all
 from sendoff.errors import GateError
 from sendoff.ledger import Ledger
 
@@ -183,6 +183,11 @@ def test_too_early_is_said_with_its_time_or_waited_for(
     assert "the shop is closed" in result["message"]
     assert datetime.fromisoformat(result["until"]) > datetime.now(UTC)
     assert f"To continue, run: sendoff send {key[:12]}" in send(key).stdout
+    pause(ledger, key, "ann", "the link is wrong")
+    _, early_line, how = send(key).stdout.splitlines()
+    assert re.search(r"is paused by ann: the link is wrong \(try again at 2\S+ \d\d:\d\d UTC\)$", early_line)
+    assert how == f"To continue, run: sendoff resume {key[:12]} --why TEXT; sendoff send {key[:12]}"
+    resume(ledger, key, "ann", "it is right")
     real = time.sleep
 
     def sleep(seconds: float) -> None:
@@ -334,7 +339,7 @@ def test_a_journey_sends_each_step_that_is_due_and_says_what_it_waits_for(
         assert launch.endswith(f"of journey.a, period {period}: 4 people, 1 request")
         assert sent.startswith(status)
         assert skipped.startswith("skipped: campaign journey.b: ")
-        assert waiting.startswith("not yet: step c is not due yet (until ")
+        assert waiting.startswith("not yet: step c is not due yet (try again at ")
         assert rest == f"For what is left, run: sendoff send {journey} --period {period}"
     assert sent_to(service) == [7, 14, 21, 28]
 

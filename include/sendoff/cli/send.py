@@ -221,7 +221,7 @@ def _tried(prepare: Callable[[], Launch], options: _Options, *, is_step: bool = 
             return _sent(launch, options)
     except NotYetError as early:
         return _Result(
-            Status.NOT_YET, launch, f"{early} (until {early.until:%Y-%m-%d %H:%M} UTC)", early.until
+            Status.NOT_YET, launch, f"{early} (try again at {early.until:%Y-%m-%d %H:%M} UTC)", early.until
         )
     except (GateError, LateError) as closed:
         is_held = launch is not None and launch.state == LaunchState.HELD
@@ -397,7 +397,10 @@ def _print(result: _Result, *, as_json: bool) -> None:
     elif result.status in (Status.SENT, Status.ALREADY_SENT):
         typer.echo(f"For its report, run: sendoff report {launch.key[:12]}")
     elif not launch.state.is_final and result.status is not Status.HELD:
-        typer.echo(f"To continue, run: sendoff send {launch.key[:12]}")
+        resume = (
+            f"sendoff resume {launch.key[:12]} --why TEXT; " if launch.state == LaunchState.PAUSED else ""
+        )
+        typer.echo(f"To continue, run: {resume}sendoff send {launch.key[:12]}")
 
 
 def _print_rest(what: str, results: Iterable[_Result]) -> None:
