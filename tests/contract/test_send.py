@@ -146,6 +146,7 @@ def test_without_a_period_it_is_that_of_the_schedule_and_with_wait_there_is_a_re
     assert sum(result["report"]["verdicts"].values()) == 4
     shown = send(result["launch"], "--wait")
     assert "What became of the audience" in shown.stdout
+    assert "waiting until no post-back comes for 1 second (report.quiet_for)" in shown.stderr
 
 
 @pytest.mark.proof

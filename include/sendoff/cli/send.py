@@ -350,10 +350,17 @@ def _sent(launch: Launch, options: _Options) -> _Result:
     _once_due(send, options)
     if not options.wait:
         return _Result(status, launch, message)
-    with steps.step("waiting for post-backs"):
+    with steps.step(f"waiting until no post-back comes for {_quiet_for(launch, options)} (report.quiet_for)"):
         is_quiet = launch.wait_for_post_backs()
     late = message if is_quiet else "post-backs still come, so the report is not final"
     return _Result(status, launch, late, is_reported=True)
+
+
+def _quiet_for(launch: Launch, options: _Options) -> str:
+    from sendoff.campaign import Campaign
+
+    with opened(options.ledger_url) as ledger:
+        return Campaign.frozen(ledger.launches.get(launch.key).definition).report.quiet_for.words
 
 
 def _once_due(act: Callable[[], _Found], options: _Options) -> _Found:
