@@ -73,7 +73,10 @@ def _print(checked: Sequence[CheckedFolder]) -> None:
         console.print(Text.assemble(f"{_place(found)}: ", (kind, styles[kind]), f": {found.text}"))
     numbers = Counter(kind for kind, _ in shown)
     counts = ", ".join(counted(numbers[kind], kind) for kind in ("mistake", "warning"))
-    console.print(f"{counted(len(checked), 'folder')} checked: {counts}")
+    folders = {
+        each.campaign.path if each.campaign else each.path for each in checked
+    }  # a journey's steps share one
+    console.print(f"{counted(len(folders), 'folder')} checked: {counts}")
 
 
 def _place(found: Finding) -> str:

@@ -112,6 +112,17 @@ def test_a_query_that_some_database_reads_is_no_mistake(sendoff: Command, query:
     assert (done.returncode, done.stdout) == (0, "1 folder checked: 0 mistakes, 0 warnings\n")
 
 
+def test_a_journey_is_one_folder_whatever_the_number_of_its_steps(sendoff: Command) -> None:
+    write("campaigns/fine", FINE)
+    step = "    message: {title: Hello, text: Hello}\n    channels: {android_push: {}}\n"
+    later = f"  - name: b\n    when: {{of: a, are: [delivered], unknowable: include}}\n{step}"
+    write("campaigns/way", "")
+    Path("campaigns/way/campaign.yaml").unlink()
+    Path("campaigns/way/journey.yaml").write_text(f"title: Way\nsteps:\n  - name: a\n{step}{later}")
+    done = sendoff("check", "campaigns")
+    assert (done.returncode, done.stdout) == (0, "2 folders checked: 0 mistakes, 0 warnings\n")
+
+
 def test_a_mistake_in_the_defaults_of_several_campaigns_is_listed_once(sendoff: Command) -> None:
     write("campaigns/one", FINE)
     write("campaigns/two", FINE)
