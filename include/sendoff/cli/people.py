@@ -172,5 +172,12 @@ def export_person(
     with os.fdopen(target, "w", encoding="utf-8") as text:
         json.dump(found, text, indent=2, ensure_ascii=False)
         text.write("\n")
-    names = ("launches", "post_backs", "lists", "suppressions", "erasures")
-    typer.echo(f"{out}: " + ", ".join(f"{len(found[name]):,} {name.replace('_', '-')}" for name in names))
+    names = {
+        "launches": "launch",
+        "post_backs": "post-back",
+        "lists": "list",
+        "suppressions": "suppression",
+        "erasures": "erasure",
+    }
+    counts = (counted(len(found[name]), one, name.replace("_", "-")) for name, one in names.items())
+    typer.echo(f"{out}: {', '.join(counts)}")

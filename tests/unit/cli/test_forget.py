@@ -92,7 +92,7 @@ def test_a_file_that_is_not_utf_8_erases_no_one(url: str, tmp_path: Path) -> Non
 
 def test_leading_zeros_of_a_device_id_do_not_matter(url: str, tmp_path: Path) -> None:
     file = tmp_path / "person.json"
-    assert "1 launches" in run("export-person", "002", "-o", str(file), "--ledger", url)
+    assert "1 launch, " in run("export-person", "002", "-o", str(file), "--ledger", url)
     assert json.loads(file.read_text())["identifier"] == "2"
     assert "erased: 1 identifier;" in run("forget", "002", "--reason", "a letter", "--ledger", url)
     with closing(Ledger(url)) as ledger:
@@ -110,7 +110,7 @@ def test_a_text_that_is_no_device_id_is_an_error_that_does_not_quote_it(url: str
 
 def test_the_export_is_a_private_file_that_is_not_replaced(url: str, tmp_path: Path) -> None:
     file = tmp_path / "person.json"
-    assert "1 launches" in run("export-person", "2", "-o", str(file), "--ledger", url)
+    assert "1 launch, " in run("export-person", "2", "-o", str(file), "--ledger", url)
     assert file.stat().st_mode & 0o777 == 0o600
     assert json.loads(file.read_text())["launches"][0]["launch_key"] == KEY
     with pytest.raises(SettingsError, match="already exists"):
