@@ -11,6 +11,8 @@ import sqlalchemy as sa
 
 from sendoff.audience.build import GROUP_COLUMNS, IDENTIFIER_COLUMNS
 from sendoff.campaign import campaign_schema, load_campaign
+from sendoff.campaign.model import CREATED_FOR, EXECUTED_FOR
+from sendoff.service.wire.requests import ARRAYS, TARGETS
 from sendoff.warehouse.query import Query
 from tools.reference.campaigns import examples, reference
 
@@ -70,9 +72,12 @@ def test_every_example_is_on_the_page_without_the_line_for_editors() -> None:
 
 
 def test_the_page_names_the_columns_of_a_query() -> None:
-    columns = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| [^|]+ \|$", _page("audience-query"), re.MULTILINE)
-    named = {name for cell in columns for name in re.findall(r"`(\w+)`", cell)}
-    assert named == {*IDENTIFIER_COLUMNS, *GROUP_COLUMNS}
+    page = _page("audience-query")
+    identifiers = re.findall(r"^\| `(\w+)` \| [^|]+ \| (yes|no) \| (yes|no) \|$", page, re.MULTILINE)
+    assert {name for name, _, _ in identifiers} == {*IDENTIFIER_COLUMNS}
+    assert {name for name, created, _ in identifiers if created == "yes"} == {*CREATED_FOR} == {*ARRAYS}
+    assert {name for name, _, executed in identifiers if executed == "yes"} == {*EXECUTED_FOR} == {*TARGETS}
+    assert {*re.findall(r"^\| `(\w+)` \| [^|]+ \|$", page, re.MULTILINE)} == {*GROUP_COLUMNS}
 
 
 def test_the_example_query_asks_for_its_period() -> None:

@@ -13,7 +13,9 @@ from sendoff.campaign.field_types import did_you_mean
 from sendoff.campaign.journey import JOURNEY, is_journey_folder, load_journey
 from sendoff.campaign.lint import advice
 from sendoff.campaign.loader import load_folder, refused_queries
+from sendoff.campaign.model import CREATED_FOR, EXECUTED_FOR
 from sendoff.errors import CampaignError, Finding
+from sendoff.warehouse import returned_columns
 
 HOUSEKEEPING_DAGS = ("sendoff_doubts", "sendoff_maintenance", "sendoff_reconcile")
 """The default names of the DAGs for all campaigns."""
@@ -140,7 +142,20 @@ def _refused(folder: CampaignFolder) -> Iterator[Finding]:
         OUTCOME: folder.outcome_sql,
         BEFORE: folder.before_sql,
     }
-    return refused_queries(folder.path, {file: sql for file, sql in queries.items() if sql})
+    yield from refused_queries(folder.path, {file: sql for file, sql in queries.items() if sql})
+    yield from _unreachable(folder)
+
+
+def _unreachable(folder: CampaignFolder) -> Iterator[Finding]:
+    """Yield a mistake if the files show an identifier column that the service does not take for the campaign."""
+    promised = {name.lower(): name for name in folder.campaign.audience.columns}
+    returned = returned_columns(folder.audience_sql or "")
+    found = [each for each in {*CREATED_FOR, *EXECUTED_FOR} if each in promised or each in returned]
+    if len(found) == 1 and (why := folder.campaign.refuses(column := found[0])):
+        if column in returned:
+            yield Finding(folder.path / AUDIENCE, why, returned[column])
+        else:
+            yield folder.finding(("audience", "columns", promised[column]), why)
 
 
 def _notes(folder: CampaignFolder) -> Iterator[Finding]:

@@ -55,6 +55,12 @@ PRESETS = {
 }
 """Airflow's schedule presets, with their cron expressions."""
 
+CREATED_FOR = ("device_id", "device_token", "device_uuid", "external_id")
+"""The identifier columns that a campaign with its own content can have (section 2.9)."""
+
+EXECUTED_FOR = ("device_id", "device_token", "external_id", "user_id")
+"""The identifier columns that a campaign with a template can have (section 4.3)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Variation:
@@ -261,6 +267,15 @@ class Campaign(FrozenModel):
     def parts(self) -> tuple[Campaign, ...]:
         """Return the campaign itself, and the campaign as the recipients of each variant get it."""
         return (self, *map(self.as_variant, self.variants))
+
+    def refuses(self, identified_by: str) -> str | None:
+        """Return why the service cannot send the campaign to recipients of an identifier column, or None if it can."""
+        if identified_by in (EXECUTED_FOR if self.template else CREATED_FOR):
+            return None
+        what = "a template cannot be executed" if self.template else "a campaign cannot be created"
+        other = "" if self.template else f"; a template can be executed for {', '.join(EXECUTED_FOR)}"
+        allowed = ", ".join(EXECUTED_FOR if self.template else CREATED_FOR)
+        return f"{what} for recipients identified by {identified_by}, only by {allowed}{other}"
 
     @property
     def shows_opt_outs(self) -> bool:

@@ -3,7 +3,7 @@ from .column_types import QUERY, Wording, checked_text, is_number, is_text, sql_
 from .dbapi import Cursors
 from .drivers import driver_of_type
 from .frames import Rows, audience_source, csv_header, quoting_problem, table_of, wrong_csv_row
-from .query import Parameter, Query, named_parameters, refusal
+from .query import Parameter, Query, named_parameters, refusal, returned_columns
 from .reader import Source, address_of, is_reading, read
 from .sql_lexer import Spot, code_of, jinja_at, usual_dialect
 from .urls import LIBPQ_TIMEOUTS, Fields, is_sqlite_file
@@ -38,6 +38,7 @@ __all__ = [
     "quoting_problem",
     "read",
     "refusal",
+    "returned_columns",
     "sql_type_name",
     "table_of",
     "usual_dialect",

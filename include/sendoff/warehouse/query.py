@@ -22,6 +22,7 @@ from sendoff.warehouse.sql_lexer import (
     code_of,
     dialects,
     is_like_mysql,
+    selected_columns,
     tokens,
     usual_dialect,
 )
@@ -211,6 +212,18 @@ def refusal(sql: str, parameters: Collection[str]) -> QueryError | None:
         except QueryError as problem:
             problems.append(problem)
     return problems[0] if len(problems) == len(_FAMILIES) else None
+
+
+def returned_columns(sql: str) -> dict[str, int]:
+    """Return columns that a query certainly returns, in lower case, with the lines that name them.
+
+    They are known without running the query if it is a plain SELECT that names them, whatever database reads it.
+    """
+    ways = {code_of(sql, dialect) for family in _FAMILIES for dialect in dialects(family)}
+    first, *others = map(selected_columns, sorted(ways))
+    return {
+        name: Spot.at(sql, at).line for name, at in first.items() if all(name in other for other in others)
+    }
 
 
 def named_parameters(sql: str) -> list[str]:

@@ -27,6 +27,10 @@ _DOLLARS = frozenset({"postgresql", "redshift", "cockroachdb", "duckdb", "snowfl
 _QUOTES = {'"': '"', "`": "`", "[": "]"}
 _CHARACTER, _HIDDEN = re.compile(r"[^\n]"), re.compile(r"\0+")
 _LONGEST = 60  # characters of a line to show
+_SELECTED = re.compile(r"\s*(?:WITH\b.*?[\s)])?SELECT\b(.*?)\bFROM\b", re.IGNORECASE | re.DOTALL)
+_COLUMN = re.compile(
+    r"(?:\s*(?:DISTINCT|ALL)\s)?\s*(?:\w+\.)*(\w+)\s*|.*\sAS\s+(\w+)\s*", re.IGNORECASE | re.DOTALL
+)
 _JINJA = re.compile(r"\{\{|\{%")
 _MACRO = re.compile(
     r"\{\{-?\s*(?:ds|ts|(?:ds|ts)_no\w+|data_interval_\w+|logical_date|execution_date|(?:prev|next)_\w+|params|macros|"
@@ -128,6 +132,32 @@ def tokens(sql: str, dialect: Dialect) -> Iterator[tuple[bool, str]]:
 def code_of(sql: str, dialect: Dialect) -> str:
     """Return the query with its texts, quoted names and comments replaced by spaces of the same length."""
     return "".join(" " * len(text) if is_inert else text for is_inert, text in tokens(sql, dialect))
+
+
+def selected_columns(code: str) -> dict[str, int]:
+    """Return the names in the list of a plain SELECT, in lower case, with their offsets.
+
+    ``code``: from :func:`code_of`. Names that are quoted, or that the list does not show, are left out.
+    """
+    outer = "".join(_outside_brackets(code))
+    if not (found := _SELECTED.match(outer)):
+        return {}
+    columns, at = {}, found.start(1)
+    for item in found[1].split(","):
+        if column := _COLUMN.fullmatch(item):
+            number = column.lastindex or 0
+            columns[column[number].lower()] = at + column.start(number)
+        at += len(item) + 1
+    return columns
+
+
+def _outside_brackets(code: str) -> Iterator[str]:
+    """Yield the characters of a query, and a space for each one inside brackets."""
+    depth = 0
+    for character in code:
+        depth -= character in ")]}"
+        yield " " if depth else character
+        depth += character in "([{"
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,65 @@ def test_a_journey_is_one_folder_whatever_the_number_of_its_steps(sendoff: Comma
     assert (done.returncode, done.stdout) == (0, "2 folders checked: 0 mistakes, 0 warnings\n")
 
 
+TEMPLATE = "title: T\ntemplate: {id: 1, channels: [email]}\n"
+BY_USER = "a campaign cannot be created for recipients identified by user_id, only by device_id, "
+
+
+@pytest.mark.parametrize(
+    ("campaign", "query", "found"),
+    [
+        (FINE, "SELECT\n  c.user_id FROM customers AS c", f"audience.sql:2: mistake: {BY_USER}"),
+        (FINE, "SELECT max(a, b) AS\nUSER_ID, 'x, y' FROM c", f"audience.sql:2: mistake: {BY_USER}"),
+        (
+            FINE,
+            "WITH c AS (SELECT device_id FROM d)\nSELECT DISTINCT user_id FROM c",
+            f"audience.sql:2: mistake: {BY_USER}",
+        ),
+        (
+            f"{FINE}audience:\n  columns:\n    user_id: {{type: text}}\n",
+            "SELECT * FROM c",
+            f"campaign.yaml:7: mistake: {BY_USER}",
+        ),
+        (
+            TEMPLATE,
+            "SELECT device_uuid FROM d",
+            "audience.sql:1: mistake: a template cannot be executed for recipients ",
+        ),
+    ],
+)
+def test_an_identifier_that_the_service_does_not_take_is_a_mistake_if_the_files_show_it(
+    sendoff: Command, campaign: str, query: str, found: str
+) -> None:
+    write("one", campaign, query)
+    done = sendoff("check", "one")
+    assert done.returncode == 1
+    mistake, total = done.stdout.splitlines()
+    assert mistake.startswith(f"one/{found}")
+    assert total == "1 folder checked: 1 mistake, 0 warnings"
+
+
+@pytest.mark.parametrize(
+    ("campaign", "query"),
+    [
+        (TEMPLATE, "SELECT user_id FROM customers"),
+        (FINE, "SELECT external_id FROM customers"),
+        (FINE, "SELECT * FROM (SELECT user_id FROM customers) AS c"),
+        (FINE, "SELECT device_id # , user_id\nFROM devices"),  # a comment in MySQL
+        (
+            FINE,
+            "SELECT device_id, [a, user_id, b], 1 + user_id FROM devices WHERE a IN (SELECT 1, user_id FROM c)",
+        ),
+        (FINE, "SELECT 1 AS n, 'of user_id' FROM devices"),
+    ],
+)
+def test_an_identifier_that_the_service_takes_or_that_only_the_warehouse_knows_is_no_mistake(
+    sendoff: Command, campaign: str, query: str
+) -> None:
+    write("one", campaign, query)
+    done = sendoff("check", "one")
+    assert (done.returncode, done.stdout) == (0, "1 folder checked: 0 mistakes, 0 warnings\n")
+
+
 def test_a_mistake_in_the_defaults_of_several_campaigns_is_listed_once(sendoff: Command) -> None:
     write("campaigns/one", FINE)
     write("campaigns/two", FINE)

@@ -83,6 +83,8 @@ def create_body(
     names = names or FieldNames()
     if campaign.template:
         raise CampaignError("a campaign with a template is executed, not created")
+    if targeting and (why := campaign.refuses(targeting.identified_by)):
+        raise CampaignError(why)
     if not campaign.has_one_variation:
         raise CampaignError("one request can contain only one variation; send each variation separately")
     return _encoded(
@@ -112,6 +114,8 @@ def execute_body(
     names = names or FieldNames()
     if campaign.template is None:
         raise CampaignError("only a campaign with a template is executed")
+    if why := campaign.refuses(targeting.identified_by):
+        raise CampaignError(why)
     return _encoded(
         _opening(app_token),
         _execution(campaign.template, targeting, names),
@@ -179,10 +183,6 @@ def _post_backs(addresses: PostBackAddresses) -> Members:
 
 
 def _execution(template: Template, targeting: Targeting, names: FieldNames) -> Members:
-    if targeting.identified_by not in TARGETS:
-        raise CampaignError(
-            f"a template cannot be executed for recipients identified by {targeting.identified_by}"
-        )
     yield names["execute_id"], template.id
     yield names["target_by"], names[TARGETS[targeting.identified_by]]
     if template.columns or template.unsubscribe_url:
@@ -226,11 +226,6 @@ def _people(campaign: Campaign, targeting: Targeting | None, names: FieldNames) 
         )
     yield "broadcast", int(isinstance(chosen, Broadcast))
     if targeting:
-        if targeting.identified_by not in ARRAYS:
-            raise CampaignError(
-                f"a campaign cannot be created for recipients identified by {targeting.identified_by}, only by "
-                f"{', '.join(ARRAYS)}; a template can be executed for {', '.join(TARGETS)}"
-            )
         yield names[ARRAYS[targeting.identified_by]], targeting.identifiers.values()
     elif isinstance(chosen, SavedSegments):
         yield names["segment_ids"], chosen.ids
