@@ -153,7 +153,8 @@ class App:
         ValueError for a wrong period, and NotYetError if it has not ended. Raise GateError or LateError if a gate is
         closed, and SettingsError if a setting is missing. After an error, nothing is stored.
 
-        :param campaign: the campaign, its fields as a mapping, or the path of its folder
+        :param campaign: the campaign, its fields as a mapping, or the path of its folder. A journey has a path for each
+            step, ``<folder of the journey>/<step>``, and cannot be prepared whole
         :param name: the name of the campaign; by default that of its folder
         :param audience: SQL, a path (.sql, .parquet, .csv, .arrow, .feather), a DataFrame, an Arrow table, a list of
             dictionaries, or ``VerdictsOf`` another launch. Leave it out for the audience of a folder, and if the
