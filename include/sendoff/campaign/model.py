@@ -180,7 +180,7 @@ class Campaign(FrozenModel):
     parallelism: Annotated[int, between(1, 256)] = optional("Number of tasks that send at the same time", 4)
     pool: Annotated[Text, Field(max_length=256)] | None = optional("Airflow pool of the tasks that send")
     retries: Annotated[int, between(0, 100)] = optional(
-        "How many times Airflow retries a failed task of the DAG", 8
+        "How many times Airflow retries a failed task of the DAG. The command sendoff send has no retries", 8
     )
     alert_after: Duration | None = optional(
         "How long a run may take before an alert is sent; never by default"
