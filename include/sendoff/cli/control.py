@@ -68,7 +68,8 @@ def _steering(act: Callable[[_Steered], None]) -> Callable[..., None]:
 def _steered(
     ledger_url: str | None, why: str, launch: str | None, everything: bool, connection: str | None
 ) -> Iterator[_Steered]:
-    if sum(map(bool, (launch, everything, connection))) != 1:
+    given = launch is not None, everything, connection is not None
+    if sum(given) != 1 or "" in (launch, connection):
         raise SettingsError("Give exactly one of: a launch key, --all, or --connection NAME.")
     with opened(ledger_url) as ledger:
         yield _Steered(ledger, only_launch(ledger, launch) if launch else None, connection, why)

@@ -445,7 +445,9 @@ def test_no_more_than_one_launch_is_released_without_approval(others: list[str])
 
 
 def test_the_command_line_wants_one_launch_or_all() -> None:
-    for given in ([], [KEY, "--all"], ["--all", "--connection", "service"], [""], ["--connection", ""]):
+    both = [KEY, "--all"], ["--all", "--connection", "service"]
+    blank = [""], ["--connection", ""], ["", "--all"], ["--all", "--connection", ""]
+    for given in ([], *both, *blank, ["", "--connection", "service"]):
         done = CliRunner().invoke(app, ["pause", *given, "--why", "so it is", "--ledger", "sqlite://"])
         assert isinstance(done.exception, SettingsError), done.output
 
