@@ -219,7 +219,7 @@ def returned_columns(sql: str) -> dict[str, int]:
 
     They are known without running the query if it is a plain SELECT that names them, whatever database reads it.
     """
-    ways = {code_of(sql, dialect) for family in _FAMILIES for dialect in dialects(family)}
+    ways = {code_of(sql, dialect, "\0") for family in _FAMILIES for dialect in dialects(family)}
     first, *others = map(selected_columns, sorted(ways))
     return {
         name: Spot.at(sql, at).line for name, at in first.items() if all(name in other for other in others)

@@ -129,15 +129,22 @@ def tokens(sql: str, dialect: Dialect) -> Iterator[tuple[bool, str]]:
     yield False, sql[done:]
 
 
-def code_of(sql: str, dialect: Dialect) -> str:
-    """Return the query with its texts, quoted names and comments replaced by spaces of the same length."""
-    return "".join(" " * len(text) if is_inert else text for is_inert, text in tokens(sql, dialect))
+def code_of(sql: str, dialect: Dialect, quoted: str = " ") -> str:
+    """Return the query with its texts, quoted names and comments replaced by spaces of the same length.
+
+    ``quoted``: a character that replaces those of texts and quoted names instead.
+    """
+    return "".join(
+        (" " if text.startswith(("--", "/*", "#")) else quoted) * len(text) if is_inert else text
+        for is_inert, text in tokens(sql, dialect)
+    )
 
 
 def selected_columns(code: str) -> dict[str, int]:
     """Return the names in the list of a plain SELECT, in lower case, with their offsets.
 
-    ``code``: from :func:`code_of`. Names that are quoted, or that the list does not show, are left out.
+    ``code``: from :func:`code_of`, with another character than a space for quoted names. These are left out, and so
+    are names that the list does not show.
     """
     outer = "".join(_outside_brackets(code))
     if not (found := _SELECTED.match(outer)):

@@ -172,6 +172,8 @@ def test_an_identifier_that_the_service_does_not_take_is_a_mistake_if_the_files_
             "SELECT device_id, [a, user_id, b], 1 + user_id FROM devices WHERE a IN (SELECT 1, user_id FROM c)",
         ),
         (FINE, "SELECT 1 AS n, 'of user_id' FROM devices"),
+        (FINE, 'SELECT user_id "external_id" FROM devices'),
+        (FINE, "SELECT user_id 'external_id' FROM devices"),
     ],
 )
 def test_an_identifier_that_the_service_takes_or_that_only_the_warehouse_knows_is_no_mistake(
