@@ -93,7 +93,7 @@ def _header(opened: Callable[[], BinaryIO], column: str, file: str) -> tuple[str
     if others and not columns:
         raise AudienceError(
             f"{file}: found no column {column} in the first line, but {' and '.join(others)}. Use a file with "
-            f"{column}, or choose the other column, as with --identified-by {others[0]}"
+            f"{column}, or choose the other column"
         )
     if len(columns) != 1:
         found = f"column {column} {len(columns)} times" if columns else f"no column {column}"

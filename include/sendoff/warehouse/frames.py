@@ -53,8 +53,8 @@ _IN_A_FILE = Wording("it", "store {name} as 64-bit integers", "store {name} as t
 _IN_ARROW = Wording("it", "cast {name} to pa.int64()", "cast {name} to pa.string()")
 _IN_DICTIONARIES = Wording(
     "it",
-    'convert it first: row["{name}"] = int(row["{name}"])',
-    'convert it first: row["{name}"] = str(row["{name}"])',
+    'convert it first, and keep None: row["{name}"] = int(row["{name}"])',
+    'convert it first, and keep None: row["{name}"] = str(row["{name}"])',
 )
 _IN_FRAMES = {
     "pandas": Wording(
@@ -171,11 +171,12 @@ def _column(name: str, values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
     except OverflowError:
-        problem = f"column {name} has a whole number that is too large. Convert this column to text"
+        problem = f"column {name} has a whole number that is too large for 64 bits. Correct it, or leave the row out"
     except UnicodeError:
         problem = f"column {name} contains text that is not UTF-8"
     except (pa.ArrowException, TypeError, ValueError):
-        problem = f"column {name} holds values of several types; {_IN_DICTIONARIES.conversion(name)}"
+        conversion = _IN_DICTIONARIES.conversion(name, to_integer=name.lower() == "device_id")
+        problem = f"column {name} holds values of several types, or of one that is no type of a column; {conversion}"
     raise AudienceError(problem)
 
 

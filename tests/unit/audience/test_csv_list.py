@@ -84,7 +84,7 @@ BROKEN = [
     ),
     (
         b"User_ID,name\n4711,ann4711\n",
-        "found no column device_id in the first line, but user_id. .* as with --identified-by user_id",
+        "found no column device_id in the first line, but user_id. .* or choose the other column",
     ),
     (b"device_id,Device_ID\n4711,4711\n", "found column device_id 2 times"),
     (b"4711\n", "found no column device_id"),
