@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from sendoff.figures import LaunchStats, spoken_reason
 from sendoff.report.wording import variant_rows
+from sendoff.states import Verdict
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would calculate a cell that begins so
 
@@ -29,23 +30,28 @@ def _rows(figures: LaunchStats) -> Iterator[tuple[str, str, str, int | None]]:
         yield "rows", "", "rows of the query", figures.rows
         yield from _counts("rows", "dropped", _reasons(figures.dropped))
     yield "people", "", "audience", figures.audience
-    for verdict in figures.known_verdicts:
-        count = figures.verdicts.get(verdict, 0) if figures.is_measured(verdict) else None
-        yield "people", "by verdict", verdict.label, count
+    verdicts = {str(verdict): figures.verdicts.get(verdict, 0) for verdict in figures.known_verdicts}
+    yield from _counts("people", "by verdict", _measured(figures, verdicts))
     if figures.erased:
         yield "people", "", "erased", figures.erased
     yield from _counts("people", "not sent because", _reasons(figures.not_sent_because))
     yield from _counts("people", "unknowable because", figures.unknowable_because)
     for what, groups in (("platform", figures.by_platform), ("variant", variant_rows(figures))):
         for group, counts in groups.items():
-            yield from _counts(what, group, counts)
+            yield from _counts(what, group, _measured(figures, counts))
     yield from _counts("requests", "by state", figures.dispatches)
     yield from _counts("post-backs", "by kind", figures.post_backs)
 
 
-def _counts(of: str, group: str, counts: Mapping[str, int]) -> Iterator[tuple[str, str, str, int]]:
+def _counts(
+    of: str, group: str, counts: Mapping[str, int] | Mapping[str, int | None]
+) -> Iterator[tuple[str, str, str, int | None]]:
     for name, count in counts.items():
         yield of, group, name.replace("_", " "), count
+
+
+def _measured(figures: LaunchStats, verdicts: Mapping[str, int]) -> dict[str, int | None]:
+    return {name: count if figures.is_measured(Verdict(name)) else None for name, count in verdicts.items()}
 
 
 def _reasons(counts: Mapping[str, int]) -> dict[str, int]:

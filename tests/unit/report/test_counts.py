@@ -47,9 +47,11 @@ def test_people_whom_the_service_chose_have_no_rows_of_a_query() -> None:
 
 
 def test_a_verdict_that_no_post_back_can_show_has_no_count() -> None:
-    found = rows(replace(WHOLE, unmeasured=("open",)))
+    found = rows(replace(WHOLE, unmeasured=("open",), by_variant={"red": {"engaged": 0, "in_doubt": 7}}))
     assert ["people", "by verdict", "engaged", ""] in found
     assert ["people", "by verdict", "in doubt", "250"] in found
+    assert ["variant", "red", "engaged", ""] in found
+    assert ["variant", "red", "in doubt", "7"] in found
 
 
 def test_no_cell_is_a_formula() -> None:
