@@ -63,7 +63,7 @@ def draw(figures: LaunchStats, path: Path) -> Path:
 
     Raise SettingsError for a suffix of no picture, and if the file cannot be written.
     """
-    kind = path.suffix[1:]
+    kind = path.suffix[1:].lower()
     if kind not in FigureCanvasAgg.get_supported_filetypes():
         raise SettingsError(f"{path.name}: the file name must end in .png or .svg.")
     rows = Groups.of(figures, "platform", figures.by_platform).bars(_MOST_PLATFORMS)

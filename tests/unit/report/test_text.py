@@ -487,6 +487,10 @@ def test_a_picture_is_drawn_of(case: str, tmp_path: Path) -> None:
         assert len(image.convert("L").getcolors()) > 20  # type: ignore[arg-type]
 
 
+def test_a_suffix_of_a_picture_may_be_in_capitals(tmp_path: Path) -> None:
+    assert as_picture(figures(), tmp_path / "picture.PNG").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
