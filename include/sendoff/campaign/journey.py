@@ -199,6 +199,9 @@ class _JourneyReader(FolderReader):
                 text = f"found a folder with the name of a step, whose campaign is in {JOURNEY}. Move or remove it"
                 self._refuse(step.name, text)
             tree, inherited = self._defaults.under(_own_fields(document.tree, number))
+            if number:  # only the first step has a time when it is due
+                tree.pop("start", None)
+                inherited.pop(("start",), None)
             tree = _compiled(journey, self._folder.name, number, tree)
             if self._rules:
                 tree[RULES] = self._rules.rules
@@ -317,7 +320,7 @@ def _own_fields(tree: Mapping[str, Any], number: int) -> dict[str, Any]:
     own = {name: value for name, value in tree.items() if name in _OF_JOURNEY} | step
     if number:
         own = {name: value for name, value in own.items() if name not in _OF_CLOCK}
-        own |= {"start": None, "gates": {**own.get("gates", {}), "lateness": None}}
+        own["gates"] = {**own.get("gates", {}), "lateness": None}
     return own
 
 

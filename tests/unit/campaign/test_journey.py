@@ -195,6 +195,7 @@ def test_a_default_of_a_step_names_the_file_that_sets_it(folder: Path) -> None:
         assert (step["warehouse"], step["owner"]) == (("journey.yaml", None), ("defaults.yaml", 2))
     assert hello["gates.lateness"] == ("defaults.yaml", 5)
     assert nudge["gates.lateness"] == ("journey.yaml", None)
+    assert (hello["start"], nudge["start"]) == (("journey.yaml", None), ("built in", None))
     assert (nudge["gates.least"], last["gates.least"]) == (("defaults.yaml", 4), ("journey.yaml", None))
 
 
