@@ -155,6 +155,8 @@ class Persons(LedgerPart):
         if row.template_values is None or row.identifiers is None:
             return None
         place = from_bytes(launch.kind, row.identifiers).column().index(identifier).as_py()
+        if place < 0:  # erased meanwhile
+            return None
         return orjson.loads(orjson.dumps(read_template_values(row.template_values)[place]))
 
     def _post_backs(self, person: People) -> list[dict[str, Any]]:
