@@ -77,10 +77,13 @@ def is_link(value: Any) -> str | None:
     return None if is_url(value) is None else "must be an absolute URL"
 
 
+_LATEST = "9999-12-30"  # so that no time on a date, in any zone, is beyond the calendar
+
+
 def is_date(value: Any) -> str | None:
     """Accept YYYY-MM-DD."""
     try:
-        good = isinstance(value, str) and date.fromisoformat(value).isoformat() == value
+        good = isinstance(value, str) and value == date.fromisoformat(value).isoformat() < _LATEST
     except ValueError:
         good = False
     return None if good else "must be a date, YYYY-MM-DD"

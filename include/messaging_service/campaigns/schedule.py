@@ -58,7 +58,7 @@ def next_occurrence(fields: Fields, zone: str, after: datetime) -> datetime | No
     """Return when a recurring campaign is first sent after ``after``, or None if it has ended by then."""
     earliest = after.astimezone(ZoneInfo(zone)).date() - timedelta(days=1)
     day = max(earliest, _date(fields, "start_date") or earliest)
-    last = _date(fields, "end_date") or date.max
+    last = _date(fields, "end_date") or date.max - timedelta(days=2)
     while day <= last:
         moment = _moment(day, fields["send_time"], zone)
         if moment > after and _runs_on(fields, day):
