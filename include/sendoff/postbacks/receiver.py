@@ -120,7 +120,7 @@ def create_app(
     clock: Callable[[], datetime] = utc_now,
 ) -> ReceiverApp:
     """Create the application of one receiver process."""
-    commit = GroupCommit(ledger, f"{socket.gethostname()}:{os.getpid()}", limits, clock)
+    commit = GroupCommit(ledger, f"{socket.gethostname()}:{os.getpid()}", limits)
     return ReceiverApp(commit, ledger, signer, limits, clock)
 
 
