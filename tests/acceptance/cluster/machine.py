@@ -272,7 +272,7 @@ class Container:
         passwords = Path("/etc/passwd").read_text() + f"{name}:x:{number}:{number}::/home/{name}:/bin/sh\n"
         binds = {
             "/etc/hosts": _written(folder / f"{self.name}.hosts", hosts),
-            "/etc/passwd": _written(folder / "passwd", passwords),
+            "/etc/passwd": _written(folder / f"{self.name}.passwd", passwords),
             **{_place(target): str(self.sources(source)) for target, source in self.service.secrets.items()},
             **{_place(target): str(self.sources(source)) for target, source in self.service.volumes.items()},
         }
