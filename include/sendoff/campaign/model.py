@@ -270,12 +270,12 @@ class Campaign(FrozenModel):
 
     def refuses(self, identified_by: str) -> str | None:
         """Return why the service cannot send the campaign to recipients of an identifier column, or None if it can."""
-        if identified_by in (EXECUTED_FOR if self.template else CREATED_FOR):
+        allowed = EXECUTED_FOR if self.template else CREATED_FOR
+        if identified_by in allowed:
             return None
         what = "a template cannot be executed" if self.template else "a campaign cannot be created"
         other = "" if self.template else f"; a template can be executed for {', '.join(EXECUTED_FOR)}"
-        allowed = ", ".join(EXECUTED_FOR if self.template else CREATED_FOR)
-        return f"{what} for recipients identified by {identified_by}, only by {allowed}{other}"
+        return f"{what} for recipients identified by {identified_by}, only by {', '.join(allowed)}{other}"
 
     @property
     def shows_opt_outs(self) -> bool:

@@ -74,9 +74,8 @@ def _print(checked: Sequence[CheckedFolder]) -> None:
         console.print(Text.assemble(f"{_place(found)}: ", (kind, styles[kind]), f": {found.text}"))
     numbers = Counter(kind for kind, _ in shown)
     counts = ", ".join(counted(numbers[kind], kind) for kind in ("mistake", "warning"))
-    folders = {
-        each.campaign.path if each.campaign else each.path for each in checked
-    }  # a journey's steps share one
+    # The steps of a journey share a folder.
+    folders = {each.campaign.path if each.campaign else each.path for each in checked}
     console.print(f"{counted(len(folders), 'folder')} checked: {counts}")
 
 

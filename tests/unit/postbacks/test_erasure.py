@@ -1029,6 +1029,15 @@ def test_the_audit_log_names_the_act_and_not_the_person(ledger: Ledger) -> None:
     assert acts[1].detail == {"request": 1, "people": 4, "identified_by": "device_id"}
 
 
+def test_an_export_has_no_values_of_others_if_the_person_is_erased_meanwhile(ledger: Ledger) -> None:
+    make_everything(ledger, integers(PEOPLE))
+    launch, person = ledger.launches.get(KEY), GONE[0]
+    segment = ledger.launches.recipient(KEY, person).segment  # what an export reads first
+    assert ledger.persons._values(launch, segment, person) == {"name": f"name of {person}"}
+    forget(ledger, GONE, identified_by="device_id", **ROWS)
+    assert ledger.persons._values(launch, segment, person) is None
+
+
 def test_the_export_has_everything_about_one_person(ledger: Ledger) -> None:
     make_everything(ledger, integers(PEOPLE))
     found = ledger.persons.export("device_id", GONE[0], who="bert", why="asked", now=NOW)

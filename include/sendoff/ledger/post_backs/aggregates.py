@@ -86,9 +86,8 @@ class AggregatedRun:
     runs: Sequence[PendingRun]  # one per receiver; none if they were parked
     totals: Iterable[Mapping[str, DispatchTotals]]  # batches of: dispatch key -> totals to add
     launches: Collection[str]  # launches that the run adds to
-    minutes: Mapping[
-        tuple[str, int, datetime], tuple[int, int]
-    ]  # (launch key, wave, minute) -> deliveries, opens
+    # (launch key, wave, minute) -> deliveries, opens
+    minutes: Mapping[tuple[str, int, datetime], tuple[int, int]]
     parked: Sequence[Parked] = ()
     erased: Mapping[int, Collection[int]] = field(
         default_factory=dict
