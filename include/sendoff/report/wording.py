@@ -259,8 +259,9 @@ def second_campaigns(figures: LaunchStats) -> list[str]:
     """Return a sentence on post-backs that name another campaign than the one known for their request."""
     if not (count := figures.anomalies.get("forged")):
         return []
-    what = f"{counted(count, 'post-back')} of another campaign than the service created for the request"
-    why = "The request was sent twice, for example after an older ledger was restored, or someone forged them"
+    names = "names" if count == 1 else "name"
+    what = f"{counted(count, 'post-back')} {names} another campaign than the service created for the request"
+    why = "Either it was sent twice, for example after an older ledger was restored, or someone forged a post-back"
     return [f"{what}. {why}."]
 
 

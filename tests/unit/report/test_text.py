@@ -383,11 +383,11 @@ def test_anomalies_are_shown_where_there_are_some() -> None:
     twice = figures(anomalies={"forged": 7_779})
     shown = " ".join(as_text(twice).split())
     assert (
-        "anomalies 7,779 of another campaign 7,779 post-backs of another campaign than the service created"
+        "anomalies 7,779 of another campaign 7,779 post-backs name another campaign than the service created"
         in shown
     )
     assert (
-        "The request was sent twice, for example after an older ledger was restored, or someone forged them."
+        "Either it was sent twice, for example after an older ledger was restored, or someone forged a post-back."
         in shown
     )
     assert "it was sent twice, or they are forged." in str(describe_launch(twice))
