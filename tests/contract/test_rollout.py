@@ -224,6 +224,23 @@ def test_a_launch_sends_as_many_a_day_as_a_new_sender_may(
     ]
 
 
+def test_a_thread_that_meets_the_limit_leaves_the_claims_of_others_alone(
+    service: Any, ledger: Ledger, connection: ServiceConnection
+) -> None:
+    warm_up = {"connection": "service", "start": "2026-03-02", "first_day": 2, "growth": 1, "most": 2}
+    freeze(
+        ledger,
+        {},
+        [Segment(integers([number])) for number in (1, 2, 3)],
+        connection="service",
+        rules=rules(warm_up=[warm_up]),
+    )
+    # The second request waits a moment for the rate, and meanwhile the third claim meets the limit.
+    too_early(ledger, replace(connection, requests_at_once=3, rate=4.0), NOW)
+    assert len(sent_to(service)) == 2
+    assert ledger.daily_limits.recipients_on("service", NOW.date()) == 2
+
+
 def test_a_request_that_was_not_processed_leaves_room_for_others(
     service: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:

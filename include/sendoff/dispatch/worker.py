@@ -90,7 +90,8 @@ def send_launch(
     a secret. A launch that is too late is stopped. A launch is held if its requests fail too often or a rate
     is above its limit. A refusal or a doubt does not stop the loop; the result and the ledger count it.
 
-    After such an error, requests in progress are finished and recorded, and no other begins. If several requests fail,
+    After such an error, requests in progress are finished and recorded, and no other begins. At a daily limit or a rate
+    limit of Sendoff's own, those that are claimed are sent too. If several requests fail,
     raise the most severe error and log the others: first an unexpected error, then PermanentError, then RetryableError,
     then the earliest NotYetError. An interruption of this thread, such as Ctrl-C, also waits until the requests in
     progress are recorded.
@@ -188,6 +189,8 @@ class _WorkerPool:
             claim = self._claim(worker)
             while claim is not None:
                 claim = self._send_claim(claim, worker) or self._claim(worker)
+        except NotYetError:  # the other threads send what they have claimed, and then meet the same limit
+            raise
         except BaseException:
             self.stopping.set()
             raise
@@ -324,6 +327,7 @@ class _WorkerPool:
         until = moment + timedelta(seconds=delay.seconds)
         self.ledger.rate_limits.delay(self.policy.launch.connection, until)
         if not delay.waits_here:
+            self.stopping.set()
             raise NotYetError(text, until)
         _log.warning("launch %s: %s; trying again in %g seconds", self.key, text, delay.seconds)
 
