@@ -63,14 +63,14 @@ def environment(service: LocalService, tmp_path: Path, ledger: Ledger) -> Iterat
 
 @pytest.fixture
 def send(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Send:
-    """Runs ``sendoff send`` in this process."""
+    """Runs ``sendoff send`` in this process, or another command."""
     for name in [name for name in os.environ if name.startswith("SENDOFF_")]:
         monkeypatch.delenv(name)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", ["sendoff", "send", *arguments])
+    def run(*arguments: str, command: str = "send") -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr(sys, "argv", ["sendoff", command, *arguments])
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as end:
             main()

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
+from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 from sendoff.app.connections import Connections, user_name
@@ -194,6 +196,47 @@ class App:
             )
         return Launch(self._connections, launch)
 
+    def prepare_tests(
+        self,
+        campaign: Campaign | Mapping[str, Any] | str | Path,
+        recipients: Any,
+        *,
+        name: str | None = None,
+        variant: str | None = None,
+    ) -> list[Launch]:
+        """Freeze tests that send a campaign's message at once to a few people of your own. Send nothing yet.
+
+        Return a launch for each variant, or only for the one that ``variant`` names. Their campaign is
+        ``<name>-test``, so the launches of the campaign itself stay as they are. Of the campaign, a test has the
+        content, the topic, the connection and the daily limits: it skips exclusions, holdout, gates and approval. The
+        suppression list holds. Each call makes new tests.
+
+        Raise the errors of :meth:`prepare`, and GateError for more than 100 recipients.
+
+        :param campaign: as in :meth:`prepare`
+        :param recipients: as ``audience`` in :meth:`prepare`, with the columns that the content needs
+        :param name: the name of the campaign; by default that of its folder
+        :param variant: the variant to test; by default each of them
+        """
+        from sendoff.launch import LaunchOptions, prepare_tests
+
+        folder = _folder(campaign, name, self._connections.settings.defaults, reads_query=False)
+        self._connections.check(folder.campaign.connection)
+        options = LaunchOptions(who=self._connections.who, origin=f"test\n{uuid4()}\n")
+        while True:
+            tests = prepare_tests(
+                self._connections.ledger,
+                folder,
+                recipients,
+                moment=datetime.now(UTC),
+                variant=variant,
+                warehouses=self._connections.source,
+                options=options,
+            )
+            if all(test.origin == options.origin for test in tests):
+                return [Launch(self._connections, test) for test in tests]
+            sleep(1)  # it had another test in this second, which is the period of both
+
     def preview(
         self,
         campaign: Campaign | Mapping[str, Any] | str | Path,
@@ -327,7 +370,10 @@ class App:
         audience: Any,
         period: Given | None,
     ) -> _Order:
-        folder = _folder(campaign, name, audience, self._connections.settings.defaults)
+        reads_query = audience is None and isinstance(campaign, str | Path)
+        folder = _folder(campaign, name, self._connections.settings.defaults, reads_query=reads_query)
+        if not reads_query:
+            folder = folder.with_audience(audience)
         self._connections.check(folder.campaign.connection)
         fixed = folder.campaign.fixed_period
         if fixed is None and period is None:
@@ -382,15 +428,19 @@ class _Order:
 
 
 def _folder(
-    campaign: Campaign | Mapping[str, Any] | str | Path, name: str | None, audience: Any, file: str | None
+    campaign: Campaign | Mapping[str, Any] | str | Path,
+    name: str | None,
+    file: str | None,
+    *,
+    reads_query: bool,
 ) -> CampaignFolder:
-    from sendoff.campaign import campaign_from, load_campaign
+    """Return a campaign; ``reads_query``: with the audience query, if it is a folder."""
+    from sendoff.campaign import folder_of, load_campaign
 
     defaults = Path(file) if file else None
-    if not isinstance(campaign, str | Path):
-        if name is None:
-            raise CampaignError("the campaign has no name. Add one, such as name='lapsed_buyers'")
-        return campaign_from(campaign, name, audience, defaults=defaults)
-    folder = load_campaign(Path(campaign), has_audience=audience is None, defaults=defaults)
-    folder = folder.named(name) if name else folder
-    return folder if audience is None else folder.with_audience(audience)
+    if isinstance(campaign, str | Path):
+        folder = load_campaign(Path(campaign), has_audience=reads_query, defaults=defaults)
+        return folder.named(name) if name else folder
+    if name is None:
+        raise CampaignError("the campaign has no name. Add one, such as name='lapsed_buyers'")
+    return folder_of(campaign, name, defaults=defaults)

@@ -39,7 +39,7 @@ from .folders import (
     is_campaign_folder,
     load_campaign,
 )
-from .from_python import campaign_from, campaign_of
+from .from_python import campaign_from, campaign_of, folder_of
 from .gates import Duration, Failures, Gates, HoldAbove, Rollout, SendWindow
 from .journey import (
     Journey,
@@ -157,6 +157,7 @@ __all__ = [
     "describe",
     "did_you_mean",
     "dispatch_key",
+    "folder_of",
     "forbidden_time",
     "interval_before",
     "is_campaign_folder",

@@ -36,15 +36,12 @@ def campaign_of(given: Campaign | Mapping[str, Any], name: str, *, defaults: Pat
     return campaign
 
 
-def campaign_from(
-    given: Campaign | Mapping[str, Any], name: str, audience: Any = None, *, defaults: Path | None = None
+def folder_of(
+    given: Campaign | Mapping[str, Any], name: str, *, defaults: Path | None = None
 ) -> CampaignFolder:
-    """Return a campaign from Python as if it had been read from a folder of this name.
+    """Return a campaign from Python as if it had been read from a folder of this name, without an audience.
 
-    ``given`` and ``defaults``: as in :func:`campaign_of`. ``audience``: anything that
-    :func:`~sendoff.warehouse.audience_source` reads; None only if the service chooses the recipients.
-
-    Raise one CampaignError that lists all mistakes. Raise AudienceError if ``audience`` cannot be an audience.
+    The arguments are those of :func:`campaign_of`. Raise one CampaignError that lists all mistakes.
     """
     campaign = campaign_of(given, name, defaults=defaults)
     folder = CampaignFolder("", campaign, None, Path(), rules=rules_for(defaults)).named(name)
@@ -55,4 +52,15 @@ def campaign_from(
     ]
     if problems:
         raise CampaignError("\n".join(f"campaign {name}: {problem}" for problem in problems))
-    return folder.with_audience(audience)
+    return folder
+
+
+def campaign_from(given: Campaign | Mapping[str, Any], name: str, audience: Any = None) -> CampaignFolder:
+    """Return a campaign from Python with its audience, as if both had been read from a folder of this name.
+
+    ``audience``: anything that :func:`~sendoff.warehouse.audience_source` reads; None only if the service chooses the
+    recipients.
+
+    Raise one CampaignError that lists all mistakes. Raise AudienceError if ``audience`` cannot be an audience.
+    """
+    return folder_of(given, name).with_audience(audience)

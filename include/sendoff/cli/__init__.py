@@ -19,6 +19,7 @@ from sendoff.cli import (  # noqa: F401 - importing them registers their command
     metrics,
     people,
     send,
+    send_test,
     suppress,
 )
 from sendoff.cli.shared import app

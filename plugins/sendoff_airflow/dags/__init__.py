@@ -6,14 +6,20 @@
     campaign ..... the DAG of one campaign
     group ........ the tasks of one launch, as a task group for any DAG
     names ........ checks whether another DAG has a campaign's name
-    housekeeping . the DAGs for all campaigns: late post-backs, doubts, the size of the ledger, suppression
+    housekeeping . the DAGs for all campaigns: late post-backs, doubts, the size of the ledger, suppression, tests
 """
 
 from sendoff.campaign import HOUSEKEEPING_DAGS
 from sendoff_airflow.dags.campaign import campaign_dag
 from sendoff_airflow.dags.folder import campaign_dags, check_campaigns
 from sendoff_airflow.dags.group import Approvers, campaign_group
-from sendoff_airflow.dags.housekeeping import doubts_dag, maintenance_dag, reconcile_dag, suppression_dag
+from sendoff_airflow.dags.housekeeping import (
+    doubts_dag,
+    maintenance_dag,
+    reconcile_dag,
+    send_test_dag,
+    suppression_dag,
+)
 from sendoff_airflow.errors import RETRY_DEFAULTS
 
 __all__ = [
@@ -27,5 +33,6 @@ __all__ = [
     "doubts_dag",
     "maintenance_dag",
     "reconcile_dag",
+    "send_test_dag",
     "suppression_dag",
 ]

@@ -1,14 +1,17 @@
-"""The DAGs for all campaigns: late post-backs, doubts, the size of the ledger, and the suppression list."""
+"""The DAGs for all campaigns: late post-backs, doubts, the size of the ledger, the suppression list, and tests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable
+from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param
 
+from sendoff.campaign import campaign_folders, is_journey_folder, load_journey
+from sendoff.errors import CampaignError
 from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import RETRY_DEFAULTS
 from sendoff_airflow.operators import CheckFeedsOperator, ReconcileChangedOperator
@@ -16,6 +19,7 @@ from sendoff_airflow.operators.assets import POST_BACKS, consume_events_together
 from sendoff_airflow.operators.doubts import LaunchesInDoubtOperator, ResolveDoubtsOperator
 from sendoff_airflow.operators.maintenance import MaintainOperator
 from sendoff_airflow.operators.report import RenewTablesOperator
+from sendoff_airflow.operators.send_test import SendTestOperator
 from sendoff_airflow.operators.suppression import SuppressOperator
 
 
@@ -142,6 +146,48 @@ def suppression_dag(  # noqa: PLR0913 - an interface for users
             warehouse=warehouse,
         )
     return dag
+
+
+def send_test_dag(
+    *,
+    campaigns: str | Path,
+    recipients: Any,
+    dag_id: str = "sendoff_test",
+    **dag_options: Any,
+) -> DAG:
+    """Return the DAG that sends a campaign to a few people of your own, before anyone else gets it.
+
+    Trigger it by hand, and choose the campaign in the form. ``campaigns``: the folder of the campaigns.
+    ``recipients``: who gets the tests, with the columns that the messages need: SQL, a ``.sql`` file, or the path or
+    URL of a Parquet, CSV or Arrow file. ``dag_options`` are further arguments of Airflow's DAG.
+    """
+    folder = Path(campaigns)
+    names = list(_testable(folder))
+    params = {
+        "campaign": Param(names[0] if names else None, type="string", enum=names, title="Campaign"),
+        "variant": Param(
+            None, type=["null", "string"], title="Variant", description="Empty: one message for each variant"
+        ),
+    }
+    words = "Send a campaign to a few people of your own"
+    with _dag(dag_id, "send a test", words, None, {"params": params, **dag_options}) as dag:
+        SendTestOperator(
+            task_id="send_test",
+            task_display_name="Send the test",
+            campaign=f"{folder}/{{{{ params.campaign }}}}",
+            recipients=recipients,
+            variant="{{ params.variant or '' }}",
+        )
+    return dag
+
+
+def _testable(folder: Path) -> Iterator[str]:
+    """Yield the path of each campaign and each step of a journey, from ``folder`` on."""
+    for path in campaign_folders(folder):
+        name = path.relative_to(folder).as_posix()
+        with suppress(CampaignError):
+            steps = load_journey(path).journey.steps if is_journey_folder(path) else ()
+            yield from [f"{name}/{step.name}" for step in steps] or [name]
 
 
 def _clock(schedule: str) -> CronTriggerTimetable:

@@ -22,11 +22,11 @@ from sendoff.campaign import (
     DeploymentRules,
     SendWindow,
     WarmUp,
-    campaign_from,
     campaign_of,
     campaign_schema,
     check_folders,
     defaults_schema,
+    folder_of,
     forbidden_time,
     load_campaign,
     next_open,
@@ -284,7 +284,7 @@ def test_a_campaign_from_python_has_the_rules_of_the_file_that_is_named(
     file = tmp_path / "defaults.yaml"
     file.write_text("owner: crm\n" + RULES)
     lax = Campaign.model_validate({**MESSAGE, "rules": DeploymentRules()})
-    assert campaign_from(lax, "a", "SELECT 1 AS device_id", defaults=file).campaign.rules.cap
+    assert folder_of(lax, "a", defaults=file).campaign.rules.cap
     monkeypatch.setenv("SENDOFF_DEFAULTS", str(tmp_path))
     assert campaign_of(lax, "a").rules.days == WEEKDAYS[:5]
     with pytest.raises(CampaignError, match="found rules, which hold for all campaigns"):
