@@ -459,7 +459,7 @@ def validated(tree: Any) -> tuple[Campaign | None, list[ErrorDetails]]:
 
 def mistakes_of(errors: Sequence[ErrorDetails]) -> list[tuple[YamlPath, str]]:
     """Return the place and the sentence of each error of a campaign, as in :func:`sentences`."""
-    return sentences(errors, _schema())
+    return sentences(errors, _schema()) if errors else []  # making the schema takes long
 
 
 def listed(name: str, errors: Sequence[ErrorDetails]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sendoff.campaign import Campaign, Channel, campaign_schema, check_campaign, load_campaign
+from sendoff.campaign import Campaign, Channel, campaign_schema, check_campaign, load_campaign, model
 from sendoff.campaign.schedule import Once
 from sendoff.errors import CampaignError
 
@@ -48,6 +48,12 @@ def test_a_folder_is_read_with_its_name_its_query_and_its_defaults(tmp_path: Pat
     assert folder.campaign.send.kind == "now"
     assert folder.campaign.post_backs.kinds == ("delivery", "open")
     assert (folder.campaign.send_mode, folder.campaign.segment_size) == ("create", 10_000)
+
+
+def test_a_sound_folder_is_read_without_the_schema_which_takes_long_to_make(tmp_path: Path) -> None:
+    model._schema.cache_clear()
+    load(tmp_path, PUSH)
+    assert model._schema.cache_info().currsize == 0
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
