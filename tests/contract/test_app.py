@@ -122,7 +122,9 @@ def test_a_preview_stores_nothing(app: App) -> None:
     assert preview.to_json()["people"] == 3
     assert "We miss you" in str(preview)
     assert "We miss you" not in repr(preview)
-    assert prepared(app).requests == {"planned": 1}
+    launch = prepared(app)
+    assert launch.requests == {"planned": 1}
+    assert launch.why(28) == "not sent yet: its turn comes later (segment 1, wave 1, request planned)"
 
 
 def test_a_held_launch_says_how_to_release_it(app: App, service: LocalService) -> None:

@@ -160,6 +160,14 @@ class Launch:
         reconcile_launch(self._connections.ledger, self.key)
         return Verdicts(VerdictRows.of(self._connections.ledger, self.key, verdict))
 
+    def why(self, identifier: int | str) -> str:
+        """Return one person's part in it as a sentence: why they were left out, or their segment and verdict.
+
+        ``identifier``: the person's identifier in its query. The verdict is that of the newest report. Raise
+        AudienceError if it is of another type than those of the query.
+        """
+        return str(self._connections.ledger.launches.recipient(self.key, identifier))
+
     def release(self, why: str, *, without_approval: bool = False, variant: str | None = None) -> None:
         """Release it while it is held, so that it may be sent. The audit log keeps your name and ``why``.
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from sendoff.cli.progress import Steps
 from sendoff.cli.shared import AsJson, LaunchKey, LedgerUrl, MaybeLaunch, app, only_launch, opened, print_json
-from sendoff.errors import SettingsError
+from sendoff.errors import AudienceError, SettingsError
 from sendoff.figures import counted, people_of
 from sendoff.states import Stage, Verdict
 
@@ -263,7 +263,44 @@ def why(
     if as_json:
         print_json(found.to_json())
     else:
-        typer.echo(f"{found.sentence} ({found.details})" if found.details else found.sentence)
+        typer.echo(found)
+
+
+@app.command()
+def history(
+    identifier: Annotated[str, typer.Argument(help="The person's identifier, such as a device ID")],
+    campaign: Annotated[str | None, typer.Option(help="Only launches of this campaign")] = None,
+    newest: Annotated[int, typer.Option(min=1, help="How many launches to look at")] = _NEWEST,
+    ledger_url: LedgerUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Explain one person's part in the newest launches, the newest first.
+
+    Launches that did not name the person, or that identify people by another type, are only counted.
+    """
+    found, others = [], 0
+    with opened(ledger_url) as ledger:
+        for launch in ledger.launches.search(campaign=campaign, limit=newest):
+            try:
+                status = ledger.launches.recipient(launch.launch_key, identifier.strip())
+            except AudienceError:
+                others += 1
+                continue
+            if status.is_named or not status.is_known:
+                found.append((launch, status))
+            else:
+                others += 1
+    if as_json:
+        print_json([{"campaign": launch.campaign, **status.to_json()} for launch, status in found])
+        return
+    for launch, status in found:
+        typer.echo(
+            f"{launch.created_at:%Y-%m-%d %H:%M} UTC, {launch.campaign}, {launch.launch_key[:12]}: {status}"
+        )
+    if not found:
+        typer.echo(f"not named in {counted(others, 'launch', 'launches')}")
+    elif others:
+        typer.echo(f"not named in {counted(others, 'other launch', 'other launches')}")
 
 
 @app.command()

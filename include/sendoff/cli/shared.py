@@ -26,7 +26,7 @@ GROUPS = {
     "Start": ("demo", "init", "check", "preview", "migrate", "receiver", "send-test", "send", "report"),
     "Campaign files": ("diff", "schema", "dbt-exposures"),
     "Launches": ("pause", "resume", "release", "stop", "doubts", "resolve", "verdicts", "tables"),
-    "People": ("why", "suppress", "lists", "forget", "export-person"),
+    "People": ("why", "history", "suppress", "lists", "forget", "export-person"),
     "Maintenance": ("feeds", "metrics", "maintain", "grants", "copy-ledger"),
 }
 """The commands by what a user does with them, in the order of the help."""

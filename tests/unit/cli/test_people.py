@@ -13,6 +13,7 @@ import pytest
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers, strings
 from sendoff.audience.segmentation import Segment
+from sendoff.figures import counted
 from sendoff.ledger import Ledger
 
 from ...factories import KEY, PERIOD, make_launch
@@ -103,6 +104,14 @@ def test_why_says_in_one_sentence_what_became_of_somebody(url: str, sendoff: Com
     )
     found = json.loads(sendoff("why", KEY, "4712", "--json", "--ledger", url).stdout)
     assert (found["reason"], found["segment"], found["is_named"]) == ("cap", None, True)
+    listed = sendoff("history", "4711", "--ledger", url).stdout.splitlines()
+    assert listed[0].endswith(f" UTC, spring, {KEY[:12]}: {said.strip()}")
+    assert listed[1:] == []
+    [found] = json.loads(sendoff("history", "4711", "--campaign", "spring", "--json", "--ledger", url).stdout)
+    assert (found["campaign"], found["launch_key"], found["segment"]) == ("spring", KEY, 1)
+    for nothing, launches in (("4713",), 1), (("4711", "--campaign", "autumn"), 0), (("ann4711",), 1):
+        said = f"not named in {counted(launches, 'launch', 'launches')}\n"
+        assert sendoff("history", *nothing, "--ledger", url).stdout == said
     wrong = sendoff("why", KEY, "ann4711", "--ledger", url)
     assert wrong.returncode == 1
     assert "identifies recipients by device_id, as whole numbers" in wrong.stderr

@@ -96,6 +96,9 @@ class RecipientStatus:
     arm: Arm | None = None
     may_be_erased: bool = False  # people were erased from the launch, and it is none of the others
 
+    def __str__(self) -> str:
+        return f"{self.sentence} ({self.details})" if self.details else self.sentence
+
     @property
     def is_named(self) -> bool:
         """Whether the launch's query returned it in a usable row."""
