@@ -17,6 +17,7 @@ CLASSES = {
     "results.Report": "Report",
     "results.Verdicts": "Verdicts",
     "results.Suppressions": "Suppressions",
+    "results.SuppressionEntries": "SuppressionEntries",
 }
 """The classes of the page: the place in ``sendoff.app``, and the name."""
 
@@ -68,7 +69,10 @@ def _names() -> Iterator[list[str]]:
 
 def _members(owner: griffe.Class) -> Iterator[str]:
     known: dict[str, str] = {}
-    for each in sorted(owner.members.values(), key=lambda member: member.lineno or 0):
+    members = (
+        each.final_target if isinstance(each, griffe.Alias) else each for each in owner.all_members.values()
+    )
+    for each in sorted(members, key=lambda member: member.lineno or 0):
         if each.name.startswith("_") or not each.docstring:
             continue
         yield f"### {owner.name}.{each.name}"

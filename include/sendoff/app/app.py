@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from sendoff.app.connections import Connections, user_name
 from sendoff.app.launch import Launch
-from sendoff.app.results import LaunchPreview, Suppressions
+from sendoff.app.results import LaunchPreview, SuppressionEntries, Suppressions
 from sendoff.campaign import Given, Period, launch_key
 from sendoff.errors import CampaignError, NotFoundError, NotYetError
 from sendoff.settings import Settings, load_settings
@@ -362,6 +362,15 @@ class App:
     def suppressions(self) -> Suppressions:
         """Return how many recipients are suppressed now, by scope, identifying column and source."""
         return Suppressions(self._connections.ledger.suppressions.sizes(datetime.now(UTC)))
+
+    def suppression_entries(self, source: str | None = None) -> SuppressionEntries:
+        """Return the entries of the suppression list that are in force, with their recipients.
+
+        :param source: only entries of this source, such as ``opt-out``; None: of every source
+        """
+        from sendoff.report import SuppressionRows
+
+        return SuppressionEntries(SuppressionRows(self._connections.ledger, datetime.now(UTC), source))
 
     def _order(
         self,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sendoff.figures import LaunchStats
     from sendoff.launch import Preview
     from sendoff.ledger import SuppressionCount
-    from sendoff.report import Document, VerdictRows
+    from sendoff.report import Document, SuppressionRows, VerdictRows
     from sendoff.states import Stage
 
 
@@ -125,22 +125,11 @@ class Report(_Rendered):
         )
 
 
-class Verdicts:
-    """The verdicts of a launch, one row for each of its people, as an Arrow stream that is built while it is read.
+class _Rows:
+    """Rows as an Arrow stream that is built while it is read."""
 
-    Libraries that read Arrow streams take this object, such as ``pyarrow.table(verdicts)``.
-    The rows identify people, so protect them. ``counts``: the number of people for each verdict.
-    """
-
-    def __init__(self, rows: VerdictRows) -> None:
+    def __init__(self, rows: VerdictRows | SuppressionRows) -> None:
         self._rows = rows
-        self.counts = rows.expected
-
-    def __len__(self) -> int:
-        return sum(self.counts.values())
-
-    def __repr__(self) -> str:
-        return f"<verdicts of {self._rows.figures.campaign}: {_counts(self.counts)}>"
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as Arrow batches."""
@@ -167,6 +156,36 @@ class Verdicts:
         from sendoff.report import write_file
 
         return write_file(self._rows, Path(path), replace=replace)
+
+
+class Verdicts(_Rows):
+    """The verdicts of a launch, one row for each of its people, as an Arrow stream that is built while it is read.
+
+    Libraries that read Arrow streams take this object, such as ``pyarrow.table(verdicts)``.
+    The rows identify people, so protect them. ``counts``: the number of people for each verdict.
+    """
+
+    def __init__(self, rows: VerdictRows) -> None:
+        super().__init__(rows)
+        self.campaign = rows.figures.campaign
+        self.counts = rows.expected
+
+    def __len__(self) -> int:
+        return sum(self.counts.values())
+
+    def __repr__(self) -> str:
+        return f"<verdicts of {self.campaign}: {_counts(self.counts)}>"
+
+
+class SuppressionEntries(_Rows):
+    """The entries of the suppression list that are in force, one row each, as an Arrow stream.
+
+    Libraries that read Arrow streams take this object, such as ``pyarrow.table(entries)``. The rows identify people, so
+    protect them.
+    """
+
+    def __repr__(self) -> str:
+        return "<entries of the suppression list>"
 
 
 class Suppressions:

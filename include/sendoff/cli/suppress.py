@@ -225,6 +225,29 @@ def list_(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
         typer.echo("no one is suppressed")
 
 
+@suppressions.command()
+def export(
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="The file to write (.csv or .parquet); it is private"
+        ),
+    ],
+    source: Annotated[
+        str | None,
+        typer.Option(help="Only entries of this source, such as opt-out; default: all", show_default=False),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists")] = False,
+    ledger_url: LedgerUrl = None,
+) -> None:
+    """Write the entries in force to a file, with their recipients, such as for the system that owns the opt-outs."""
+    from sendoff.report import SuppressionRows, write_file
+
+    with opened(ledger_url) as ledger:
+        rows = write_file(SuppressionRows(ledger, datetime.now(UTC), source), out, replace=force)
+    typer.echo(f"{out}: {counted(rows, 'entry', 'entries')}")
+
+
 def _named(identifiers: Sequence[str] | None, file: Path | None, identified_by: str) -> NamedRecipients:
     from sendoff.launch import recipients_in_csv, recipients_of
 

@@ -2,6 +2,7 @@ from .campaign_difference import describe_difference, difference_as_json
 from .counts import as_csv
 from .dbt import dbt_exposures, dbt_sources, write_dbt_sources
 from .export import VerdictRows, verdict_named, write_file
+from .export_suppressions import SuppressionRows
 from .export_table import write_table
 from .html import as_fragment, as_html, blocks_as_html, css, sections_as_html, write_html
 from .launch_report import as_json, as_picture, describe_comparison, describe_launch
@@ -39,6 +40,7 @@ __all__ = [
     "Section",
     "Sentence",
     "Sum",
+    "SuppressionRows",
     "Table",
     "VerdictRows",
     "Words",

@@ -21,6 +21,7 @@ from sendoff.audience.identifiers import Identifiers, StringIdentifiers, empty
 from sendoff.errors import ConflictError, PermanentError, SettingsError
 from sendoff.figures import LaunchStats
 from sendoff.ledger import LaunchRecord, Ledger
+from sendoff.report.export_suppressions import SuppressionRows
 from sendoff.report.whole_file import whole_file
 from sendoff.states import Verdict
 
@@ -147,8 +148,8 @@ def verdict_named(name: str, place: str) -> Verdict:
         raise SettingsError(f"{place}: {name!r} is not a verdict. Use {', '.join(Verdict)}.") from None
 
 
-def write_file(verdicts: VerdictRows, path: Path, *, replace: bool = False) -> int:
-    """Write verdicts to a file and return the number of rows. The suffix chooses Parquet or CSV.
+def write_file(of: VerdictRows | SuppressionRows, path: Path, *, replace: bool = False) -> int:
+    """Write rows to a file and return their number. The suffix chooses Parquet or CSV.
 
     The file identifies people, so its mode is 0600. It appears only when it is complete. Raise SettingsError for any
     other suffix, if the file exists and ``replace`` is false, or if it cannot be written.
@@ -158,8 +159,8 @@ def write_file(verdicts: VerdictRows, path: Path, *, replace: bool = False) -> i
     if path.exists() and not replace:
         raise SettingsError(f"{path} already exists. To replace it, add --force, or replace=True in Python.")
     rows = 0
-    with whole_file(path) as file, _writer(file, path.suffix, verdicts.schema) as writer:
-        for batch in verdicts.batches():
+    with whole_file(path) as file, _writer(file, path.suffix, of.schema) as writer:
+        for batch in of.batches():
             writer.write_batch(batch)
             rows += batch.num_rows
     return rows

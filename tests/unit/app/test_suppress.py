@@ -107,6 +107,10 @@ def test_the_sizes_of_the_list_are_a_frame(app: App) -> None:
     ]
     assert app.unsuppress([8], identified_by="device_id", reason="x") == 0  # of another scope
     assert len(app.suppressions()) == 5
+    entries = app.suppression_entries()
+    assert pa.table(entries).num_rows == len(entries.to_pandas()) == 5
+    assert "ann" not in repr(entries)
+    assert app.suppression_entries("crm").to_pandas()["identifier"].tolist() == ["ann"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pyarrow import csv, parquet
 
 from sendoff.audience.identifiers import LONGEST_TEXT
 from sendoff.ledger import Ledger
@@ -232,3 +233,32 @@ def test_a_file_ends_only_entries_of_the_source_that_is_named(
     assert suppress("list").stdout == "every campaign: 1 device by device_id, source opt-out\n"
     assert suppress("remove", "7", *WHY).returncode == 0
     assert suppress("list").stdout == "no one is suppressed\n"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_the_entries_in_force_are_exported_to_a_private_file(
+    ledger: Ledger, suppress: Command, tmp_path: Path, suffix: str
+) -> None:
+    suppress("add", "40000021", "40000017", *WHY, "--until", "2099-01-31")
+    suppress(
+        "add", "ann, née Müller", "--identified-by", "user_id", "--topic", "news", *WHY, "--source", "opt-out"
+    )
+    suppress("add", "40000022", *WHY)
+    suppress("remove", "40000022", *WHY)
+    file = tmp_path / f"list.{suffix}"
+    done = suppress("export", "--out", str(file))
+    assert (done.stdout, done.stderr) == (f"{file}: 3 entries\n", "")
+    assert file.stat().st_mode & 0o777 == 0o600
+    found = (csv.read_csv if suffix == "csv" else parquet.read_table)(file).to_pylist()
+    assert [(row["identified_by"], str(row["identifier"]), row["scope"], row["source"]) for row in found] == [
+        ("device_id", "40000017", "account", "command"),
+        ("device_id", "40000021", "account", "command"),
+        ("user_id", "ann, née Müller", "topic:news", "opt-out"),
+    ]
+    assert [bool(row["until"]) for row in found] == [True, True, False]
+    assert suppress("export", "--out", str(file)).returncode == 1
+    only = suppress("export", "--out", str(file), "--source", "opt-out", "--force")
+    assert only.stdout == f"{file}: 1 entry\n"
+    assert (
+        suppress("export", "--out", str(file), "--source", "crm", "--force").stdout == f"{file}: 0 entries\n"
+    )

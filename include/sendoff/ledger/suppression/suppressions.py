@@ -15,7 +15,7 @@ versions are in the order of commits, and a reader that knows a version finds al
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -34,6 +34,7 @@ from sendoff.ledger.storage.schema import suppression_state, suppressions
 from sendoff.states import DecisionKind
 
 _AT_ONCE = 500
+_PART = 10_000  # rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +220,20 @@ class SuppressionList(LedgerPart):
         rows = self._database.rows(query.order_by(*order))
         return [Suppression(*row) for row in rows]
 
+    def in_force(self, now: datetime, source: str | None = None) -> Iterator[Sequence[Suppression]]:
+        """Yield the entries in force in parts, sorted by identifying column, identifier, scope and source.
+
+        ``source``: only entries of this source.
+        """
+        query = _ENTRIES.where(_in_force(now)).order_by(
+            *(suppressions.c[name] for name in ("identified_by", "identifier", "scope", "source"))
+        )
+        if source is not None:
+            query = query.where(suppressions.c.source == source)
+        with self._database.read() as db:
+            for rows in db.execute(query.execution_options(yield_per=_PART)).partitions():
+                yield [Suppression(*row) for row in rows]
+
     def sizes(self, now: datetime) -> list[SuppressionCount]:
         """Count the entries in force by scope, identifying column and source."""
         names = [suppressions.c[name] for name in ("scope", "identified_by", "source")]
@@ -234,7 +249,7 @@ class SuppressionList(LedgerPart):
             _in_force(now),
         )
         with self._database.read() as db:
-            return from_texts(kind, db.scalars(query.execution_options(yield_per=10_000)))
+            return from_texts(kind, db.scalars(query.execution_options(yield_per=_PART)))
 
     def _kept(self, new: SuppressionChange, texts: list[str]) -> tuple[int, list[str]]:
         """Return identifiers without those of erased people, and the version of the erasures that were asked."""
@@ -268,7 +283,7 @@ class SuppressionList(LedgerPart):
     ) -> set[str]:
         """Return the recipients with an entry in force of one scope and source. ``where``: other conditions on it."""
         query = sa.select(suppressions.c.identifier).where(*_own(new), _in_force(now), *where)
-        return set(db.scalars(query.execution_options(yield_per=10_000)))
+        return set(db.scalars(query.execution_options(yield_per=_PART)))
 
     def _remove(
         self, db: sa.Connection, ended: SuppressionChange, texts: Sequence[str], now: datetime
