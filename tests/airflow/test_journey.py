@@ -106,8 +106,10 @@ def test_a_journey_takes_its_steps_in_one_run(house: Any, dag: DAG, run_dag: Cal
     found = airflow_db.run_of(key, "welcome.nudge")
     assert found
     assert (found.dag_id, found.group) == ("welcome", "nudge.")
-    assert airflow_dags.dags_of(["welcome.nudge", "welcome", "other.step", "welcome.a.b"]) == {
+    names = ["welcome.nudge", "welcome.nudge-test", "welcome", "other.step", "welcome.a.b"]
+    assert airflow_dags.dags_of(names) == {
         "welcome.nudge": "welcome",
+        "welcome.nudge-test": "welcome",
         "welcome": "welcome",
         "other.step": "other.step",
         "welcome.a.b": "welcome.a.b",
@@ -203,10 +205,14 @@ def test_a_dag_gives_rights_to_a_campaign_only_if_it_sends_it(
     bag.bag_dag(tagged)
     sync_bag_to_db(bag, "dags-folder", None)
     campaigns = ["sales.late", "nightly_sales.late", "nightly_sales.early", "tagged_sales.late", "sales"]
+    campaigns += ["sales-test", "tagged_sales-test"]
     assert airflow_dags.dags_of(campaigns) == {
         "sales.late": "sales.late",
         "nightly_sales.late": "nightly_sales",
         "nightly_sales.early": "nightly_sales.early",
         "tagged_sales.late": "tagged_sales",
         "sales": "sales",
+        "sales-test": "sales-test",
+        "tagged_sales-test": "tagged_sales",
     }
+    assert set(airflow_dags.schedules_of_campaigns(["tagged_sales", "tagged_sales-test"])) == {"tagged_sales"}

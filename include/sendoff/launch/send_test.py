@@ -17,6 +17,9 @@ from sendoff.ledger import LaunchRecord, Ledger
 MOST_TESTERS = 100
 """The most recipients of a test, which needs no approval and skips all other gates."""
 
+TEST = "-test"
+"""The end of the name of a test's campaign."""
+
 _UNTESTED = ("targeting", "send", "audience", "approval", "report", "on_doubt", "dbt")
 
 
@@ -66,5 +69,5 @@ def _tests(folder: CampaignFolder, variant: str | None) -> Iterator[tuple[str | 
             rules=campaign.rules.limits_only(),
             **defaults,
         )
-        test = CampaignFolder(f"{folder.name[:95]}-test", tested, None, folder.path)
+        test = CampaignFolder(f"{folder.name[:95]}{TEST}", tested, None, folder.path)
         yield name, replace(test, rules=folder.rules)

@@ -30,6 +30,7 @@ from sendoff.campaign import (
     load_journey,
 )
 from sendoff.errors import CampaignError
+from sendoff.launch import TEST
 from sendoff_airflow.views.airflow_state.airflow_db import AUDIENCE, run_path
 from sendoff_airflow.xcoms import parsed
 
@@ -102,10 +103,11 @@ def all_teams() -> frozenset[str]:
 def dags_of(campaigns: Iterable[str]) -> dict[str, str]:
     """Return the DAG of each campaign: the one of its name, or for ``<journey>.<step>`` the DAG ``<journey>``.
 
-    The DAG of a task group's campaign is found in the same way, also of a group inside others. An unrelated DAG does
-    not count: the DAG must have Sendoff's tag, or have run the group's task ``audience``.
+    The DAG of a task group's campaign is found in the same way, also of a group inside others. The DAG of a campaign is
+    also that of its tests. An unrelated DAG does not count: the DAG must have Sendoff's tag, or have run
+    the group's task ``audience``.
     """
-    heads = {name: name.rpartition(".")[0] for name in set(campaigns)}
+    heads = {name: name.rpartition(".")[0] or name.removesuffix(TEST) for name in set(campaigns)}
     own = select(DagModel.dag_id).where(DagModel.dag_id.in_(heads))
     tagged = select(DagTag.dag_id).where(DagTag.name == TAG, DagTag.dag_id.in_(set(heads.values())))
     instance = (TaskInstance.dag_id, TaskInstance.task_id)
@@ -157,13 +159,16 @@ def schedule_of(campaign: str) -> DagSchedule | None:
 
 
 def schedules_of_campaigns(campaigns: Collection[str]) -> dict[str, DagSchedule]:
-    """Return the schedules of those campaigns whose DAG Airflow has, by name. Steps of a journey share its DAG."""
+    """Return the schedules of those campaigns whose DAG Airflow has, by name. Steps of a journey share its DAG.
+
+    Tests have no schedule.
+    """
     dags = dags_of(campaigns)
     found = schedules_of(set(dags.values()))
     return {
         name: replace(found[dag_id], step=name.removeprefix(dag_id).removeprefix(".") or None)
         for name, dag_id in dags.items()
-        if dag_id in found
+        if dag_id in found and (dag_id == name or not name.endswith(TEST))
     }
 
 

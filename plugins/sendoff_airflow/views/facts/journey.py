@@ -24,7 +24,7 @@ from sendoff.campaign import (
     step_name,
 )
 from sendoff.errors import NotYetError
-from sendoff.launch import sent_at
+from sendoff.launch import TEST, sent_at
 from sendoff.ledger import Ledger, ListedLaunch, Selection
 from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
 from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
@@ -101,7 +101,8 @@ def journey_of(ledger: Ledger, name: str, schedule: DagSchedule | None) -> Journ
         steps = [_step(ledger, name, each, campaigns, launches, waits) for each in campaigns]
         zone = folder.journey.schedule_time_zone if folder.journey.schedule else None
         return JourneyView(folder.journey.title, steps, _exits(folder), False, zone)
-    sent = [each for each in ledger.launches.campaigns() if each.rpartition(".")[0] == name]
+    known = ledger.launches.campaigns()
+    sent = [each for each in known if each.rpartition(".")[0] == name and not each.endswith(TEST)]
     dags = airflow_dags.dags_of(sent)
     launches = {each: _launches_of(ledger, each) for each in sent if dags[each] == name}
     campaigns = {each: Campaign.frozen(found[0].launch.definition) for each, found in launches.items()}
