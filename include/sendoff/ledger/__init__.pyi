@@ -23,6 +23,7 @@ from .storage.grants import ROLES, grant_statements
 from .storage.private_files import make_private
 from .suppression.active_verdicts import LaunchSource
 from .suppression.suppressions import Replacement, Suppression, SuppressionChange, SuppressionCount
+from .suppression.withheld import by_request_state
 
 __all__ = [
     "ALL",
@@ -70,6 +71,7 @@ __all__ = [
     "Suppression",
     "SuppressionChange",
     "SuppressionCount",
+    "by_request_state",
     "check_rate",
     "column_of",
     "grant_statements",

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from sendoff.audience.identifiers import Identifiers, StringIdentifiers, empty
 from sendoff.errors import ConflictError, PermanentError, SettingsError
 from sendoff.figures import LaunchStats
-from sendoff.ledger import LaunchRecord, Ledger
+from sendoff.ledger import LaunchRecord, Ledger, by_request_state
 from sendoff.report.export_suppressions import SuppressionRows
 from sendoff.report.whole_file import whole_file
 from sendoff.states import Verdict
@@ -106,21 +106,23 @@ class VerdictRows:
         """Yield groups of people, each with the values of the columns that its people share."""
         key, queries = self.launch.launch_key, self._ledger.dispatch_queries
         parts, hours, arms = queries.segment_sizes(key), queries.hours_of_segments(key), queries.arms(key)
-        for (dispatch, people), (variation, wave, _) in zip(queries.segments(key), parts, strict=True):
+        for (dispatch, people, left_out), (variation, wave, _) in zip(
+            queries.frozen_segments(key), parts, strict=True
+        ):
             number = dispatch.segment
             about = asdict(variation) | {
                 "segment": number,
                 "wave": wave,
                 "hour": hours.get(number),
                 "arm": arms.get(number),
-                "request": dispatch.state,
                 "held_out": False,
             }
             if self.launch.is_chosen_by_service:  # only people in post-backs are known
                 for heard_of in self._sets.values():
-                    yield heard_of, about
+                    yield heard_of, about | {"request": dispatch.state}
             else:
-                yield people, about
+                for state, some in by_request_state(dispatch.state, people, left_out):
+                    yield some, about | {"request": state}
         for held_out in self._ledger.launches.suppressed(key, "holdout").values():
             yield held_out, {"held_out": True}
 

@@ -20,9 +20,10 @@ from sendoff.errors import AudienceError, ConflictError, NotFoundError
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.storage.schema import verdicts
-from sendoff.states import Accepted, InDoubt, Refused
+from sendoff.states import Accepted, InDoubt, Refused, Resolution
 
 from ...factories import LEASE, NOW, make_launch, send
+from ...leases import expire
 
 
 def freeze(
@@ -279,6 +280,31 @@ def test_why_says_the_segment_and_what_became_of_its_request(ledger: Ledger) -> 
     ]
     ledger.audit_log.decide(Decision(launch.launch_key, "stopped", "ann", None, NOW))
     assert ledger.launches.recipient(launch.launch_key, 5).sentence == "not sent: the launch was stopped"
+
+
+def test_why_knows_of_an_earlier_request_in_doubt(ledger: Ledger) -> None:
+    launch = freeze(ledger, segments=[Segment(integers([n])) for n in (1, 2)])
+    key, why = launch.launch_key, ("ann", "again", NOW)
+    for again in send(ledger, key, InDoubt("reset"), InDoubt("reset")):
+        assert ledger.doubts.resolve(again, Resolution.RESEND, *why)
+    send(ledger, key, refused())
+    for who, state in ((1, "refused"), (2, "planned")):
+        found = ledger.launches.recipient(key, who)
+        assert found.sentence == "may have been sent: the service gave no clear answer to an earlier request"
+        assert found.details == f"segment {who}, wave 1, request {state}"
+        assert not found.is_waiting
+
+
+def test_why_knows_that_a_request_that_was_written_off_was_not_processed(ledger: Ledger) -> None:
+    launch = freeze(ledger)
+    claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)
+    assert claim
+    assert expire(ledger, launch.launch_key, NOW)
+    assert ledger.doubts.resolve(claim.dispatch_key, Resolution.WRITE_OFF, "ann", "enough", NOW)
+    assert ledger.launches.recipient(launch.launch_key, 1).sentence.startswith("may have been sent")
+    ledger.dispatches.record(claim, refused(), NOW)
+    sentence = ledger.launches.recipient(launch.launch_key, 1).sentence
+    assert sentence == "not sent: the service did not process the request, as was found out later"
 
 
 def test_why_says_the_verdict_once_there_is_one(ledger: Ledger) -> None:

@@ -19,11 +19,11 @@ from sendoff.audience.identifiers import Identifiers, integers, strings, union
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Variation
 from sendoff.errors import NotFoundError, PermanentError, QueryError, SettingsError
-from sendoff.ledger import Ledger
+from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report.export import VerdictRows, verdict_named, write_file
 from sendoff.report.export_table import write_table
-from sendoff.states import Accepted, Arm, Refused, Verdict
+from sendoff.states import Accepted, Arm, InDoubt, Refused, Resolution, Verdict
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
 from .warehouses import KINDS, asked, new_warehouse
@@ -75,6 +75,25 @@ def test_everybody_has_one_row_with_what_became_of_them(ledger: Ledger) -> None:
     assert by_id[41] == {**same, **blue, "device_id": 41, "verdict": "not_sent"}
     nothing = {"variant": None, "segment": None, "wave": None, "request": None, "held_out": True}
     assert by_id[81] == {**same, **nothing, "device_id": 81, "verdict": "not_sent"}
+
+
+def test_whoever_a_request_left_out_has_a_row(ledger: Ledger) -> None:
+    make_launch(ledger, integers(range(1, 7)), size=3, campaign=CAMPAIGN)
+    (doubted,) = send(ledger, KEY, InDoubt("no answer"))
+    ledger.suppressions.add(SuppressionChange("everything", "device_id", "csv", "ann"), [1, 4], NOW)
+    assert ledger.doubts.resolve(doubted, Resolution.RESEND, "ann", "again", NOW)
+    send(ledger, KEY, Accepted(200, 17), Accepted(200, 18))
+    reconcile_launch(ledger, KEY, now=NOW)
+    rows = {row["device_id"]: row for row in rows_of(VerdictRows.of(ledger, KEY))}
+    assert {who: (row["verdict"], row["request"]) for who, row in rows.items()} == {
+        1: ("in_doubt", "in_doubt"),  # the request in doubt did not leave it out
+        4: ("not_sent", "suppressed"),
+        **dict.fromkeys((2, 3, 5, 6), ("missing", "accepted")),
+    }
+    for who, row in rows.items():
+        status = ledger.launches.recipient(KEY, who)
+        assert (status.verdict, status.dispatch) == (row["verdict"], row["request"])
+    assert ledger.launches.recipient(KEY, 1).sentence.startswith("may have been sent")
 
 
 def test_the_hour_and_the_arm_of_a_recipient_are_given(ledger: Ledger) -> None:

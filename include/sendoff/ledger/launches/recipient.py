@@ -12,6 +12,7 @@ from sendoff.campaign import Campaign
 from sendoff.figures import NO_PLATFORM, PLATFORM, RELIABLE_PLATFORMS, UNREAD, WHY_UNKNOWABLE
 from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.requests.claims import VARIANT
+from sendoff.ledger.requests.doubts import is_still_doubted
 from sendoff.ledger.storage.schema import (
     audience_groups,
     dispatch_totals,
@@ -22,7 +23,7 @@ from sendoff.ledger.storage.schema import (
     verdicts,
 )
 from sendoff.ledger.storage.stored_sets import GROUPS, SUPPRESSED, VERDICTS
-from sendoff.ledger.suppression.withheld import withheld_by_verdict, withheld_of
+from sendoff.ledger.suppression.withheld import request_state, withheld_by_verdict, withheld_of
 from sendoff.states import Arm, DispatchState, LaunchState, Verdict
 
 _LEFT_OUT = {
@@ -46,6 +47,8 @@ _SENTENCES = {
     DispatchState.REFUSED: "not sent: the service refused the request",
     DispatchState.SUPPRESSED: "not sent: on the suppression list when the request was due",
 }
+_DOUBTED = "may have been sent: the service gave no clear answer to an earlier request"
+_CLEARED = "not sent: the service did not process the request, as was found out later"
 _WITHHELD = {
     Verdict.ENGAGED: "not sent: opened or clicked an earlier message before the request was due",
     Verdict.DELIVERED: "not sent: got an earlier message before the request was due",
@@ -72,7 +75,8 @@ class RecipientStatus:
     result. ``dispatch``: the state of its request. ``verdict``: from the newest report, if there is one.
     ``awaits_winner``: its variant is decided when the test share of the launch has answered.
     ``verdict_because``: if the verdict is unknowable, why silence proves nothing. ``is_suspect``: a machine probably
-    made all of its opens. ``withheld_because``: if a request left it out because of a verdict in another launch, that
+    made all of its opens. ``is_doubted``: whether a request of its segment is still in doubt, whatever the newest one
+    became. ``withheld_because``: if a request left it out because of a verdict in another launch, that
     verdict. ``hour``: the hour of the day at which it gets the message, in its time zone; None for any. ``arm``: set
     only if the campaign sends at own hours and its hour is known or random.
     """
@@ -92,6 +96,7 @@ class RecipientStatus:
     verdict_because: str | None = None
     withheld_because: Verdict | None = None
     is_suspect: bool = False
+    is_doubted: bool = False
     hour: int | None = None
     arm: Arm | None = None
     may_be_erased: bool = False  # people were erased from the launch, and it is none of the others
@@ -119,7 +124,8 @@ class RecipientStatus:
         """Whether the launch may send and its request was not begun."""
         is_planned = self.segment is not None and self.dispatch in (None, DispatchState.PLANNED)
         is_not_sent = self.verdict in (None, Verdict.NOT_SENT)  # a report may be older than its turn
-        return is_planned and is_not_sent and self.launch_state == LaunchState.RELEASED
+        may_go = is_not_sent and not self.is_doubted
+        return is_planned and may_go and self.launch_state == LaunchState.RELEASED
 
     @property
     def sentence(self) -> str:
@@ -139,6 +145,15 @@ class RecipientStatus:
                 return f"{_SENT[self.verdict]}, probably by a machine"
             why = WHY_UNKNOWABLE.get(self.verdict_because or "")
             return _SENT[self.verdict] + (f": {why}" if why else "")
+        return self._of_request
+
+    @property
+    def _of_request(self) -> str:
+        """What became of its request, as a sentence."""
+        if self.is_doubted and self.dispatch in (DispatchState.PLANNED, DispatchState.REFUSED):
+            return _DOUBTED
+        if not self.is_doubted and self.dispatch == DispatchState.WRITTEN_OFF:
+            return _CLEARED
         if self.awaits_winner and self.is_waiting:
             return "not sent yet: it gets the variant that wins in the test share, which is not decided yet"
         if self.dispatch in (None, DispatchState.PLANNED):
@@ -188,7 +203,6 @@ def recipient_status(db: sa.Connection, launch: LaunchRecord, identifier: int | 
     of_segment = (dispatches.c.launch_key == launch_key, dispatches.c.segment == place.number)
     dispatch = db.execute(_DISPATCH.where(*of_segment)).one()
     left_out = withheld_of(db, launch_key).get(dispatch.dispatch_key)
-    is_left_out = left_out is not None and identifier in left_out.always
     is_suspect = dispatch.suspects is not None and identifier in from_bytes(kind, dispatch.suspects)
     has_rest = Campaign.frozen(launch.definition).decide is not None
     return RecipientStatus(
@@ -200,13 +214,14 @@ def recipient_status(db: sa.Connection, launch: LaunchRecord, identifier: int | 
         time_zone=place.time_zone,
         wave=place.wave,
         awaits_winner=has_rest and place.variant is None,
-        dispatch=DispatchState.SUPPRESSED if is_left_out else dispatch.state,
+        dispatch=request_state(dispatch.state, identifier, left_out),
         verdict=Verdict(verdict) if verdict else None,
         verdict_because=_why_unknowable(db, launch_key, identifier)
         if verdict == Verdict.UNKNOWABLE
         else None,
         withheld_because=next((reason for reason, people in withheld if identifier in people), None),
         is_suspect=verdict == Verdict.ENGAGED and is_suspect,
+        is_doubted=dispatch.is_doubted,
         hour=place.hour,
         arm=Arm(place.arm) if place.arm else None,
     )
@@ -238,6 +253,9 @@ _SEGMENTS: sa.Select[Any] = (
     .order_by(segments.c.number)
     .execution_options(stream_results=True, max_row_buffer=20)
 )
-_DISPATCH = sa.select(dispatches.c.dispatch_key, dispatches.c.state, dispatch_totals.c.suspects).outerjoin(
-    dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key
-)
+_DISPATCH = sa.select(
+    dispatches.c.dispatch_key,
+    dispatches.c.state,
+    dispatch_totals.c.suspects,
+    is_still_doubted(dispatches.c.dispatch_key).label("is_doubted"),
+).outerjoin(dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key)

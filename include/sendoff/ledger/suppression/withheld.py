@@ -14,7 +14,7 @@ from sendoff.audience.identifiers import Identifiers, Kind, from_bytes, union
 from sendoff.ledger.storage.bulk import streamed
 from sendoff.ledger.storage.joins import LEFT_OUT
 from sendoff.ledger.storage.schema import attempts, audiences, dispatches, outcomes, segments, withheld
-from sendoff.states import OutcomeKind, Verdict
+from sendoff.states import DispatchState, OutcomeKind, Verdict
 
 
 class Withheld(NamedTuple):
@@ -61,6 +61,28 @@ def withheld_by_verdict(db: sa.Connection, launch_key: str) -> dict[Verdict, Ide
 def remaining(people: Identifiers, left_out: Withheld | None) -> Identifiers:
     """Return the recipients of a dispatch without those that all its attempts left out."""
     return people if left_out is None else people - left_out.always
+
+
+def request_state(state: DispatchState, identifier: int | str, left_out: Withheld | None) -> DispatchState:
+    """Return the state of the request that is about one recipient of a dispatch, as :func:`by_request_state` does."""
+    if left_out is None or identifier not in left_out.newest:
+        return DispatchState(state)
+    return DispatchState.SUPPRESSED if identifier in left_out.always else DispatchState.IN_DOUBT
+
+
+def by_request_state(
+    state: DispatchState, people: Identifiers, left_out: Withheld | None
+) -> Iterator[tuple[DispatchState, Identifiers]]:
+    """Yield the recipients of a dispatch, as frozen, by the state of the request that is about them.
+
+    ``state``: of the dispatch. Its newest request may leave out recipients of an earlier one, which is then in doubt.
+    """
+    if left_out is None:
+        yield state, people
+        return
+    yield state, people - left_out.newest
+    yield DispatchState.IN_DOUBT, (left_out.newest - left_out.always) & people
+    yield DispatchState.SUPPRESSED, left_out.always & people
 
 
 def recipients_of(
