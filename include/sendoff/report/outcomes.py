@@ -147,7 +147,7 @@ def sides_of(ledger: Ledger, launch: LaunchRecord) -> dict[str, Identifiers]:
     variants = ledger.dispatch_queries.variants(launch.launch_key)
     has_rest = Campaign.frozen(launch.definition).decide is not None
     found: defaultdict[str, list[Identifiers]] = defaultdict(list)
-    for dispatch, people in ledger.dispatch_queries.segments(launch.launch_key):
+    for dispatch, people, _ in ledger.dispatch_queries.frozen_segments(launch.launch_key):
         if dispatch.segment in variants or not has_rest:
             found[variants.get(dispatch.segment, SENT_TO)].append(people)
     sides = {name: union(launch.kind, parts) for name, parts in sorted(found.items())}

@@ -25,7 +25,7 @@ from sendoff.comparison.result import Comparison, Interval, amount, conclusion, 
 from sendoff.comparison.statistics import FEW_VALUES, FEWEST, Counted, Values, compared_means, compared_shares
 from sendoff.errors import AudienceError, QueryError
 from sendoff.figures import LaunchStats
-from sendoff.ledger import Decision, Ledger
+from sendoff.ledger import Decision, Ledger, SuppressionChange
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import as_json, as_text, describe_comparison
 from sendoff.report.outcomes import SENT_TO, measure_outcome
@@ -674,6 +674,16 @@ def test_people_count_where_chance_put_them_sent_to_or_not(ledger: Ledger, shop:
     compared = measure_outcome(ledger, KEY, shop, LISTED)
     assert [side.people for side in compared.sides] == [100, 100, 100]
     assert any("100 of red were not sent to" in each for each in compared.remarks)
+
+
+def test_whoever_opted_out_after_the_freeze_stays_on_their_side(ledger: Ledger, shop: str) -> None:
+    change = SuppressionChange("everything", "device_id", "csv", "ann")
+    ledger.suppressions.add(change, [1, 2, 101, 201], NOW)
+    launch(ledger)
+    reconcile_launch(ledger, KEY, now=NOW)
+    compared = measure_outcome(ledger, KEY, shop, LISTED)
+    assert [side.people for side in compared.sides] == [100, 100, 100]
+    assert any("2 of blue were not sent to" in each for each in compared.remarks)
 
 
 def test_without_a_holdout_it_is_said_what_is_not_told(ledger: Ledger, shop: str) -> None:
