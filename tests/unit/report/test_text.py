@@ -67,6 +67,24 @@ def test_the_points_of_a_timeline_are_whole_hours_and_days_of_its_time_zone() ->
     assert "UTC" not in pages.partition('id="timeline-heading"')[2].partition("</section>")[0]
 
 
+@pytest.mark.parametrize(("days", "step"), [(7, 60), (20, 180), (40, 360), (100, 1_440), (300, 10_080)])
+@pytest.mark.parametrize(("month", "day"), [(3, 29), (10, 25)], ids=["spring", "autumn"])
+def test_points_begin_at_midnight_also_after_the_clock_was_changed(
+    month: int, day: int, days: int, step: int
+) -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    change = datetime(2026, month, day, tzinfo=berlin)
+    moments = [change, change + timedelta(days=2, minutes=30), change + timedelta(days=days, minutes=-1)]
+    found, points = points_of([(each.astimezone(ZoneInfo("UTC")), 1, 0) for each in moments], berlin)
+    assert found == step
+    second = next(at for at, count, _ in points[1:] if count)
+    assert f"{second:%H:%M}" == "00:00"
+    assert second <= moments[1] < second + timedelta(minutes=step)
+    assert sum(count for _, count, _ in points) == 3
+    if step == 10_080:
+        assert {at.strftime("%A") for at, _, _ in points} == {"Monday"}
+
+
 @pytest.mark.parametrize(
     ("control_group", "why"),
     [
