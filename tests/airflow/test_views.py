@@ -1147,7 +1147,7 @@ def test_variants_that_cannot_be_compared_say_why(vera: Person, ledger: Ledger, 
     compared = text.partition('<h2 id="comparison-1">')[2].partition("</section>")[0]
     shown = compared.partition("<details")[0]
     if "open" in kinds:
-        assert "So far, there are too few devices to tell which side is ahead." in shown
+        assert "So far, there are too few results to tell which side is ahead." in shown
         assert "How this was compared" in compared
     else:
         assert "a: not measurable, because the launch did not request post-backs of opens." in shown

@@ -19,7 +19,7 @@ from sendoff.comparison.balance import (
     mismatch_of_sent,
     without_mismatch,
 )
-from sendoff.comparison.result import Comparison, Side, percent, spoken
+from sendoff.comparison.result import Comparison, Side, amount, spoken
 from sendoff.comparison.statistics import NOTICEABLE, Asked, Counted, compared_shares
 from sendoff.figures import LaunchStats, counted, duration
 from sendoff.launch import ANSWERED_AFTER
@@ -224,7 +224,7 @@ def leader_of(ledger: Ledger, figures: LaunchStats) -> Leader:
         if each.against == best.name
     )
     shares = ", ".join(
-        f"{side.name} {percent(side.estimate or 0, 2)} of {side.people:,}" for side in compared.sides
+        f"{side.name} {amount(side.estimate or 0, 'share')} of {side.people:,}" for side in compared.sides
     )
     if is_ahead:
         return Leader(best.name, f"{best.name} is clearly ahead (engaged: {shares})", engaged, people)

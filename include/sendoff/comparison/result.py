@@ -16,6 +16,7 @@ PEOPLE = ("person", "people")
 
 Measure = Literal["share", "mean"]
 
+_MOST_DECIMALS = 6
 _LARGE = 999.95  # means from here on are shown without decimals
 
 
@@ -108,7 +109,7 @@ def conclusion(compared: Comparison) -> str:
     clear = [each for each, interval in known if interval.is_clear]
     if not known:
         begin = "There" if compared.is_final else "So far, there"
-        return f"{begin} are too few {compared.noun[1]} to tell which side is ahead."
+        return f"{begin} are too few results to tell which side is ahead."
     if not clear:
         what = "the difference" if len(known) == 1 else "each difference"
         begin = "No" if compared.is_final else "So far, no"
@@ -131,15 +132,22 @@ def conclusion(compared: Comparison) -> str:
 def amount(estimate: float, measure: Measure) -> str:
     """Return a share in percent, or a mean, as text."""
     if measure == "share":
-        return percent(max(0.0, estimate), 2)
+        share = max(0.0, estimate)
+        return percent(share, _decimals(min(share, 1 - share)))
     return f"{estimate:#,.4g}" if abs(estimate) < _LARGE else f"{estimate:,.0f}"
 
 
 def spoken(difference: float, measure: Measure) -> str:
     """Return a difference as text. A difference of shares is in percentage points."""
     if measure == "share":
-        return f"{100 * difference:+.2f} points"
+        return f"{100 * difference:+.{_decimals(difference)}f} points"
     return f"{difference:+#,.4g}" if abs(difference) < _LARGE else f"{difference:+,.0f}"
+
+
+def _decimals(share: float) -> int:
+    """Return how many decimals a share has in percent: two, or more for two significant digits if it is small."""
+    exponent = int(f"{100 * abs(share):.1e}".partition("e")[2])
+    return max(2, min(_MOST_DECIMALS, 1 - exponent))
 
 
 def percent(share: float, digits: int = 0) -> str:

@@ -110,7 +110,7 @@ def test_means_are_shown_with_as_many_digits_as_each_other(mean: float, shown: s
             [("a", 180, 2_000), ("b", 181, 2_000)],
             "No side is clearly ahead, because chance can explain the difference.",
         ),
-        ([("a", 9, 10), ("b", 1, 10)], "There are too few people to tell which side is ahead."),
+        ([("a", 9, 10), ("b", 1, 10)], "There are too few results to tell which side is ahead."),
         ([("a", 9, 10)], ""),
         (
             [("a", 260, 2_000), ("b", 180, 2_000), ("c", 259, 2_000)],
@@ -282,6 +282,38 @@ def test_values_that_say_nothing_are_too_few_to_tell(held: Values, people: int, 
     (difference,) = compared_means("value", [("a", same, 100), ("b", held, people)]).differences
     assert difference.interval is None
     assert why in difference.sentence
+
+
+@pytest.mark.parametrize(
+    ("share", "shown", "difference"),
+    [
+        (0.0, "0.00 %", "+0.00 points"),
+        (0.0123, "1.23 %", "+1.23 points"),
+        (0.001, "0.10 %", "+0.10 points"),
+        (0.00099999, "0.10 %", "+0.10 points"),
+        (0.00031, "0.031 %", "+0.031 points"),
+        (0.0000002, "0.000020 %", "+0.000020 points"),
+        (1e-12, "0.000000 %", "+0.000000 points"),
+    ],
+)
+def test_small_shares_and_differences_have_two_digits(share: float, shown: str, difference: str) -> None:
+    assert amount(share, "share") == shown
+    assert spoken(share, "share") == difference
+    assert spoken(-share, "share").lstrip("-+") == difference.lstrip("+")
+    assert amount(1 - 0.00031, "share") == "99.969 %"
+    assert amount(1.0, "share") == "100.00 %"
+
+
+def test_the_ends_of_a_small_difference_can_be_told_apart() -> None:
+    compared = compared_shares("ordered", [("a", 2_000, 10_000_000), ("b", 3_000, 10_000_000)])
+    assert compared.differences[0].sentence == (
+        "b against a: more, by 0.010 points (between 0.0076 points and 0.012 points)."
+    )
+
+
+def test_no_answer_of_many_people_is_not_called_too_few_people() -> None:
+    compared = compared_shares("engaged", [("a", 0, 1_000), ("b", 0, 1_000)])
+    assert conclusion(compared) == "There are too few results to tell which side is ahead."
 
 
 @pytest.mark.parametrize(
@@ -762,7 +794,7 @@ def test_a_query_that_lists_nobody_makes_shares_of_zero_that_are_known(ledger: L
     compared = measure_outcome(ledger, KEY, shop, f"{LISTED} WHERE device_id < 0")
     assert [(side.count, side.estimate) for side in compared.sides] == [(0, 0), (0, 0), (0, 0)]
     assert all(side.interval is not None for side in compared.sides)
-    assert conclusion(compared) == "So far, there are too few devices to tell which side is ahead."
+    assert conclusion(compared) == "So far, there are too few results to tell which side is ahead."
 
 
 def test_a_holdout_of_another_size_than_planned_is_not_compared(ledger: Ledger, shop: str) -> None:
