@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import sqrt
-from statistics import NormalDist
+from math import lgamma, log, log1p
 
 from sendoff.campaign import Campaign
 from sendoff.comparison.result import Comparison
@@ -24,6 +23,8 @@ CONTROL_GROUP = "control group"
 FALSE_ALARMS = 0.001
 """The probability that sides are ever called unbalanced although only chance divided the people."""
 
+_NEGLIGIBLE = 1e-12
+
 _CAUSES = {
     "refused": "refused by the service",
     **{reason: spoken_reason(reason) for reason in ("suppressed", OPENED_SINCE, DELIVERED_SINCE)},
@@ -37,13 +38,24 @@ def are_shares_off(planned: Mapping[str, float], people: Mapping[str, int]) -> b
     If chance alone divided the people, the probability of True is at most half of :data:`FALSE_ALARMS`.
     """
     whole, shares = sum(people.values()), sum(planned.values())
-    limit = NormalDist().inv_cdf(1 - FALSE_ALARMS / 4 / len(planned))
-    for name, percent_planned in planned.items():
-        share = percent_planned / shares
-        off = abs(people[name] - whole * share) - 0.5
-        if off > limit * sqrt(whole * share * (1 - share)):
-            return True
-    return False
+    alpha = FALSE_ALARMS / 4 / len(planned)
+    return any(_is_rare(people[name], whole, percent / shares, alpha) for name, percent in planned.items())
+
+
+def _is_rare(count: int, whole: int, share: float, alpha: float) -> bool:
+    """Check whether chance seldom puts so few, or so many, of the people on a side with this share of them.
+
+    ``alpha``: the largest probability of True for too few, and that for too many, if chance alone divided the people.
+    """
+    if count > whole * share:
+        count, share = whole - count, 1 - share
+    log_first = lgamma(whole + 1) - lgamma(count + 1) - lgamma(whole - count + 1)
+    log_first += count * log(share) + (whole - count) * log1p(-share)
+    term = total = 1.0  # as parts of the first term of the binomial distribution's tail
+    while count and term > _NEGLIGIBLE * total:
+        term *= count / (whole - count + 1) * (1 - share) / share
+        total, count = total + term, count - 1
+    return log_first + log(total) < log(alpha)
 
 
 def are_losses_off(assigned: Mapping[str, int], counted_people: Mapping[str, int]) -> bool:

@@ -39,6 +39,7 @@ from sendoff.comparison import (
     without_mismatch,
 )
 from sendoff.errors import AudienceError, QueryError
+from sendoff.figures import counted
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.states import DecisionKind, Verdict
 from sendoff.warehouse import checked_text, is_text, sql_type_name, value_type
@@ -171,6 +172,7 @@ class _Rows:
     outcome: _Rows | None = None
     products: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     counter: RowCounter = field(init=False)
+    incomplete: int = 0  # rows without an identifier or a value
     values: dict[str, Values] | None = None
 
     def __post_init__(self) -> None:
@@ -199,6 +201,7 @@ class _Rows:
             return
         numbers = _numbers(batch.column(names.index(VALUE)))
         is_known = pc.and_(people.is_valid(), numbers.is_valid())
+        self.incomplete += len(is_known) - is_known.true_count
         self._add_values(people.filter(is_known), numbers.filter(is_known))
 
     def _add_values(self, people: pa.Array, numbers: pa.DoubleArray) -> None:
@@ -236,9 +239,11 @@ class _Rows:
         """Return a sentence on how many rows the query returned, and how many people of the launch are in them."""
         listed = self.counter.identifiers()
         inside = sum(len(people & listed) for people in self.sides.values())
+        unusable = self.incomplete + self.counter.null + self.counter.invalid
+        more = f" {counted(unusable, 'row')} had no usable identifier or no value." if unusable else ""
         return (
-            f"{self.file} returned {self.counter.rows:,} rows: {inside:,} {self.launch.noun[1]} of this launch"
-            f" and {len(listed) - inside:,} others, which are ignored."
+            f"{self.file} returned {self.incomplete + self.counter.rows:,} rows: {inside:,} {self.launch.noun[1]} of "
+            f"this launch and {len(listed) - inside:,} others, which are ignored.{more}"
         )
 
 

@@ -779,14 +779,21 @@ def test_a_sum_of_whole_numbers_in_postgresql_is_a_value(ledger: Ledger, empty_p
     assert blue.count == 2
 
 
-def test_values_and_people_that_are_null_are_passed_over(ledger: Ledger, shop: str) -> None:
+def test_values_and_people_that_are_null_are_passed_over(ledger: Ledger, shop: str, tmp_path: Path) -> None:
     launch(ledger)
     sql = (
         "SELECT nullif(device_id, 1) AS device_id, nullif(sum(amount), 12.0) AS value FROM orders "
         "WHERE device_id > 0 GROUP BY device_id UNION ALL SELECT -5, 3.0 UNION ALL SELECT 0, 1.0"
     )
     compared = measure_outcome(ledger, KEY, shop, sql)
-    assert compared.sides[0].count == 30 - 1 - sum(10 + who % 7 + (who <= 5) == 12 for who in range(2, 31))
+    nothing = sum(10 + who % 7 + (who <= 5) == 12 for who in range(2, 31))
+    assert compared.sides[0].count == 30 - 1 - nothing
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as db:
+        rows, unusable = db.execute(
+            f"SELECT count(*), sum(device_id IS NULL OR device_id <= 0 OR value IS NULL) FROM ({sql})"
+        ).fetchone()
+    assert compared.remarks[0].startswith(f"outcome.sql returned {rows} rows: ")
+    assert compared.remarks[0].endswith(f" {unusable} rows had no usable identifier or no value.")
 
 
 def test_a_query_that_lists_nobody_makes_shares_of_zero_that_are_known(ledger: Ledger, shop: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sendoff.comparison.balance import are_losses_off, are_shares_off
+from sendoff.comparison.balance import FALSE_ALARMS, are_losses_off, are_shares_off
 from sendoff.comparison.sequential import Answers, differs, end_of_interval, evidence, reach
 from sendoff.comparison.statistics import FEWEST, Counted, Values, compared_means, compared_shares
 
@@ -354,3 +354,15 @@ def test_of_nearly_everyone_a_single_look_misses_the_difference_as_seldom_as_pro
 
 def binomial(count: int, people: int, share: float) -> float:
     return math.comb(people, count) * share**count * (1 - share) ** (people - count)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.5])
+@pytest.mark.parametrize("whole", [20, 50, 200, 1_000])
+def test_chance_seldom_calls_sides_uneven_however_small_they_are(whole: int, share: float) -> None:
+    planned = {"a": 100 * share, "b": 100 * (1 - share)}
+    alarms = sum(
+        math.comb(whole, count) * share**count * (1 - share) ** (whole - count)
+        for count in range(whole + 1)
+        if are_shares_off(planned, {"a": count, "b": whole - count})
+    )
+    assert 0 < alarms <= FALSE_ALARMS / 2
