@@ -140,7 +140,10 @@ def _frozen(ledger: Ledger, launch: LaunchRecord) -> _Subject:
     if not launch.is_chosen_by_service:
         groups = {name: group for name in GROUP_COLUMNS if (group := ledger.launches.groups(key, name))}
         people = ledger.launches.audience(key)
-        audience = Audience(launch.identified_by, people, launch.rows, launch.dropped, groups)
+        dropped = dict(launch.dropped)
+        if launch.erased:
+            dropped["erased"] = dropped.get("erased", 0) + launch.erased
+        audience = Audience(launch.identified_by, people, launch.rows, dropped, groups)
     return _Subject(
         name=launch.campaign,
         period=launch.period,

@@ -53,8 +53,8 @@ def reached(figures: LaunchStats) -> list[str]:
         return []
     shares = [share(count, figures.audience) for count in (low, high)]
     said = [f"Reached of the audience: at least {low:,} ({shares[0]}), at most {high:,} ({shares[1]})."]
-    others = figures.audience - figures.control_group
-    if 0 < others < figures.audience:
+    others = figures.audience - figures.control_group - figures.erased  # some of them were in the group
+    if figures.control_group and others > 0:
         least, most = (share(count, others) for count in (low, high))
         opened = ""
         if figures.is_measured(Verdict.ENGAGED):

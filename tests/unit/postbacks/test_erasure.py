@@ -32,7 +32,7 @@ from sendoff.audience.identifiers import (
 )
 from sendoff.campaign import EVERYTHING
 from sendoff.errors import AudienceError, ConflictError, GateError, SettingsError
-from sendoff.launch import NewRequest, prepare_request, suppression
+from sendoff.launch import NewRequest, prepare_request, preview_launch, suppression
 from sendoff.ledger import Ledger
 from sendoff.ledger.erasure import erasure_steps
 from sendoff.ledger.erasure.erasure_steps import _runs
@@ -298,6 +298,9 @@ def test_the_report_counts_the_erased_and_adds_up(ledger: Ledger) -> None:
     text = as_text(describe_launch(figures))
     assert "erased" in text
     assert "DOES NOT ADD UP" not in text
+    assert f"Of the {36 - 3 - figures.control_group} devices outside the control group" in text
+    preview = preview_launch(ledger, KEY)
+    assert preview.audience == preview.rows - sum(preview.dropped.values()) == 33
     assert {name: len(members) for name, members in ledger.verdicts.sets(KEY).items()} == {
         name: count for name, count in figures.verdicts.items() if name in ledger.verdicts.sets(KEY)
     }
