@@ -28,7 +28,7 @@ from sendoff.report.timeline import FEWEST_POINTS, points_of, span
 from sendoff.report.tokens import light_colours
 from sendoff.report.whole_file import page_file
 from sendoff.report.wording import few_points
-from sendoff.states import PostBackKind, Verdict
+from sendoff.states import Verdict
 
 _WIDTH, _DPI = 12.0, 160
 _COLOURS = light_colours()
@@ -84,7 +84,7 @@ def draw(figures: LaunchStats, path: Path) -> Path:
     _tiles(figure, figures)
     bars = panel(inches["foot"] + inches["timeline"] + inches["gap"], inches["bars"])
     _bars(bars, rows, shows_shares=not figures.is_chosen_by_service)
-    _timeline(panel(inches["foot"], timeline), figures, step, points)
+    _timeline(panel(inches["foot"], timeline), step, points)
     _foot(figure, figures)
     with page_file(path) as file:
         figure.savefig(file, format=kind)
@@ -190,13 +190,13 @@ def _bar(axes: Axes, y: float, counts: Mapping[str, int], *, shows_shares: bool)
         left += width
 
 
-def _timeline(axes: Axes, figures: LaunchStats, step: int, points: Sequence[TimelinePoint]) -> None:
+def _timeline(axes: Axes, step: int, points: Sequence[TimelinePoint]) -> None:
     if len(points) < FEWEST_POINTS:
         axes.set_axis_off()
         axes.text(0, 1, "Post-backs", size=11, weight="bold", color=_INK)
         axes.text(0, 0.2, few_points(step, points), size=10.5, color=_PALE)
         return
-    _timeline_heading(axes, figures, step)
+    _timeline_heading(axes, step, points)
     axes.spines["bottom"].set_color(_RULE)
     times, deliveries, opens = zip(*points, strict=True)
     moments = date2num(times)  # type: ignore[no-untyped-call]
@@ -218,8 +218,8 @@ def _timeline(axes: Axes, figures: LaunchStats, step: int, points: Sequence[Time
     axes.xaxis.set_major_formatter(formatter)
 
 
-def _timeline_heading(axes: Axes, figures: LaunchStats, step: int) -> None:
-    deliveries, opens = (figures.post_backs.get(kind, 0) for kind in PostBackKind)
+def _timeline_heading(axes: Axes, step: int, points: Sequence[TimelinePoint]) -> None:
+    deliveries, opens = sum(each.deliveries for each in points), sum(each.opens for each in points)
     words = [
         (f"Post-backs per {span(step)} (UTC)", _INK, "bold"),
         (f"deliveries {deliveries:,}", _DELIVERIES, "bold"),

@@ -158,12 +158,17 @@ def test_a_launch_that_ended_before_it_was_sent_has_no_time_of_sending(
     assert rows["spring_sale"] is not None
 
 
-def test_opens_that_cannot_be_measured_are_not_shown_as_none(ledger: Ledger) -> None:
-    key = make(ledger, "news", 0, 1, campaign=make_campaign(post_backs={"kinds": ["delivery"]}))
+@pytest.mark.parametrize(
+    ("kinds", "shown"), [(["delivery"], (0, None)), (["open"], (0, 0)), ([], (None, None))]
+)
+def test_results_that_cannot_be_measured_are_not_shown_as_none(
+    ledger: Ledger, kinds: list[str], shown: tuple[int | None, int | None]
+) -> None:
+    key = make(ledger, "news", 0, 1, campaign=make_campaign(post_backs={"kinds": kinds}))
     send(ledger, key, YES)
     reconcile_launch(ledger, key, now=NOW)
     [row] = ledger.overview.page(Selection(CAMPAIGNS))
-    assert (row.reached, row.opened) == (0, None)
+    assert (row.reached, row.opened) == shown
 
 
 def test_accepted_requests_are_counted_with_their_campaigns_in_the_service(ledger: Ledger) -> None:

@@ -604,6 +604,20 @@ def test_minutes_without_a_post_back_are_zero() -> None:
     assert [counts for _, *counts in points] == [[5, 0], [0, 0], [0, 0], [0, 2]]
 
 
+def test_a_picture_counts_the_post_backs_that_its_timeline_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sendoff.report import picture
+
+    written: list[str] = []
+    area = picture.TextArea
+    monkeypatch.setattr(picture, "TextArea", lambda text, **more: written.append(text) or area(text, **more))
+    found = figures(post_backs={"delivery": 9_000, "open": 900})  # some of them name no recipient
+    as_picture(found, tmp_path / "report.png")
+    deliveries, opens = (sum(counts) for counts in list(zip(*found.timeline, strict=True))[1:])
+    assert written[1:] == [f"deliveries {deliveries:,}", f"opens and clicks {opens:,}"]
+
+
 @pytest.mark.proof
 def test_drawing_leaves_no_trace_in_the_process(tmp_path: Path) -> None:
     as_picture(figures(), tmp_path / "picture.png")

@@ -29,7 +29,7 @@ from sendoff.ledger.storage.schema import (
     segments,
     suppressed,
 )
-from sendoff.states import DecisionKind, DispatchState, LaunchState, Verdict
+from sendoff.states import DecisionKind, DispatchState, LaunchState, PostBackKind, Verdict
 
 
 class CampaignPeriod(NamedTuple):
@@ -297,13 +297,15 @@ _HELD_OUT = (
     .scalar_subquery()
 )
 _RECIPIENTS = sa.case((audiences.c.is_chosen_by_service, None), else_=audiences.c.size - _HELD_OUT)
+_UNMEASURED = sa.cast(reports.c.figures["unmeasured"], sa.Text)
+_IS_OPEN_UNKNOWN = _UNMEASURED.contains(PostBackKind.OPEN)
 _REACHED = sa.case(
-    (reports.c.as_of.is_not(None), _verdict(Verdict.ENGAGED) + _verdict(Verdict.DELIVERED)), else_=None
+    (sa.and_(_IS_OPEN_UNKNOWN, _UNMEASURED.contains(PostBackKind.DELIVERY)), None),
+    (reports.c.as_of.is_not(None), _verdict(Verdict.ENGAGED) + _verdict(Verdict.DELIVERED)),
+    else_=None,
 )
 _OPENED = sa.case(
-    (sa.cast(reports.c.figures["unmeasured"], sa.Text).contains("open"), None),
-    (reports.c.as_of.is_not(None), _verdict(Verdict.ENGAGED)),
-    else_=None,
+    (_IS_OPEN_UNKNOWN, None), (reports.c.as_of.is_not(None), _verdict(Verdict.ENGAGED)), else_=None
 )
 _OF_ALL = sa.select(launches.c.launch_key).select_from(
     _REPORTED.join(audiences, audiences.c.launch_key == launches.c.launch_key)
