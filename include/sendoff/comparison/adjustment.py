@@ -82,12 +82,21 @@ def _why_not(sides: Sequence[SideOutcome], many: str) -> str:
         return "its numbers explain the outcome completely. Check that the query ends before the launch."
     pairs = list(combinations([each for each in before if each.count > 1], 2))
     limit = NormalDist().inv_cdf(1 - FALSE_ALARMS / 2 / max(1, len(pairs)))
-    if any(abs(one.mean - other.mean) > limit * sqrt(one.error + other.error) for one, other in pairs):
+    if any(abs(one.mean - other.mean) > limit * _error_by_chance(one, other) for one, other in pairs):
         return (
             "its means differ between the sides, and chance hardly explains that. Check that the query counts only "
             "what happened before this launch and before earlier launches of the campaign."
         )
     return ""
+
+
+def _error_by_chance(one: Values, other: Values) -> float:
+    """Return the standard error of the difference of two means if chance divided all people between the sides.
+
+    A small side alone would show too little of the variance, if a few people have much larger numbers than others.
+    """
+    together = one.and_(other)
+    return sqrt(together.squares / (together.count - 1) * (1 / one.count + 1 / other.count))
 
 
 def _widths(plain: Comparison, found: Comparison) -> str:

@@ -244,6 +244,22 @@ def test_means_are_not_adjusted_by_numbers_that_cannot_be_of_use(
     assert compared.remarks[2].startswith(f"The means are not adjusted by before.sql, because {why}")
 
 
+def test_a_few_large_numbers_on_a_small_side_are_seldom_called_a_difference() -> None:
+    chance = np.random.default_rng(3)
+
+    def side(name: str, people: int) -> SideOutcome:
+        before = chance.lognormal(0, 1, people) * (chance.random(people) < 0.2)
+        values = [
+            Values(people, float(each.mean()), float(np.square(each - each.mean()).sum()))
+            for each in (chance.normal(10, 1, people), before)
+        ]
+        return SideOutcome(name, people, values[0], values[1], 0.0)
+
+    sides = [[side("a", 2_000), side("b", 25)] for _ in range(400)]
+    alarms = sum("not adjusted" in compared_adjusted("spent", each).remarks[0] for each in sides)
+    assert alarms <= 8  # 2 %
+
+
 def test_people_who_did_nothing_afterwards_are_not_called_explained(ledger: Ledger, shop: str) -> None:
     launch(ledger)
     compared = measure_outcome(ledger, KEY, shop, f"{AFTER} AND 0", BEFORE)
