@@ -17,6 +17,7 @@ from sqlalchemy.types import UserDefinedType
 from sendoff.errors import QueryError
 from sendoff.warehouse.sql_lexer import (
     MAYBE_DATA,
+    ODD,
     Dialect,
     Spot,
     code_of,
@@ -138,7 +139,7 @@ class Query:
         if len(sql) > _MOST:
             raise QueryError(f"found a query of {len(sql):,} characters. Use at most {_MOST:,}")
         self._check_is_one_query(sql)
-        ends = {code_of(sql, dialect).find(";") for dialect in dialects(self.url.get_backend_name())}
+        ends = {code_of(sql, dialect).find(";") for dialect in dialects(self.url.get_backend_name(), sql)}
         end = ends.pop()  # only a comment follows
         return _clause(sql if ends or end < 0 else sql[:end], self._dialect)
 
@@ -165,13 +166,22 @@ class Query:
             found = f"found a statement that begins with {first or 'nothing'}"
             raise self._problem(f"{found}. Use {allowed}", begin)
         backend = self.url.get_backend_name()
-        for dialect in dialects(backend):
+        for dialect in dialects(backend, sql):
             code = code_of(sql, dialect)
+            if dialect.has_dollars:
+                self._check_is_read_alike(sql, code)
             end = code.find(";")
             if end >= 0 and code[end:].strip("; \t\r\n"):
                 raise self._problem("found more than one statement. Use one query", end)
             if is_like_mysql(backend):
                 self._check_writes_no_file(sql, code, dialect)
+
+    def _check_is_read_alike(self, sql: str, code: str) -> None:
+        for odd in ODD.finditer(sql):
+            at = odd.end() - 1
+            if code[at] == sql[at]:
+                found = f"found {sql[at]!a} beside a dollar sign or a quote, which databases read in different ways"
+                raise self._problem(f"{found}. Use a letter or a space in its place", at)
 
     def _check_writes_no_file(self, sql: str, code: str, dialect: Dialect) -> None:
         """Refuse two features of MySQL and MariaDB: executable comments, and results written to a file."""
@@ -219,7 +229,7 @@ def returned_columns(sql: str) -> dict[str, int]:
 
     They are known without running the query if it is a plain SELECT that names them, whatever database reads it.
     """
-    ways = {code_of(sql, dialect, "\0") for family in _FAMILIES for dialect in dialects(family)}
+    ways = {code_of(sql, dialect, "\0") for family in _FAMILIES for dialect in dialects(family, sql)}
     first, *others = map(selected_columns, sorted(ways))
     return {
         name: Spot.at(sql, at).line for name, at in first.items() if all(name in other for other in others)

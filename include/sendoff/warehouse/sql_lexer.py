@@ -11,17 +11,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-_OPENING = re.compile(
-    r"(?P<escaped>(?<![\w$])[eE]')|(?P<mark>['\"`\[#]|--|/\*)|(?P<dollar>(?<![\w$])\$(?:(?!\d)\w+)?\$)"
+# MySQL takes two dashes for a comment only before white space or a control character.
+_OPENING, _OPENING_SPACED = (
+    re.compile(
+        rf"(?P<escaped>(?<![\w$])[eE]')|(?P<mark>['\"`\[#]|--{spaced}|/\*)|"
+        r"(?P<dollar>(?<![\w$])\$(?:(?![0-9])\w+)?\$)"
+    )
+    for spaced in ("", r"(?=[\0-\x20\x7f]|\Z)")
 )
 _TEXT = re.compile(r"[^']*(?:''[^']*)*")  # this and the next never backtrack
 _ESCAPED_TEXT = re.compile(r"[^'\\]*(?:(?:\\.|'')[^'\\]*)*", re.DOTALL)
+_ESCAPED_NAME = re.compile(r'[^"\\]*(?:(?:\\.|"")[^"\\]*)*', re.DOTALL)
+_CONTINUED = re.compile(r"'(?:[ \t\f\v]|--[^\n\r]*+)*[\n\r](?:\s|--[^\n\r]*+)*'")  # of PostgreSQL
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _LINE = re.compile(r"[^\n]*")
 _SHORT_LINE = re.compile(r"[^\r\n]*")
-_DOLLAR_MARK = re.compile(r"(?=(\$(?:(?!\d)\w+)?\$))")
+_DOLLAR_MARK = re.compile(r"(?=(\$(?:(?![0-9])\w+)?\$))")
 # An email address or a long number, which may come from a row. Linear, because a word is tried only once.
 MAYBE_DATA = re.compile(r"(?<!\S)\S+@\S+|\d{4,}")
+ODD = re.compile(r"[^\0-\x7f\w](?=[eE]'|\$)|(?<=\$)\w*[^\0-\x7f\w]")
+"""A character beside a dollar sign or a quote that is part of a name in PostgreSQL, and a space in other databases."""
+
 _HASHES = frozenset({"bigquery", "mariadb", "mysql"})
 _DOLLARS = frozenset({"postgresql", "redshift", "cockroachdb", "duckdb", "snowflake"})
 _QUOTES = {'"': '"', "`": "`", "[": "]"}
@@ -42,7 +52,9 @@ _MACRO = re.compile(
 class Dialect:
     """One way to read a query; the defaults are common to all databases.
 
-    ``has_escapes``: a backslash in a text escapes the next character. ``nests``: comments can be nested.
+    ``has_escapes``: a backslash in a text escapes the next character. ``has_double_escapes``: also in double quotes,
+    which some databases have around texts. ``nests``: comments can be nested. ``spaced_dashes``: ``--`` begins a
+    comment only before a space.
     ``short_lines``: a carriage return ends a line comment. ``has_dollars``: ``$$this$$`` is a text, and ``E'this'`` a
     text with escapes. ``has_brackets``: names may be quoted with `` ` `` and with brackets too. ``has_hashes``: ``#``
     begins a line comment.
@@ -54,6 +66,8 @@ class Dialect:
     has_dollars: bool = False
     has_brackets: bool = False
     has_hashes: bool = False
+    has_double_escapes: bool = False
+    spaced_dashes: bool = False
 
     def end(self, sql: str, opening: re.Match[str]) -> int:
         """Return the end of the text or comment that begins there, or -1 if it has none in this dialect."""
@@ -61,9 +75,11 @@ class Dialect:
         if opening["dollar"]:
             return _after(sql, mark, start) if self.has_dollars else -1
         if opening["escaped"] or mark == "'":
-            is_escaped = self.has_escapes or (self.has_dollars and bool(opening["escaped"]))
-            found = (_ESCAPED_TEXT if is_escaped else _TEXT).match(sql, start)
-            return found.end() + 1 if found and sql[found.end() : found.end() + 1] == "'" else -1
+            if self.has_dollars and opening["escaped"]:
+                return _end_of_parts(sql, start)
+            return _closed(_ESCAPED_TEXT if self.has_escapes else _TEXT, sql, start, "'")
+        if mark == '"' and self.has_double_escapes:
+            return _closed(_ESCAPED_NAME, sql, start, mark)
         if mark == "#" and not self.has_hashes:
             return -1
         if mark in ("--", "#"):
@@ -82,6 +98,19 @@ class Dialect:
         return -1
 
 
+def _closed(content: re.Pattern[str], sql: str, start: int, quote: str) -> int:
+    found = content.match(sql, start)
+    return found.end() + 1 if found and sql.startswith(quote, found.end()) else -1
+
+
+def _end_of_parts(sql: str, start: int) -> int:
+    """Return the end of a text with escapes: another text on the next line continues it, with escapes too."""
+    end = _closed(_ESCAPED_TEXT, sql, start, "'")
+    while end > 0 and (more := _CONTINUED.match(sql, end - 1)):
+        end = _closed(_ESCAPED_TEXT, sql, more.end(), "'")
+    return end
+
+
 def _after(sql: str, mark: str, start: int) -> int:
     found = sql.find(mark, start)
     return found + len(mark) if found >= 0 else -1
@@ -97,14 +126,33 @@ def is_like_mysql(backend: str) -> bool:
     return backend not in _DOLLARS and backend != "sqlite"
 
 
-def dialects(backend: str) -> Iterator[Dialect]:
-    """Yield every way that a database, named as in SQLAlchemy, may read a query, depending on its settings."""
+def dialects(backend: str, sql: str) -> Iterator[Dialect]:
+    """Yield every way that a database, named as in SQLAlchemy, may read a query, depending on its settings.
+
+    Ways that differ only in what the query does not contain are left out.
+    """
     if backend == "sqlite":
         yield Dialect(has_brackets=True)
         return
-    for has_escapes, nests, short_lines in product((False, True), repeat=3):
-        has_dollars, has_hashes = backend in _DOLLARS, backend in _HASHES
-        yield Dialect(has_escapes, nests, short_lines, has_dollars, not has_dollars, has_hashes)
+    has_dollars = backend in _DOLLARS
+
+    def ways(mark: str) -> tuple[bool, ...]:
+        return (False, True) if mark in sql else (False,)
+
+    for has_escapes, nests, short_lines in product(ways("\\"), ways("/*"), ways("\r")):
+        if has_dollars:
+            yield Dialect(has_escapes, nests, short_lines, has_dollars=True)
+            continue
+        for has_double_escapes, spaced_dashes in product(ways("\\"), ways("--")):
+            yield Dialect(
+                has_escapes,
+                nests,
+                short_lines,
+                has_brackets=True,
+                has_hashes=backend in _HASHES,
+                has_double_escapes=has_double_escapes,
+                spaced_dashes=spaced_dashes,
+            )
 
 
 def tokens(sql: str, dialect: Dialect) -> Iterator[tuple[bool, str]]:
@@ -115,7 +163,8 @@ def tokens(sql: str, dialect: Dialect) -> Iterator[tuple[bool, str]]:
     done = at = 0
     endless: set[str] = set()  # a mark without an end here has none further on either
     last = {mark[1]: mark.start() for mark in _DOLLAR_MARK.finditer(sql)} if dialect.has_dollars else {}
-    while opening := _OPENING.search(sql, at):
+    find = (_OPENING_SPACED if dialect.spaced_dashes else _OPENING).search
+    while opening := find(sql, at):
         at, kind = opening.end(), opening[0]
         if kind in endless or (opening["dollar"] and last.get(kind, -1) < at):
             continue

@@ -214,6 +214,9 @@ def test_what_is_not_one_query_is_shown_with_its_place(sql: str, describe: str) 
         ("SELECT 1 into\n\toutfile '/x'", "INTO OUTFILE"),
         ("SELECT 1 INTO/* here */DUMPFILE '/x'", "INTO DUMPFILE"),
         ("SELECT 1 INTO -- here\nDUMPFILE '/x'", "INTO DUMPFILE"),
+        ("SELECT 5--1 INTO OUTFILE '/x'", "INTO OUTFILE"),
+        ("SELECT 5--1 /*! INTO OUTFILE '/x' */", "/*!"),
+        (r"""SELECT "\"" INTO OUTFILE '/x' -- " """, "INTO OUTFILE"),
     ],
 )
 def test_what_mysql_runs_in_comments_or_writes_to_files_is_refused(
@@ -252,11 +255,31 @@ def test_what_only_looks_like_it_is_no_reason_to_refuse_a_query(backend: str, sq
         ("sqlite", "SELECT 1 -- \r '\n; DROP TABLE devices --'"),
         ("sqlite", r"SELECT 1 AS e'\'; DROP TABLE devices; --'"),
         ("mysql", "SELECT 1 AS $a$; DROP TABLE t; SELECT 2 AS $a$"),
+        ("mysql", "SELECT 5--1; DROP TABLE t"),
+        ("mysql", r"""SELECT "\""; DROP TABLE t -- " """),
+        ("postgresql", "SELECT $\u0663$'$\u0663$; DROP TABLE t; --'"),
+        ("postgresql", "SELECT E''\n'a\\' E', '\\'; DROP TABLE t; --'"),
     ],
 )
 def test_no_text_or_comment_hides_a_second_statement(backend: str, sql: str) -> None:
     with pytest.raises(QueryError, match="found more than one statement"):
         Query(sql, {}, 1, sa.make_url(f"{backend}://host/shop")).with_literals()
+
+
+@pytest.mark.parametrize("backend", ["postgresql", "redshift", "duckdb", "snowflake"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1 AS \u20ac$$; DROP TABLE t; SELECT 2 AS \u20ac$$",
+        "SELECT $\u20ac$'$\u20ac$ AS a; DROP TABLE t; --'",
+        "SELECT $x\u20acx$'$x\u20acx$ AS a; DROP TABLE t; --'",
+        "SELECT \u20acE'\\'; DROP TABLE t; --'",
+    ],
+)
+def test_a_character_that_some_databases_read_as_part_of_a_name_hides_no_statement(
+    backend: str, sql: str
+) -> None:
+    assert "beside a dollar sign or a quote, which databases read in different ways" in _refusal(sql, backend)
 
 
 @pytest.mark.parametrize(
@@ -266,6 +289,9 @@ def test_no_text_or_comment_hides_a_second_statement(backend: str, sql: str) -> 
         ("postgresql", "SELECT 1 /* ; */ AS n /* /* */ */"),
         ("postgresql", r"SELECT a FROM t WHERE a LIKE 'x\' ESCAPE '\'"),
         ("duckdb", "SELECT $1, $2, a$b FROM t"),
+        ("duckdb", "SELECT '5 \u20ac$$', 'c;d' AS \"\u20ac\" -- \u20ac$"),
+        ("postgresql", "SELECT E'a'\n'it\\'s; b', 'c' AS \xe9$a"),
+        ("mysql", 'SELECT 5--1, "b;c" -- ; d'),
         ("snowflake", r"SELECT 'it\'s' AS a, $$;$$ AS b"),
         ("sqlite", "SELECT ';' AS [a;b], `c;d` /* s3://bucket/*.csv; */"),
     ],
@@ -302,12 +328,14 @@ MANY = 50_000
         "[ ` " * MANY,
         "--\n" * MANY,
         "$" * MANY,
+        "E'a' " + "-- " * MANY,
+        "E'a'" + "\n-- -- 'a'" * MANY,
     ],
-    ids=range(12),
+    ids=range(14),
 )
-@pytest.mark.parametrize("backend", ["postgresql", "sqlite"])
+@pytest.mark.parametrize("backend", ["postgresql", "sqlite", "mysql"])
 def test_parts_of_a_long_query_are_the_whole_of_it(text: str, backend: str) -> None:
-    for dialect in dialects(backend):
+    for dialect in dialects(backend, text):
         assert "".join(part for _, part in tokens(text, dialect)) == text
 
 
