@@ -593,6 +593,7 @@ DEFINES_THIRD = {
     "in a decorator": "@dag(dag_id='third')\ndef other(): ...",
     "in a decorator by position": "@dag('third')\ndef other(): ...",
     "of ours": "x = reconcile_dag('0 9 * * *', dag_id='third')",
+    "of ours for tests": "x = send_test_dag(campaigns='c', recipients='r.csv', dag_id='third')",
     "in a function": "def make():\n    return DAG('third')\nx = make()",
 }
 

@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 AUDIENCE = "audience"
 """The task that each launch begins with."""
-_FACTORIES = ("doubts_dag", "maintenance_dag", "reconcile_dag", "suppression_dag")
+_FACTORIES = ("doubts_dag", "maintenance_dag", "reconcile_dag", "send_test_dag", "suppression_dag")
 
 
 def names_in_use(folder: Path, names: Collection[str]) -> Mapping[str, Path]:
