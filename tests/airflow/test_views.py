@@ -354,7 +354,9 @@ def test_what_is_too_large_or_cannot_be_read_is_refused(olga: Person, ledger: Le
     assert ledger.launches.get(key).state == "released"
 
 
-@pytest.mark.parametrize("hidden", ["\0", "\x1b", "\r", "\x85", "\u202e", "\u2066", "\u200f", "\ud800"])
+@pytest.mark.parametrize(
+    "hidden", ["\0", "\x1b", "\r", "\x85", "\u202e", "\u2066", "\u200f", "\u200b", "\ufeff", "\ud800"]
+)
 def test_what_would_be_kept_and_not_be_seen_is_refused(olga: Person, ledger: Ledger, hidden: str) -> None:
     key = freeze(ledger, "spring_sale")
     text = f"a{hidden}b"

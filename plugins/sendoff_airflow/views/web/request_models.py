@@ -28,8 +28,11 @@ MAX_PAGES = 10_000
 Number = Annotated[int, Query(ge=1, le=MAX_PAGES)]
 Name = Annotated[str, Query(max_length=250, pattern=r"^[^\x00-\x1f]*$")]
 
-# Invisible characters, those that change the direction of writing and can hide text, and lone surrogates.
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Invisible characters, which copied text may have, those that change the direction of writing and can hide text, and
+# lone surrogates. Joiners are none of them, because emoji and some scripts need them.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
 
 
 def _check_visible(text: str) -> str:
