@@ -87,6 +87,17 @@ def test_the_workflow_names_no_host_and_may_only_comment(tmp_path: Path, sendoff
         assert "${{" not in command  # a title of a pull request could otherwise become a command
 
 
+def test_only_the_steps_of_the_workflow_that_need_a_secret_have_it(tmp_path: Path, sendoff: Command) -> None:
+    sendoff("init", str(tmp_path))
+    text = (tmp_path / ".github/workflows/campaigns.yml").read_text()
+    job = yaml.safe_load(text)["jobs"]["check"]
+    secret = {step["name"] for step in job["steps"] if re.search(r"secrets\.|github\.token", str(step))}
+    assert (secret, job.get("env")) == ({"Compare", "Comment"}, None)
+    [checkout, *_] = job["steps"]
+    assert checkout["with"]["persist-credentials"] is False
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", step["uses"]) for step in job["steps"] if "uses" in step)
+
+
 GH = """#!/bin/sh
 echo "$@" >> "$CALLS"
 case "$*" in *--paginate*) cat "$EARLIER" ;; esac
