@@ -71,7 +71,7 @@ from .scopes import ACCOUNT, EVERYTHING, channel_scope, is_suppression_scope, to
 from .targeting import Broadcast, ByConditions, Condition, Conditions, SavedSegments
 from .validation import check_campaign
 from .variants import Decide, Template
-from .yaml_document import storable
+from .yaml_document import printable, storable
 
 __all__ = [
     "ACCOUNT",
@@ -173,6 +173,7 @@ __all__ = [
     "local_times",
     "moment",
     "next_open",
+    "printable",
     "references_in",
     "request_launch_key",
     "step_name",

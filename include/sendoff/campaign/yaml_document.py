@@ -135,9 +135,17 @@ def _hint(words: str) -> str:
 
 
 def dotted(place: YamlPath) -> str:
-    """Format a place for people, such as ``channels.web_push.browsers[1]``."""
+    """Format a place for people, such as ``channels.web_push.browsers[1]``.
+
+    The names of fields may be any text. Characters that could control a terminal or a log become question marks.
+    """
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in place)
-    return storable(text.removeprefix("."))
+    return printable(text.removeprefix("."))
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, with each character that does not print replaced by a question mark."""
+    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def storable(text: str) -> str:

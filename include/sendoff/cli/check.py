@@ -80,7 +80,10 @@ def _print(checked: Sequence[CheckedFolder]) -> None:
 
 
 def _place(found: Finding) -> str:
-    return f"{_shown(found.file)}:{found.line}" if found.line else _shown(found.file)
+    from sendoff.campaign import printable
+
+    file = printable(_shown(found.file))
+    return f"{file}:{found.line}" if found.line else file
 
 
 def _shown(path: Path) -> str:

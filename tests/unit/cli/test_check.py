@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -234,6 +235,14 @@ def test_two_campaigns_of_one_name_clash_but_a_campaign_never_with_itself(sendof
 def test_a_campaign_cannot_have_the_name_of_a_housekeeping_dag(sendoff: Command) -> None:
     write("sendoff_doubts", FINE)
     assert "a housekeeping DAG has this name" in sendoff("check", "sendoff_doubts").stdout
+
+
+def test_names_control_no_terminal_and_no_log(sendoff: Command) -> None:
+    write("esc\x1b[31m", f'{FINE}"a\\x1b[31m\\n::stop-commands::b\\u202e": 1\n')
+    printed = sendoff("check", ".").stdout
+    assert set(printed) >= {"?"}
+    assert all(line.isprintable() for line in printed.split("\n"))
+    assert not re.search(r"^::", printed, re.MULTILINE)
 
 
 def test_a_place_without_campaigns_is_a_mistake_so_that_ci_notices_a_wrong_path(sendoff: Command) -> None:
