@@ -321,7 +321,7 @@ def feeds(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
     for check in checks:
         last = f"{check.last.state} since {check.last.since:%Y-%m-%d %H:%M} UTC" if check.last else ""
         table.add_row(str(check.feed), check.state, check.why, last)
-    Console().print(table)
+    Console(markup=False).print(table)
     if orphans.post_backs:
         of = counted(orphans.dispatches, "dispatch", "dispatches")
         typer.echo(

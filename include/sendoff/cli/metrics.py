@@ -81,7 +81,7 @@ def _as_table(counted: LedgerStats) -> Table:
 
 
 def _tell(counted: LedgerStats) -> None:
-    Console().print(_as_table(counted))
+    Console(markup=False).print(_as_table(counted))
     since, reported = (
         f"{at:%Y-%m-%d %H:%M} UTC" if at else "none" for at in (counted.pending_since, counted.reported_at)
     )

@@ -54,6 +54,15 @@ def freeze(ledger: Ledger, resend: int = 0, made_at: datetime = PERIOD.end) -> N
     make_launch(ledger, members, campaign=PUSH, resend=resend, created_at=made_at, sends_at=PERIOD.end)
 
 
+def test_the_name_of_a_connection_is_no_markup(migrated_url: str, sendoff: Command) -> None:
+    with closing(Ledger(migrated_url)) as ledger:
+        make_launch(ledger, integers([1, 2, 3]), campaign=PUSH, connection="[/crm]", sends_at=PERIOD.end)
+    counted = sendoff("metrics", "--ledger", migrated_url)
+    assert counted.returncode == 0, counted.stderr
+    assert "[/crm]" in counted.stdout
+    assert sendoff("feeds", "--ledger", migrated_url).returncode == 0
+
+
 def test_the_version_is_that_of_the_project(sendoff: Command) -> None:
     project = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text())["project"]
     done = sendoff("--version")
