@@ -134,25 +134,29 @@ def dialects(backend: str, sql: str) -> Iterator[Dialect]:
     if backend == "sqlite":
         yield Dialect(has_brackets=True)
         return
-    has_dollars = backend in _DOLLARS
+    has_dollars, is_mysql = backend in _DOLLARS, backend in ("mysql", "mariadb")
 
-    def ways(mark: str) -> tuple[bool, ...]:
-        return (False, True) if mark in sql else (False,)
+    def ways(mark: str, *known: bool) -> tuple[bool, ...]:
+        return known or ((False, True) if mark in sql else (False,))
 
-    for has_escapes, nests, short_lines in product(ways("\\"), ways("/*"), ways("\r")):
-        if has_dollars:
-            yield Dialect(has_escapes, nests, short_lines, has_dollars=True)
-            continue
-        for has_double_escapes, spaced_dashes in product(ways("\\"), ways("--")):
-            yield Dialect(
-                has_escapes,
-                nests,
-                short_lines,
-                has_brackets=True,
-                has_hashes=backend in _HASHES,
-                has_double_escapes=has_double_escapes,
-                spaced_dashes=spaced_dashes,
-            )
+    of_mysql = (False,) if is_mysql else ()
+    for has_escapes, nests, short_lines, has_double_escapes, spaced_dashes in product(
+        ways("\\"),
+        ways("/*", *of_mysql),
+        ways("\r", *of_mysql),
+        ways("\\", *((False,) if has_dollars else ())),
+        ways("--", *((is_mysql,) if has_dollars or is_mysql else ())),
+    ):
+        yield Dialect(
+            has_escapes,
+            nests,
+            short_lines,
+            has_dollars,
+            has_brackets=not has_dollars,
+            has_hashes=backend in _HASHES,
+            has_double_escapes=has_double_escapes,
+            spaced_dashes=spaced_dashes,
+        )
 
 
 def tokens(sql: str, dialect: Dialect) -> Iterator[tuple[bool, str]]:
