@@ -325,6 +325,14 @@ def test_a_campaign_does_not_take_the_name_of_another_dag(folder: Path, name: st
         check_campaigns(folder / "campaigns", **choices)
 
 
+def test_a_campaign_does_not_take_the_name_of_the_tests_of_another(folder: Path) -> None:
+    shutil.rmtree(folder / "campaigns/second")
+    (folder / "campaigns/first").rename(folder / "campaigns/third-test")
+    assert sorted(campaign_dags(folder / "campaigns")) == ["third"]
+    with pytest.raises(CampaignError, match=r"third-test: tests of the campaign .*/third have this name"):
+        check_campaigns(folder / "campaigns")
+
+
 def test_the_names_that_no_campaign_may_have_are_those_of_the_dag_files(folder: Path) -> None:
     shutil.rmtree(folder / "campaigns")
     (folder / "campaigns").mkdir()

@@ -33,11 +33,13 @@ from .field_types import (
 )
 from .folders import (
     HOUSEKEEPING_DAGS,
+    TEST,
     CheckedFolder,
     campaign_folders,
     check_folders,
     is_campaign_folder,
     load_campaign,
+    tested_by,
 )
 from .from_python import campaign_from, campaign_of, folder_of
 from .gates import Duration, Failures, Gates, HoldAbove, Rollout, SendWindow
@@ -81,6 +83,7 @@ __all__ = [
     "OWN_ZONE",
     "PUSH_LIKE",
     "QUERY_ZONE",
+    "TEST",
     "WEEKDAYS",
     "ApiTrigger",
     "AudienceColumn",
@@ -178,6 +181,7 @@ __all__ = [
     "request_launch_key",
     "step_name",
     "storable",
+    "tested_by",
     "time_zone_of",
     "topic_scope",
 ]

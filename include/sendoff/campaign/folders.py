@@ -20,6 +20,9 @@ from sendoff.warehouse import returned_columns
 HOUSEKEEPING_DAGS = ("sendoff_doubts", "sendoff_maintenance", "sendoff_reconcile")
 """The default names of the DAGs for all campaigns."""
 
+TEST = "-test"
+"""The end of the name under which a campaign is tested."""
+
 
 @dataclass(frozen=True, slots=True)
 class CheckedFolder:
@@ -133,6 +136,15 @@ def _clashes(path: Path, first: Path) -> Iterator[Finding]:
         yield Finding(path, f"the campaign {first} has the same name. Rename one of the two")
     if path.name in HOUSEKEEPING_DAGS:
         yield Finding(path, "a housekeeping DAG has this name. Rename the campaign's folder")
+    if tested := tested_by(path):
+        yield Finding(path, f"tests of the campaign {tested} have this name. Rename one of the two")
+
+
+def tested_by(path: Path) -> Path | None:
+    """Return the folder of the campaign whose tests have the name of this one, or None."""
+    tested = path.with_name(path.name.removesuffix(TEST))
+    is_other = tested != path and is_campaign_folder(tested)
+    return tested if is_other and not (is_journey_folder(path) or is_journey_folder(tested)) else None
 
 
 def _refused(folder: CampaignFolder) -> Iterator[Finding]:

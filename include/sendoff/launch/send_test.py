@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sendoff.campaign import CampaignFolder, Gates, Period
+from sendoff.campaign import TEST, CampaignFolder, Gates, Period
 from sendoff.errors import CampaignError
 from sendoff.launch.plan import prepare_launch
 from sendoff.launch.plan_inputs import LaunchOptions

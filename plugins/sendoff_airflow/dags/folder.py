@@ -25,6 +25,7 @@ from sendoff.campaign import (
     load_campaign,
     load_journey,
     storable,
+    tested_by,
 )
 from sendoff.errors import CampaignError
 from sendoff_airflow.dags.campaign import campaign_dag, start_of
@@ -119,6 +120,10 @@ class _Allowed:
         if other := self.taken.get(path.name):
             raise CampaignError(
                 f"{path}: the file {other} defines a DAG of this name. Rename the campaign's folder."
+            )
+        if tested := tested_by(path):
+            raise CampaignError(
+                f"{path}: tests of the campaign {tested} have this name. Rename one of the two."
             )
         for name in _steps(path):
             other = path.with_name(name) if is_campaign_folder(path.with_name(name)) else self.taken.get(name)

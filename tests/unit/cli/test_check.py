@@ -237,6 +237,14 @@ def test_a_campaign_cannot_have_the_name_of_a_housekeeping_dag(sendoff: Command)
     assert "a housekeeping DAG has this name" in sendoff("check", "sendoff_doubts").stdout
 
 
+def test_a_campaign_cannot_have_the_name_of_the_tests_of_another(sendoff: Command) -> None:
+    write("spring-test", FINE)
+    assert sendoff("check", ".").returncode == 0
+    write("spring", FINE)
+    line, _ = sendoff("check", ".").stdout.splitlines()
+    assert line.startswith("spring-test: mistake: tests of the campaign ")
+
+
 def test_names_control_no_terminal_and_no_log(sendoff: Command) -> None:
     write("esc\x1b[31m", f'{FINE}"a\\x1b[31m\\n::stop-commands::b\\u202e": 1\n')
     printed = sendoff("check", ".").stdout
