@@ -52,6 +52,7 @@ class OptOutEndpoint:
     clock: Callable[[], datetime]
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "opt-out"))
     _waiting: int = 0
+    _problem: str | None = None  # why the newest opt-out was not stored, or not checked
 
     async def __call__(self, scope: Scope, proto: HTTPProtocol) -> None:
         """Serve one HTTP request."""
@@ -109,20 +110,29 @@ class OptOutEndpoint:
             author="recipient",
             launch_key=opt_out.launch_key,
         )
-        suppressions, who, now = self.ledger.suppressions, [opt_out.identifier], self.clock()
+        suppressions, who, now, problem = self.ledger.suppressions, [opt_out.identifier], self.clock(), None
         try:
             try:
                 suppressions.add(new, who, now)
             except SettingsError as error:  # an opt-out counts more than an identifier that was erased
-                _log.warning("An opt-out was stored without asking who was erased: %s", error)
+                problem = f"Opt-outs are stored without asking who was erased: {error}"
                 suppressions.add(new, who, now, may_be_erased=True)
         except (LedgerUnavailableError, UnusableLedgerError) as error:
-            _log.warning("An opt-out was not stored: %s", error)
+            self._note(f"An opt-out was not stored: {error}")
             return False
         except Exception as error:  # its text may quote the identifier
-            _log.error("An opt-out was not stored: %s", type(error).__name__)
+            self._note(f"An opt-out was not stored: {type(error).__name__}")
             return False
+        self._note(problem)
         return True
+
+    def _note(self, problem: str | None) -> None:
+        """Log a problem once while it lasts, because each opt-out of an outage has the same one."""
+        if problem is not None and problem != self._problem:
+            _log.error("%s", problem)
+        elif problem is None and self._problem is not None:
+            _log.info("Opt-outs are stored again")
+        self._problem = problem
 
 
 def is_opt_out(path: str) -> bool:

@@ -589,3 +589,21 @@ def test_opt_outs_do_not_write_identifiers_or_addresses_to_the_log(
     assert "An opt-out was not stored" in caplog.text
     assert "ada@example.com" not in caplog.text
     assert path not in caplog.text
+
+
+def test_an_outage_is_one_line_of_the_log_however_many_opt_outs_come(
+    empty: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with running(empty) as app:
+            for _ in range(5):
+                assert status_of(await send(app, OPT_OUT, ONE_CLICK)) == 503
+            with closing(empty.ledger()) as ledger:
+                ledger.migrate()
+            for _ in range(5):
+                assert status_of(await send(app, OPT_OUT, ONE_CLICK)) == 200
+
+    with caplog.at_level(logging.INFO):
+        run(test())
+    assert caplog.text.count("An opt-out was not stored") == 1
+    assert caplog.text.count("Opt-outs are stored again") == 1
