@@ -151,6 +151,15 @@ def test_make_secrets_makes_each_file_once(tmp_path: Path) -> None:
     assert len(set(before.values())) == len(before)
 
 
+def test_the_proxy_finds_the_receivers_even_if_one_is_stopped() -> None:
+    addresses = {
+        name: each["networks"]["outside"]["ipv4_address"]
+        for name, each in SERVICES.items()
+        if name.startswith("receiver-")
+    }
+    assert SERVICES["proxy"]["extra_hosts"] == addresses
+
+
 @pytest.mark.parametrize(
     ("openssl", "said"),
     [
