@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -234,6 +235,13 @@ def test_what_a_part_need_not_do_is_forbidden(urls: Urls, role: str, statement: 
 def test_what_is_forbidden_is_told_as_such(open_ledger: Callable[[str], Ledger]) -> None:
     with pytest.raises(UnusableLedgerError, match="the ledger's user lacks the rights"):
         open_ledger("receiver").launches.get(KEY)
+
+
+def test_a_worker_that_maintains_the_ledger_learns_that_only_the_owner_may(
+    open_ledger: Callable[[str], Ledger],
+) -> None:
+    with pytest.raises(UnusableLedgerError, match=r"Only the owner of the tables may .* sendoff maintain"):
+        open_ledger("worker").retention.prepare(datetime(2036, 1, 1, tzinfo=UTC))
 
 
 def test_a_second_run_takes_away_what_a_user_has_too_much(urls: Urls) -> None:

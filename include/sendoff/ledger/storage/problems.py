@@ -22,7 +22,10 @@ from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedger
 LedgerProblem = LedgerUnavailableError | UnusableLedgerError
 
 NO_TABLES = "the ledger has no tables, or old ones; run: sendoff migrate"
-_FORBIDDEN = "the ledger's user lacks the rights for this; grant them with the output of: sendoff grants"
+_FORBIDDEN = (
+    "the ledger's user lacks the rights for this; grant them with the output of: sendoff grants. Only the owner of the "
+    "tables may migrate them and delete old post-backs (sendoff migrate, sendoff maintain)"
+)
 _TOO_LONG = "a name or a value is too long for an index of the ledger's database; use a shorter one"
 _URL = "the ledger's URL or connection"
 _ENDED = "{server} ended the connection, as it does when it stops; if this repeats, its log names the reason"
