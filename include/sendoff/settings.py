@@ -46,7 +46,7 @@ class Settings(BaseSettings):
     """The settings of every Sendoff process; inside Airflow, connections override them.
 
     ``post_back_secrets``: one or two secrets, separated by a comma. The first one signs post-back addresses, and either
-    one verifies them. To rotate a secret, put the new one first, and remove the old one when its launches are over.
+    one verifies them. ``docs/how-to/rotate-a-key.md`` has the order for replacing one.
     """
 
     model_config = SettingsConfigDict(env_prefix=_PREFIX, env_ignore_empty=True, frozen=True)
@@ -62,8 +62,8 @@ class Settings(BaseSettings):
     )
     post_back_secrets: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
         (),
-        description="One or two secrets to sign post-back addresses, newest first, separated by a comma; the same for "
-        "the receiver and whoever sends (create one: openssl rand -hex 32)",
+        description="One or two secrets, separated by a comma: the first signs post-back addresses, and both are "
+        "valid. The receiver and whoever sends need the same (create one: openssl rand -hex 32)",
     )
     warehouse_url: str | None = Field(
         None, repr=False, description="SQLAlchemy URL of the warehouse where the query of a campaign runs"
