@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from datetime import datetime
+from datetime import UTC, datetime, time, timedelta
 from typing import Any, NamedTuple, Self
 
 from sendoff.states import LaunchState, PostBackKind, Verdict
@@ -217,6 +217,26 @@ def duration(seconds: float) -> str:
     days, hour = divmod(hours, 24)
     parts = [(days, "days" if days > 1 else "day"), (hour, "h"), (minute, "min"), (second, "s")]
     return " ".join([f"{count} {unit}" for count, unit in parts if count][:2])
+
+
+def in_words(moment: datetime) -> str:
+    """Return a time in UTC for everybody, such as ``9 Nov 2026 09:00 UTC``."""
+    at = moment.astimezone(UTC)
+    return f"{_date(at)} {at:%H:%M} UTC"
+
+
+def span_in_words(start: datetime, end: datetime) -> str:
+    """Return a span of time in UTC in the shortest form: whole days as their dates, and a moment once."""
+    first, last = start.astimezone(UTC), end.astimezone(UTC)
+    if first.time() == last.time() == time():
+        last = max(first, last - timedelta(days=1))
+        return _date(first) if first == last else f"{_date(first)} to {_date(last)}"
+    moments = dict.fromkeys(map(in_words, (first, last)))
+    return " to ".join(moments)
+
+
+def _date(moment: datetime) -> str:
+    return f"{moment.day} {moment:%b %Y}"
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

@@ -1273,6 +1273,9 @@ def test_a_report_is_downloaded_and_identifies_no_one(
         assert got.content.startswith(b"\x89PNG")
     else:
         assert "audience" in got.text
+    if form == "html":
+        assert "<h1>Spring sale</h1>" in got.text
+        assert "00:00:00Z" not in got.text
     assert f'launches/{keys["reported"]}/report.{form}"' in vera.get(f"launches/{keys['reported']}").text
     for path in (
         f"{keys['running']}/report.{form}",

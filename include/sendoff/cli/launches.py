@@ -77,19 +77,20 @@ def report(
     with opened(ledger_url) as ledger:
         with Steps().step("counting post-backs", is_often_short=True):
             figures = reconcile_launch(ledger, only_launch(ledger, launch))
-        stage = standing_of(ledger, ledger.launches.get(figures.launch_key)).stage
+        record = ledger.launches.get(figures.launch_key)
+        stage = standing_of(ledger, record).stage
         next_steps = how_to_continue(ledger.doubts.pending_resends(figures.launch_key))
         comparisons = _comparisons(ledger, figures, outcome, folder, difference)
-    document = reports.describe_launch(figures, comparisons, stage)
     if as_json:
         print_json(reports.as_json(figures, comparisons, stage))
     else:
-        Console().print(reports.as_terminal(document))
+        Console().print(reports.as_terminal(reports.describe_launch(figures, comparisons, stage)))
     for step in next_steps:
         typer.echo(step, err=as_json)
     if picture:
-        typer.echo(f"picture: {reports.as_picture(figures, picture)}", err=as_json)
+        typer.echo(f"picture: {reports.as_picture(figures, picture, record.title)}", err=as_json)
     if html:
+        document = reports.describe_launch(figures, comparisons, stage, title=record.title)
         typer.echo(f"page: {reports.write_html(document, html)}", err=as_json)
 
 

@@ -89,8 +89,11 @@ def as_json(
     return figures.to_json() | reached | {"adds_up": not wording.alarms(figures)} | compared | state
 
 
-def as_picture(figures: LaunchStats, path: Path) -> Path:
-    """Draw the figures to a PNG or SVG file and return its path. Raise SettingsError if Matplotlib is missing."""
+def as_picture(figures: LaunchStats, path: Path, title: str | None = None) -> Path:
+    """Draw the figures to a PNG or SVG file and return its path. Raise SettingsError if Matplotlib is missing.
+
+    ``title``: of the campaign, for people who do not know its name.
+    """
     try:
         from sendoff.report.picture import draw
     except ModuleNotFoundError as error:
@@ -99,7 +102,7 @@ def as_picture(figures: LaunchStats, path: Path) -> Path:
         raise SettingsError(
             "A picture needs Matplotlib, which is not installed. Run: pip install 'airflow-provider-sendoff[picture]'"
         ) from None
-    return draw(figures, path)
+    return draw(figures, path, title)
 
 
 def describe_launch(
@@ -107,12 +110,14 @@ def describe_launch(
     comparisons: Sequence[Comparison] = (),
     stage: Stage | None = None,
     zone: tzinfo = UTC,
+    title: str | None = None,
 ) -> Document:
     """Return the report of a launch as a document, with its comparisons, and its state if it is known.
 
-    ``zone``: the time zone of its timeline.
+    ``zone``: the time zone of its timeline. ``title``: of the campaign, for people who do not know its name.
     """
     alarms, state = wording.alarms(figures), f"{stage.label}, " if stage else ""
+    name = f" of {figures.campaign}" if title else ""
     people = "everyone in the post-backs has exactly one verdict."
     if not figures.is_chosen_by_service:
         people = (
@@ -120,9 +125,9 @@ def describe_launch(
             "dropped for one reason, and everyone in the audience has exactly one verdict."
         )
     return Document(
-        title=figures.campaign,
-        subtitle=figures.period,
-        caption=f"launch {figures.launch_key}, {state}as of {figures.as_of:%Y-%m-%d %H:%M:%S %Z}",
+        title=title or figures.campaign,
+        subtitle=wording.period_in_words(figures) if title else figures.period,
+        caption=f"launch {figures.launch_key}{name}, {state}as of {figures.as_of:%Y-%m-%d %H:%M:%S %Z}",
         lead=[*(Sentence(each, is_alarm=True) for each in alarms), *sentences(wording.who_is_meant(figures))],
         sections=[
             *_sections(figures, zone),

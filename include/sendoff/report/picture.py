@@ -27,7 +27,7 @@ from sendoff.report.model import Groups
 from sendoff.report.timeline import FEWEST_POINTS, points_of, span
 from sendoff.report.tokens import light_colours
 from sendoff.report.whole_file import page_file
-from sendoff.report.wording import few_points
+from sendoff.report.wording import few_points, period_in_words
 from sendoff.states import Verdict
 
 _WIDTH, _DPI = 12.0, 160
@@ -58,8 +58,10 @@ class _Look:
 _LOOKS: Mapping[str, _Look] = {verdict: _Look.of(verdict) for verdict in Verdict}
 
 
-def draw(figures: LaunchStats, path: Path) -> Path:
+def draw(figures: LaunchStats, path: Path, title: str | None = None) -> Path:
     """Draw a launch to a PNG or SVG file, by its suffix, and return its path. Create the folder if it is missing.
+
+    ``title``: of the campaign, for people who do not know its name.
 
     Raise SettingsError for a suffix of no picture, and if the file cannot be written.
     """
@@ -80,7 +82,7 @@ def draw(figures: LaunchStats, path: Path) -> Path:
         axes.tick_params(length=0, colors=_PALE, labelsize=10)
         return axes
 
-    _head(figure, figures)
+    _head(figure, figures, title)
     _tiles(figure, figures)
     bars = panel(inches["foot"] + inches["timeline"] + inches["gap"], inches["bars"])
     _bars(bars, rows, shows_shares=not figures.is_chosen_by_service)
@@ -91,12 +93,13 @@ def draw(figures: LaunchStats, path: Path) -> Path:
     return path
 
 
-def _head(figure: Figure, figures: LaunchStats) -> None:
-    what = f"{figures.period}   launch {figures.launch_key[:8]}   as of {figures.as_of:%Y-%m-%d %H:%M %Z}"
+def _head(figure: Figure, figures: LaunchStats, title: str | None) -> None:
+    period = period_in_words(figures) if title else figures.period
+    what = f"{period}   launch {figures.launch_key[:8]}   as of {figures.as_of:%Y-%m-%d %H:%M %Z}"
     source = f"audience: {figures.rows:,} rows less {sum(figures.dropped.values()):,} dropped"
     if figures.is_chosen_by_service:
         source = "in the post-backs; the service chose the people"
-    title = _shortened(figures.campaign, 44)
+    title = _shortened(title or figures.campaign, 44)
     for x, side, large, small in (
         (_EDGE, "left", title, what),
         (_RIGHT_EDGE, "right", f"{figures.audience:,}", source),

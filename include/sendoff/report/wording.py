@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sendoff.campaign import Period
 from sendoff.figures import (
     NO_PLATFORM,
     PLATFORM,
@@ -16,6 +17,7 @@ from sendoff.figures import (
     TimelinePoint,
     counted,
     share,
+    span_in_words,
     spoken_reason,
 )
 from sendoff.report.timeline import span
@@ -226,6 +228,12 @@ def _difference(
     if figures.erased:
         reasons.append("those who were erased are in none")
     return [f"The {what} sum to {total:,}, not to {figures.audience:,}: {'; '.join(reasons)}."]
+
+
+def period_in_words(figures: LaunchStats) -> str:
+    """Return the period of a launch for everybody, such as ``9 Nov 2026 to 15 Nov 2026``."""
+    period = Period.of(figures.period)
+    return " ".join(filter(None, [span_in_words(period.start, period.end), period.partition]))
 
 
 def few_points(step: int, points: Sequence[TimelinePoint]) -> str:

@@ -65,7 +65,7 @@ class ReconcileOperator(LaunchOperator, LaunchEventOperator):
         facts = {"launch_key": launch.launch_key, "state": launch.state, **counts}
         if self.pictures:
             picture = Path(self.pictures) / f"{figures.campaign}-{figures.launch_key}.png"
-            facts["picture"] = str(as_picture(figures, picture))
+            facts["picture"] = str(as_picture(figures, picture, launch.title))
         return facts
 
     def build_lineage(self, facts: Mapping[str, Any]) -> Any:

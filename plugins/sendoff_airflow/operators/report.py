@@ -221,12 +221,13 @@ class ReportFileOperator(LaunchOperator, QueryingOperator):
 
         with self.open_ledger() as ledger:
             figures = ledger.verdicts.figures(self.launch_key)
+            title = ledger.launches.get(self.launch_key).title
             comparisons = comparisons_of(ledger, figures)
             if self.folder:
                 folder = absolute(Path(self.folder), self.dag.folder)
                 comparisons.append(_measured(ledger, self.launch_key, folder, self.warehouse_conn_id))
         page = Path(self.reports) / f"{figures.campaign}-{figures.launch_key}.html"
-        return str(write_html(describe_launch(figures, comparisons), page))
+        return str(write_html(describe_launch(figures, comparisons, title=title), page))
 
 
 def _write_tables(ledger: Ledger, launch_key: str, conn_id: str | None, schema: str | None) -> dict[str, int]:

@@ -8,6 +8,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from sendoff import report
 from sendoff.comparison.result import Comparison
 from sendoff.comparison.statistics import compared_shares
 from sendoff.errors import SettingsError
-from sendoff.figures import LaunchStats
+from sendoff.figures import LaunchStats, span_in_words
 from sendoff.report import Line, Sum, css, describe_launch
 from sendoff.report.launch_report import MEANINGS
 from sendoff.states import Verdict
@@ -147,6 +148,33 @@ def test_what_a_launch_says_is_text_and_never_markup() -> None:
     page = Page(html)
     assert "script" not in {tag for tag, _ in page.tags}
     assert evil in page.words
+
+
+def test_a_page_and_a_picture_for_others_have_the_title_and_the_period_in_words(tmp_path: Path) -> None:
+    figures = replace(WHOLE, period="2026-03-01T09:00:00Z/2026-03-08T09:00:00Z/north")
+    text = Page(report.as_html(describe_launch(figures, title="Lapsed buyers"))).text
+    assert text.startswith(
+        "Lapsed buyers, 1 Mar 2026 09:00 UTC to 8 Mar 2026 09:00 UTC north: report Lapsed buyers "
+        "for the period 1 Mar 2026 09:00 UTC to 8 Mar 2026 09:00 UTC north "
+        f"Launch {figures.launch_key} of lapsed_buyers, as of"
+    )
+    picture = report.as_picture(figures, tmp_path / "report.svg", "Lapsed buyers").read_text()
+    for shown in ("<!-- Lapsed buyers -->", "<!-- 1 Mar 2026 09:00 UTC to 8 Mar 2026 09:00 UTC north "):
+        assert shown in picture
+
+
+@pytest.mark.parametrize(
+    ("end", "shown"),
+    [
+        (datetime(2026, 3, 2, tzinfo=UTC), "1 Mar 2026"),
+        (datetime(2026, 3, 8, tzinfo=UTC), "1 Mar 2026 to 7 Mar 2026"),
+        (datetime(2026, 3, 1, tzinfo=UTC), "1 Mar 2026"),
+        (datetime(2026, 3, 1, 0, 0, 20, tzinfo=UTC), "1 Mar 2026 00:00 UTC"),
+        (datetime(2026, 3, 1, 4, tzinfo=UTC), "1 Mar 2026 00:00 UTC to 1 Mar 2026 04:00 UTC"),
+    ],
+)
+def test_a_span_of_time_is_as_short_as_it_can_be(end: datetime, shown: str) -> None:
+    assert span_in_words(datetime(2026, 3, 1, tzinfo=UTC), end) == shown
 
 
 def test_the_page_says_what_the_report_says() -> None:

@@ -108,7 +108,9 @@ def results_of(ledger: Ledger, launch: LaunchRecord, zone: tzinfo = UTC) -> Resu
         figures = ledger.verdicts.figures(launch.launch_key)
     except NotFoundError:
         return None
-    return Results(figures, describe_launch(figures, comparisons_of(ledger, figures), zone=zone))
+    return Results(
+        figures, describe_launch(figures, comparisons_of(ledger, figures), zone=zone, title=launch.title)
+    )
 
 
 class Outcome(NamedTuple):
@@ -142,16 +144,16 @@ def download_report(
     if results is None or form not in downloads():
         raise not_there()
     name = f"{launch.campaign}-{launch.launch_key[:12]}.{form}"
-    content, kind = _file(results, form)
+    content, kind = _file(results, form, launch.title)
     return Response(
         content, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'}
     )
 
 
-def _file(results: Results, form: str) -> tuple[str | bytes, str]:
+def _file(results: Results, form: str, title: str) -> tuple[str | bytes, str]:
     if form == "html":
         return as_html(results.document), "text/html"
     if form == "csv":
         return as_csv(results.figures), "text/csv"
     with TemporaryDirectory() as folder:
-        return as_picture(results.figures, Path(folder) / "report.png").read_bytes(), "image/png"
+        return as_picture(results.figures, Path(folder) / "report.png", title).read_bytes(), "image/png"

@@ -59,7 +59,7 @@ function showTimes(place) {
   for (const time of place.querySelectorAll('time[datetime]')) {
     const moments = [time.dateTime, time.dataset.until].filter(Boolean).map((text) => new Date(text));
     const days = moments.length > 1 && (wholeDays(...moments, name) || wholeDays(...moments, 'UTC'));
-    time.textContent = days || moments.map(words).join(' to ');
+    time.textContent = days || [...new Set(moments.map(words))].join(' to ');
     time.title = `${moments.map(full).join(' to ')} (${name})`;
   }
   for (const each of place.querySelectorAll('.zone')) each.textContent = name;

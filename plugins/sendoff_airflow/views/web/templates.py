@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from sendoff.campaign import Period
-from sendoff.figures import counted, noun_of, share, spoken_reason
+from sendoff.figures import counted, in_words, noun_of, share, span_in_words, spoken_reason
 from sendoff.launch import describe_scope
 from sendoff.states import DispatchState
 from sendoff_airflow.views.web.permissions import MARK
@@ -41,25 +41,6 @@ def _count(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
 
 
-def _date(moment: datetime) -> str:
-    return f"{moment.day} {moment:%b %Y}"
-
-
-def _moment(moment: datetime) -> str:
-    """Return a time in UTC. The script shows it in the reader's time zone."""
-    at = moment.astimezone(UTC)
-    return f"{_date(at)} {at:%H:%M} UTC"
-
-
-def _span(ends: tuple[datetime, datetime]) -> str:
-    """Return a span of time in the shortest form: whole days as their dates."""
-    first, end = (moment.astimezone(UTC) for moment in ends)
-    if first.time() == end.time() == time():
-        last = max(first, end - timedelta(days=1))
-        return _date(first) if first == last else f"{_date(first)} to {_date(last)}"
-    return f"{_moment(first)} to {_moment(end)}"
-
-
 def _relative(moment: datetime) -> str:
     """Return how far a moment is from now: ``4 s ago``, ``in 3 h 20 min``."""
     seconds = round((moment - datetime.now(UTC)).total_seconds())
@@ -74,7 +55,7 @@ def _relative(moment: datetime) -> str:
 def _period(key: str) -> str:
     """Return a period as text, such as for the title of a page."""
     period = Period.of(key)
-    return " ".join(filter(None, [_span((period.start, period.end)), period.partition]))
+    return " ".join(filter(None, [span_in_words(period.start, period.end), period.partition]))
 
 
 def _capitalized(text: str) -> str:
@@ -147,7 +128,7 @@ FILTERS = {
     "capitalize_first": _capitalized,
     "count": _count,
     "counted": counted,
-    "moment": _moment,
+    "moment": in_words,
     "grouped": grouped,
     "noun": noun_of,
     "part": lambda text: quote(str(text), safe=""),
@@ -158,7 +139,7 @@ FILTERS = {
     "scope": describe_scope,
     "share": share,
     "slug": _slug,
-    "span": _span,
+    "span": lambda ends: span_in_words(*ends),
     "spoken": _spoken,
     "tojson_text": json.dumps,
 }
