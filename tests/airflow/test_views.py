@@ -1672,12 +1672,13 @@ class Run:
         bundle: str = "dags-folder",
         group: str = "",
         hour: int = NEWEST.hour,
+        text: str = CAMPAIGN,
     ) -> None:
         from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 
         path = folder / "campaigns" / name
         path.mkdir(parents=True)
-        (path / "campaign.yaml").write_text(CAMPAIGN.replace(f"0 {NEWEST.hour} *", f"0 {hour} *"))
+        (path / "campaign.yaml").write_text(text.replace(f"0 {NEWEST.hour} *", f"0 {hour} *"))
         (path / "audience.sql").write_text("SELECT device_id FROM devices")
         (folder / "campaigns.py").write_text(DAG_WITH_GROUP if group else DAGS)
         bag = DagBag(dag_folder=folder)
@@ -2252,12 +2253,41 @@ def test_a_launch_that_went_out_or_was_stopped_says_when_and_why(vera: Person, l
     keys = fill(ledger)
     header = vera.get(f"launches/{keys['stopped']}").text.partition("<section")[0]
     flat = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", header))
-    assert re.search(r"Went out \d+ \w+ 20\d\d \d\d:\d\d UTC, .* ago", flat), flat
+    assert re.search(r"A part went out \d+ \w+ 20\d\d \d\d:\d\d UTC, .* ago", flat), flat
     assert re.search("Stopped by ann, .*: the wrong picture[.]", flat), flat
     for name in ("approval", "running"):
         header = vera.get(f"launches/{keys[name]}").text.partition("<section")[0]
         assert "Stopped by" not in header
-        assert ("Went out" in header) is (name == "running")
+        assert ("A part went out" in header) is (name == "running")
+    assert "<p>Went out" in vera.get(f"launches/{keys['reported']}").text
+
+
+def test_a_campaign_whose_newest_launch_is_partly_out_shows_its_result_as_one_so_far(
+    vera: Person, ledger: Ledger
+) -> None:
+    key = fill(ledger)["running"]
+    reconcile_launch(ledger, key)
+    so_far = "so far, as only a part went out, reached at least"
+    assert words(vera.get("campaigns").text).count(so_far) == 1
+    send(ledger, key, *[Accepted(200, 9_000)] * 25)
+    assert so_far not in words(vera.get("campaigns").text)
+
+
+def test_the_list_says_when_a_launch_without_a_time_goes_out(vera: Person, ledger: Ledger) -> None:
+    fill(ledger)
+    freeze(ledger, "sending", made=datetime.now(UTC))
+    freeze(ledger, "stuck")
+    pause(ledger, freeze(ledger, "paused"), "ann", "the wrong picture", now=NOW)
+    cells = {
+        name: words(vera.get(f"?campaign={name}").text.partition("<tbody>")[2].split("</td>")[1])
+        for name in ("big_news", "sending", "stuck", "paused")
+    }
+    assert {name: cell.strip() for name, cell in cells.items()} == {
+        "big_news": "Once approved",
+        "sending": "Soon",
+        "stuck": "Once continued",
+        "paused": "Once resumed",
+    }
 
 
 @pytest.mark.airflow_database
@@ -2669,9 +2699,11 @@ steps:
 
 
 class JourneyRun(Run):
-    """A run of a journey's DAG whose first two steps have launches."""
+    """A run of a journey's DAG whose first steps have launches. ``begun``: how many."""
 
-    def __init__(self, server: TestClient, ledger: Ledger, folder: Path, name: str) -> None:
+    def __init__(
+        self, server: TestClient, ledger: Ledger, folder: Path, name: str, *, begun: int = 2
+    ) -> None:
         from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 
         self.folder = folder / "campaigns" / name
@@ -2690,7 +2722,11 @@ class JourneyRun(Run):
         self._tasks = f"dags/{name}/dagRuns/{self.id}/taskInstances"
         steps = {each.name: each.campaign.model_dump() for each in load_journey(self.folder).campaigns}
         self.keys = {}
-        for step, count, dropped in (("hello", 12, {}), ("tips", 8, {"query bought.sql": 3})):
+        sent: list[tuple[str, int, dict[str, int]]] = [
+            ("hello", 12, {}),
+            ("tips", 8, {"query bought.sql": 3}),
+        ]
+        for step, count, dropped in sent[:begun]:
             campaign = f"{name}.{step}"
             key = freeze(ledger, campaign, people=count, dropped=dropped, definition=steps[campaign])
             self.keys[step] = key
@@ -2741,6 +2777,27 @@ def test_the_page_of_a_journey_shows_its_steps_its_exits_and_who_waits(
     assert "A journey of 2 steps" in kept
     assert "cannot read the journey's folder" in kept
     assert "It goes out some time after hello was sent" in kept
+
+
+@pytest.mark.airflow_database
+def test_the_page_of_a_journey_without_its_files_shows_the_launches_of_its_first_step(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    run = JourneyRun(server, ledger, tmp_path, "greeting", begun=1)
+    (run.folder / "journey.yaml").unlink()
+    text = olga.get("campaigns/greeting").text
+    assert f'launches/{run.keys["hello"]}"' in text
+    assert "No launches yet" not in text
+    assert "?campaign=greeting" not in text  # no launch is of the journey itself
+
+
+@pytest.mark.airflow_database
+def test_a_campaign_that_only_people_start_has_no_schedule_in_words(
+    server: TestClient, vera: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    Run(server, tmp_path, "by_hand", NOBODY, text=CAMPAIGN.partition("schedule:")[0])
+    text = words(vera.get("campaigns/by_hand").text)
+    assert "Runs by hand, or after other campaigns. Open it in Airflow" in text
 
 
 @pytest.mark.airflow_database

@@ -37,6 +37,9 @@ from sendoff_airflow.xcoms import parsed
 TAG = "sendoff"
 """The tag that :mod:`sendoff_airflow.dags` gives each DAG."""
 
+NO_SCHEDULE = "None"
+"""Airflow's summary of the schedule of a DAG that only people and other DAGs trigger."""
+
 STARTS_WITHIN = timedelta(minutes=5)  # of a run's time, if Airflow's scheduler works
 
 
@@ -186,7 +189,7 @@ def schedules_of(dag_ids: Collection[str]) -> dict[str, DagSchedule]:
             found[dag.dag_id] = DagSchedule(
                 dag_id=dag.dag_id,
                 is_paused=bool(dag.is_paused),
-                words=dag.timetable_description,
+                words=dag.timetable_description if dag.timetable_summary != NO_SCHEDULE else None,
                 next_run_at=dag.next_dagrun_create_after,
                 next_start=dag.next_dagrun_data_interval_start,
                 next_end=dag.next_dagrun_data_interval_end,

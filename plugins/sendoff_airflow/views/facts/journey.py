@@ -101,16 +101,21 @@ def journey_of(ledger: Ledger, name: str, schedule: DagSchedule | None) -> Journ
         steps = [_step(ledger, name, each, campaigns, launches, waits) for each in campaigns]
         zone = folder.journey.schedule_time_zone if folder.journey.schedule else None
         return JourneyView(folder.journey.title, steps, _exits(folder), False, zone)
-    known = ledger.launches.campaigns()
-    sent = [each for each in known if each.rpartition(".")[0] == name and not each.endswith(TEST)]
-    dags = airflow_dags.dags_of(sent)
-    launches = {each: _launches_of(ledger, each) for each in sent if dags[each] == name}
+    launches = {each: _launches_of(ledger, each) for each in campaigns_in(ledger, name)}
     campaigns = {each: Campaign.frozen(found[0].launch.definition) for each, found in launches.items()}
     if not any((source := _source(each)) and source.of in campaigns for each in campaigns.values()):
         return None  # campaigns of other task groups
     order = sorted(campaigns, key=lambda each: (_depth(campaigns, each), each))
     steps = [_step(ledger, name, each, campaigns, launches, {}) for each in order]
     return JourneyView(schedule.title if schedule else name, steps, [], True)
+
+
+def campaigns_in(ledger: Ledger, dag_id: str) -> Sequence[str]:
+    """Return the campaigns with launches that are steps or task groups of a DAG, without their tests."""
+    known = ledger.launches.campaigns()
+    sent = [each for each in known if each.rpartition(".")[0] == dag_id and not each.endswith(TEST)]
+    dags = airflow_dags.dags_of(sent)
+    return [each for each in sent if dags[each] == dag_id]
 
 
 def _launches_of(ledger: Ledger, campaign: str) -> Sequence[ListedLaunch]:

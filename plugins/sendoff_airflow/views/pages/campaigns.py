@@ -16,7 +16,7 @@ from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
 from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
 from sendoff_airflow.views.airflow_state.missed import Missed, missed_of, paused_since
 from sendoff_airflow.views.facts.holds import visible_pauses
-from sendoff_airflow.views.facts.journey import MOST_PERIODS, JourneyView, journey_of
+from sendoff_airflow.views.facts.journey import MOST_PERIODS, JourneyView, campaigns_in, journey_of
 from sendoff_airflow.views.facts.messages import email_page
 from sendoff_airflow.views.facts.today import Idle, idle_campaigns
 from sendoff_airflow.views.pages.launches import WAITS, LaunchRow, refresh_of, rows_of, with_not_launched
@@ -153,6 +153,13 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
     if schedule is None and not shown:
         raise not_there()
     place = _place_of(ledger, name, schedule)
+    inside = (
+        ()
+        if shown
+        else rows_of(
+            ledger, ledger.overview.page(Selection(viewer.visible(campaigns_in(ledger, name))), limit=10)
+        )
+    )
     return page(
         request,
         "campaign.html",
@@ -165,9 +172,10 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
         noun=(noun := newest[0].launch.noun if newest else RECIPIENTS),
         next_launch=next_launch_of(schedule, newest[0].launch if newest else None, noun),
         dry_run=airflow_dags.newest_dry_run(schedule) if schedule else None,
-        rows=shown,
+        rows=shown or inside,
+        has_own=bool(shown),
         sort_links=None,
-        held=[row.launch for row in rows if row.launch.state == LaunchState.HELD],
+        held=[row.launch for row in (rows or inside) if row.launch.state == LaunchState.HELD],
         pauses=ledger.pauses.of_connection(newest[0].launch.connection) if newest else [],
         may_steer=viewer.may_steer(name),
         refresh=refresh_of(rows),
