@@ -41,6 +41,7 @@ def campaigns(tmp_path: Path) -> Path:
         ("proofread", "campaign.yaml", CAMPAIGN.format(name="proofread")),
         ("rehearsed", "journey.yaml", JOURNEY),
         ("broken", "journey.yaml", "steps: 5\n"),
+        ("mistyped", "campaign.yaml", "name: 5\n"),
     ):
         (tmp_path / "campaigns" / name).mkdir(parents=True)
         (tmp_path / "campaigns" / name / file).write_text(text)
@@ -56,8 +57,14 @@ def test_a_person_chooses_the_campaign_and_the_recipients_stay_out_of_airflow(
     dag = send_test_dag(
         campaigns=campaigns, recipients=file, start_date=house.day, default_args={"retries": 0}
     )
-    names = dag.params.get_param("campaign").schema["enum"]
-    assert (dag.dag_id, names) == ("sendoff_test", ["proofread", "rehearsed/hello"])
+    form = dag.params.get_param("campaign")
+    assert (dag.dag_id, form.schema["enum"]) == ("sendoff_test", ["proofread", "rehearsed/hello"])
+    assert form.schema["values_display"] == {
+        "proofread": "The campaign proofread (proofread)",
+        "rehearsed/hello": "The campaign rehearsed: hello (rehearsed/hello)",
+    }
+    with pytest.raises(ParamValidationError):  # nothing is chosen until a person chooses
+        run_dag(dag, logical_date=house.day, run_conf={})
     run = run_dag(dag, logical_date=house.day, run_conf={"campaign": "proofread"})
     assert run.state == "success"
     truths = house.truths("proofread (test)")

@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param
 
-from sendoff.campaign import campaign_folders, is_journey_folder, load_journey
+from sendoff.campaign import campaign_folders, is_journey_folder, load_campaign, load_journey
 from sendoff.errors import CampaignError
 from sendoff_airflow import LEDGER
 from sendoff_airflow.errors import RETRY_DEFAULTS
@@ -162,9 +162,9 @@ def send_test_dag(
     URL of a Parquet, CSV or Arrow file. ``dag_options`` are further arguments of Airflow's DAG.
     """
     folder = Path(campaigns)
-    names = list(_testable(folder))
-    params = {
-        "campaign": Param(names[0] if names else None, type="string", enum=names, title="Campaign"),
+    titles = dict(_testable(folder))
+    params = {  # without a default, so that no one sends the test of another campaign by mistake
+        "campaign": Param(type="string", enum=list(titles), values_display=titles, title="Campaign"),
         "variant": Param(
             None, type=["null", "string"], title="Variant", description="Empty: one message for each variant"
         ),
@@ -181,13 +181,19 @@ def send_test_dag(
     return dag
 
 
-def _testable(folder: Path) -> Iterator[str]:
-    """Yield the path of each campaign and each step of a journey, from ``folder`` on."""
+def _testable(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the path of each campaign and each step of a journey, from ``folder`` on, with its title and name."""
     for path in campaign_folders(folder):
-        name = path.relative_to(folder).as_posix()
+        place = path.relative_to(folder).as_posix()
         with suppress(CampaignError):
-            steps = load_journey(path).journey.steps if is_journey_folder(path) else ()
-            yield from [f"{name}/{step.name}" for step in steps] or [name]
+            if is_journey_folder(path):
+                journey = load_journey(path)
+                steps = zip(journey.journey.steps, journey.campaigns, strict=True)
+                found = {f"{place}/{step.name}": each for step, each in steps}
+            else:
+                found = {place: load_campaign(path, has_audience=False)}
+            for name, each in found.items():
+                yield name, f"{each.campaign.title} ({name})"
 
 
 def _clock(schedule: str) -> CronTriggerTimetable:
