@@ -47,7 +47,7 @@ from sendoff.ledger import Decision, LaunchRecord
 from sendoff.states import DecisionKind
 
 _OUTSIDE = frozenset({"channels", "rules", "send", "warm_up"})  # gates that are not fields of ``gates``
-_WANTED = frozenset({"least", "channels", "send"})  # gates with a minimum; the others have a limit
+_WANTED = frozenset({"least", "channels"})  # gates with a minimum; the others have a limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,9 @@ class GateResult:
 
     @property
     def words(self) -> str:
-        """Both values in words for everybody."""
+        """Both values in words for everybody. A sending time needs only the first."""
+        if self.name == "send":
+            return self.actual
         return f"{self.actual}, {self.allowed} {'wanted' if self.name in _WANTED else 'allowed'}"
 
     def __str__(self) -> str:
