@@ -765,6 +765,13 @@ def test_someone_with_the_role_approves_and_others_see_who_may(
     assert run.asks()[1] == [("olga", ["Approve"])]
     assert olga.post(f"launches/{key}/approve").status_code == 409
     assert ledger.launches.get(key).state == "held"  # until the task runs
+    for path in (f"launches/{key}", "waiting"):
+        said = words(other.get(path).text)
+        assert "It was answered in Airflow: its run continues by itself." in said, path
+        assert "must approve" not in said, path
+        assert "Answer in Airflow" not in said, path
+    run.end("approve", "failed")
+    assert "Someone with the role crm_lead must approve it" in words(olga.get("waiting").text)
 
 
 def test_a_decision_of_a_kind_that_a_newer_version_wrote_is_shown(vera: Person, ledger: Ledger) -> None:

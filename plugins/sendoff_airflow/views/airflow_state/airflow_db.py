@@ -234,6 +234,19 @@ def open_questions(campaigns: Collection[str], launch_key: str | None = None) ->
     ]
 
 
+def is_answered(run: Run) -> bool:
+    """Check whether someone answered the question of a run, and its task has not acted on the answer yet."""
+    query = (
+        select(HITLDetail.responded_at)
+        .join(TaskInstance, TaskInstance.id == HITLDetail.ti_id)
+        .where(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
+        .where(TaskInstance.task_id == run.group + APPROVE, TaskInstance.state.in_(_ACTIVE.union(_ASKING)))
+        .where(HITLDetail.responded_at.is_not(None))
+    )
+    with create_session() as session:
+        return session.execute(query).first() is not None
+
+
 def launches_of(dag_id: str, run_id: str) -> dict[str, str]:
     """Return the keys of the launches that a run created or found, each with the name of its campaign, oldest first.
 

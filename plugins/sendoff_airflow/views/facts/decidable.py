@@ -47,6 +47,11 @@ class Decidable:
         """The newest run of the launch, if the viewer may see it."""
         return visible_run(self.viewer, self.launch)
 
+    @cached_property
+    def is_answered(self) -> bool:
+        """Whether someone with the role answered already, and the run has not acted on it yet."""
+        return not self.asked and self.run is not None and airflow_db.is_answered(self.run)
+
 
 def decidable(
     ledger: Ledger,
