@@ -2280,6 +2280,22 @@ def test_a_campaign_whose_newest_launch_is_partly_out_shows_its_result_as_one_so
     assert so_far not in words(vera.get("campaigns").text)
 
 
+def test_the_page_of_a_campaign_says_what_its_held_launch_waits_for(vera: Person, ledger: Ledger) -> None:
+    fill(ledger)
+    for name, state in (("big_news", "waiting for approval"), ("daily_digest", "waiting for a decision")):
+        alarm = vera.get(f"campaigns/{name}").text.partition('class="alarm"')[2].partition("</div>")[0]
+        assert words(alarm).count(state) == 1
+        assert "/preview" in alarm
+
+
+@pytest.mark.parametrize(("number", "said"), [(1, "processed it."), (2, "processed them.")])
+def test_the_number_of_requests_in_doubt_agrees_with_its_sentence(
+    vera: Person, ledger: Ledger, number: int, said: str
+) -> None:
+    send(ledger, freeze(ledger, "spring_sale"), *[TIMED_OUT] * number)
+    assert f"whether the service {said} A post-back" in words(vera.get("waiting").text)
+
+
 def test_the_list_says_when_a_launch_without_a_time_goes_out(vera: Person, ledger: Ledger) -> None:
     fill(ledger)
     freeze(ledger, "sending", made=datetime.now(UTC))

@@ -175,7 +175,7 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
         rows=shown or inside,
         has_own=bool(shown),
         sort_links=None,
-        held=[row.launch for row in (rows or inside) if row.launch.state == LaunchState.HELD],
+        held=[row for row in (rows or inside) if row.launch.state == LaunchState.HELD],
         pauses=ledger.pauses.of_connection(newest[0].launch.connection) if newest else [],
         may_steer=viewer.may_steer(name),
         refresh=refresh_of(rows),
@@ -227,7 +227,7 @@ def _journey_page(
         rows_of_step=rows,
         most=MOST_PERIODS,
         sort_links=None,
-        held=[row.launch for row in every if row.launch.state == LaunchState.HELD],
+        held=[row for row in every if row.launch.state == LaunchState.HELD],
         refresh=refresh_of(every),
     )
 
