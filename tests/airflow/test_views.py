@@ -2288,6 +2288,15 @@ def test_the_page_of_a_campaign_says_what_its_held_launch_waits_for(vera: Person
         assert "/preview" in alarm
 
 
+def test_a_campaign_that_airflow_does_not_start_offers_no_dry_run(olga: Person, ledger: Ledger) -> None:
+    freeze(ledger, "spring_sale-test", people=2)
+    text = words(olga.get("campaigns/spring_sale-test").text)
+    assert "so it starts no launch of it. Tests and launches from a shell need none." in text
+    assert "This shows the newest launch." in text
+    assert "cannot read the campaign's folder" not in text
+    assert "dry run" not in text
+
+
 @pytest.mark.parametrize(("number", "said"), [(1, "processed it."), (2, "processed them.")])
 def test_the_number_of_requests_in_doubt_agrees_with_its_sentence(
     vera: Person, ledger: Ledger, number: int, said: str
