@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from airflow import settings
 from sendoff.campaign import Period, load_campaign
-from sendoff.cli import app
+from sendoff.cli.commands import app
 from sendoff.dispatch.control import resolve, stop
 from sendoff.launch.plan import prepare_launch
 from sendoff.service.client import InDoubt

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from sendoff.audience.identifiers import integers
 from sendoff.campaign import Campaign
-from sendoff.cli import app
+from sendoff.cli.commands import app
 from sendoff.demo.processes import Supervisor, answers
 from sendoff.dispatch.control import stop
 from sendoff.dispatch.request import ServiceConnection

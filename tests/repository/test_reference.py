@@ -14,7 +14,7 @@ from typer.main import get_command
 
 from messaging_service.cli.main import main as service
 from sendoff import errors
-from sendoff.cli import app
+from sendoff.cli.commands import app
 from sendoff.ledger.storage.schema import metadata
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,7 +18,7 @@ All commands of `sendoff`. An [error](errors.md) is printed as one line on stand
 if a run would not send the launch that it shows. `sendoff check` ends with exit code 1 if a campaign has a mistake, and
 `sendoff diff --exit-code` with 3 if something changes. `sendoff send` ends
 with 3 if the launch must not be sent now:
-[all its exit codes](../tutorial/from-a-shell.md#from-cron).
+[all its exit codes](../tutorial/from-a-shell.md#from-cron). Ctrl-C ends every command with 130.
 """
 _HEAD_OF_SERVICE = """\
 # Commands of the local service
@@ -29,7 +29,7 @@ All commands of `messaging-service`, [the local messaging service](service.md). 
 
 def page() -> str:
     """Write the page of ``sendoff``."""
-    from sendoff.cli import app
+    from sendoff.cli.commands import app
 
     return _page(_HEAD, app, "sendoff")
 

@@ -1,43 +1,14 @@
 """The ``sendoff`` command. It does not need Airflow. Each module holds the commands of one subject."""
 
-from __future__ import annotations
-
-import logging
 import sys
-
-from rich.console import Console
-
-from sendoff.cli import (  # noqa: F401 - importing them registers their commands
-    campaigns,
-    check,
-    control,
-    deployment,
-    diff,
-    init,
-    launches,
-    lists,
-    metrics,
-    people,
-    send,
-    send_test,
-    suppress,
-)
-from sendoff.cli.shared import app
-from sendoff.errors import SendoffError
-from sendoff.telemetry import logs
-
-__all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Run the command. Print a SendoffError as one line on standard error and exit with code 1."""
-    is_json = False
+    """Run the command. Exit with code 130 on Ctrl-C, also while the modules of the commands are imported."""
     try:
-        is_json = logs.start()
-        app()
-    except SendoffError as error:
-        if is_json:
-            logging.getLogger("sendoff").error("%s", error)
-        else:
-            Console(stderr=True, highlight=False).print(f"sendoff: {error}", markup=False, soft_wrap=True)
-        sys.exit(1)
+        from sendoff.cli.commands import run
+
+        run()
+    except KeyboardInterrupt:
+        sys.stderr.write("sendoff: interrupted\n")
+        sys.exit(130)

@@ -31,6 +31,7 @@ def ask(address: str, command: list[str]) -> int:
 def serve(listener: socket.socket) -> int:
     """Run commands until standard input ends. In a fork, return the exit code of its command."""
     from messaging_service.cli.main import main as service
+    from sendoff.cli import commands  # noqa: F401 - forks have the commands then
     from sendoff.cli import main as sendoff
 
     while True:

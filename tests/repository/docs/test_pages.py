@@ -38,7 +38,7 @@ from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer, RawFenced
 from messaging_service.cli.main import main as service_program
 from sendoff.campaign import campaign_schema, load_campaign, references_in
 from sendoff.campaign.yaml_document import read_document
-from sendoff.cli import app
+from sendoff.cli.commands import app
 from sendoff.errors import SendoffError
 from sendoff.warehouse.query import Query
 from tools.reference.pages import PAGES as WRITTEN

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from sendoff.cli import app
+from sendoff.cli.commands import app
 
 FOLDER = Path(__file__).resolve().parents[3] / "dags/campaigns"
 

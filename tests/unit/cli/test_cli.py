@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from contextlib import closing
@@ -27,7 +28,7 @@ from sendoff.campaign import (
     launch_key,
     load_campaign,
 )
-from sendoff.cli import app
+from sendoff.cli.commands import app
 from sendoff.cli.shared import GROUPS
 from sendoff.ledger import Ledger, NotLaunched
 from sendoff.report import dbt_sources
@@ -67,6 +68,18 @@ def test_the_version_is_that_of_the_project(sendoff: Command) -> None:
     project = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text())["project"]
     done = sendoff("--version")
     assert (done.returncode, done.stdout) == (0, f"sendoff {project['version']}\n")
+
+
+def test_an_interruption_while_the_commands_are_imported_ends_without_a_traceback() -> None:
+    interrupted = (
+        "import sys; from importlib.abc import MetaPathFinder\n"
+        "class Interrupt(MetaPathFinder):\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'sendoff.errors': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt()); from sendoff.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", interrupted], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "sendoff: interrupted\n")
 
 
 def test_migrating_twice_is_harmless(tmp_path: Path, sendoff: Command) -> None:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sendoff.audience.identifiers import integers
-from sendoff.cli import app
+from sendoff.cli.commands import app
 from sendoff.errors import AudienceError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.postbacks import reconcile_launch

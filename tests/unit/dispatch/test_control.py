@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from sendoff.campaign import launch_key
-from sendoff.cli import app
+from sendoff.cli.commands import app
 from sendoff.dispatch.control import (
     doubts,
     pause,

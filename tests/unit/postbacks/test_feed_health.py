@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from sendoff.audience.identifiers import integers
 from sendoff.campaign import Campaign, Period, launch_key
-from sendoff.cli import app
+from sendoff.cli.commands import app
 from sendoff.ledger import Ledger
 from sendoff.ledger.results.feed_states import Feed
 from sendoff.ledger.storage.schema import launches

@@ -1,0 +1,43 @@
+"""All commands of ``sendoff``, and how errors end them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from rich.console import Console
+
+from sendoff.cli import (  # noqa: F401 - importing them registers their commands
+    campaigns,
+    check,
+    control,
+    deployment,
+    diff,
+    init,
+    launches,
+    lists,
+    metrics,
+    people,
+    send,
+    send_test,
+    suppress,
+)
+from sendoff.cli.shared import app
+from sendoff.errors import SendoffError
+from sendoff.telemetry import logs
+
+__all__ = ["app", "run"]
+
+
+def run() -> None:
+    """Run the command. Print a SendoffError as one line on standard error and exit with code 1."""
+    is_json = False
+    try:
+        is_json = logs.start()
+        app()
+    except SendoffError as error:
+        if is_json:
+            logging.getLogger("sendoff").error("%s", error)
+        else:
+            Console(stderr=True, highlight=False).print(f"sendoff: {error}", markup=False, soft_wrap=True)
+        sys.exit(1)
