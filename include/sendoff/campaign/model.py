@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from sendoff.campaign.audience_rules import AudienceRules
+from sendoff.campaign.audience_rules import AudienceRules, QueryExclusion
 from sendoff.campaign.content import Channel, Channels, Message
 from sendoff.campaign.dbt import Dbt
 from sendoff.campaign.deployment_rules import DeploymentRules, WarmUp
@@ -276,6 +276,12 @@ class Campaign(FrozenModel):
         what = "a template cannot be executed" if self.template else "a campaign cannot be created"
         other = "" if self.template else f"; a template can be executed for {', '.join(EXECUTED_FOR)}"
         return f"{what} for recipients identified by {identified_by}, only by {', '.join(allowed)}{other}"
+
+    @property
+    def other_warehouses(self) -> frozenset[str]:
+        """The connections that exclusions read besides the campaign's own warehouse."""
+        read = (each.warehouse for each in self.audience.exclude if isinstance(each, QueryExclusion))
+        return frozenset(filter(None, read)) - {self.warehouse}
 
     @property
     def shows_opt_outs(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import compress, repeat
 from pathlib import Path
@@ -68,7 +68,7 @@ def diff(
     pairs = _pairs(old, new)
     found = [compare_campaigns(*pair) for pair in pairs]
     differ = [bool(each.files) or each.old != each.new for each in found]
-    counts = _counts(compress(pairs, differ), warehouse, period) if preview else repeat(None)
+    counts = _counts([*compress(pairs, differ)], warehouse, period) if preview else repeat(None)
     results = [(each, next(counts) if differs else None) for each, differs in zip(found, differ, strict=True)]
     changed = list(compress(results, differ))
     if as_json:
@@ -98,11 +98,12 @@ def _pairs(old: Path, new: Path) -> list[Pair]:
     return [(before.get(name), after.get(name)) for name in sorted({*before, *after})]
 
 
-def _counts(pairs: Iterable[Pair], given: list[str] | None, period: str | None) -> Iterator[RecipientChange]:
+def _counts(pairs: Sequence[Pair], given: list[str] | None, period: str | None) -> Iterator[RecipientChange]:
     """Yield how the recipients of each campaign change, for the period of its new version."""
     from sendoff.launch import compare_recipients
 
-    urls = warehouse_urls(given or [load_settings(["warehouse_url"]).warehouse_url or ""])
+    campaigns = [folder.campaign for pair in pairs for folder in pair if folder]
+    urls = warehouse_urls(given or [load_settings(["warehouse_url"]).warehouse_url or ""], campaigns)
     now = datetime.now(UTC)
     for old, new in pairs:
         folder = new or old

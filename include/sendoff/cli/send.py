@@ -39,6 +39,7 @@ from sendoff.errors import (
     SettingsError,
 )
 from sendoff.figures import counted, people_of
+from sendoff.settings import load_settings
 from sendoff.states import UNFINISHED, DispatchState, LaunchState
 
 if TYPE_CHECKING:
@@ -273,16 +274,13 @@ def _connected(folders: Sequence[CampaignFolder], options: _Options) -> App:
 
 
 def _urls(folders: Iterable[CampaignFolder], given: list[str] | None) -> Mapping[str, str] | None:
-    """Return the warehouse of each connection that some campaigns read, or None to use the settings."""
-    from sendoff.campaign import QueryExclusion
-
+    """Return the warehouse of each connection that some campaigns read, or None if the settings name none either."""
     campaigns = [folder.campaign for folder in folders if folder.campaign.targeting.kind == "query"]
-    if not given or not campaigns:
+    urls = given or list(filter(None, [load_settings(["warehouse_url"]).warehouse_url]))
+    if not urls or not campaigns:
         return None
-    url_of = warehouse_urls(given)
-    exclusions = [each for campaign in campaigns for each in campaign.audience.exclude]
-    others = [each.warehouse for each in exclusions if isinstance(each, QueryExclusion)]
-    return {name: url_of(name) for name in {*(each.warehouse for each in campaigns), *filter(None, others)}}
+    url_of = warehouse_urls(urls, campaigns)
+    return {name: url_of(name) for each in campaigns for name in (each.warehouse, *each.other_warehouses)}
 
 
 def _prepared(sender: App, folder: str, given: Mapping[str, Any], steps: Steps) -> Launch:

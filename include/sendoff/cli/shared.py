@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -87,8 +87,8 @@ WarehouseUrls = Annotated[
     typer.Option(
         "--warehouse",
         metavar="URL",
-        help="SQLAlchemy URL of the warehouse; default: SENDOFF_WAREHOUSE_URL. If the campaign reads more than one "
-        "warehouse, repeat the option as CONNECTION=URL",
+        help="SQLAlchemy URL of the warehouse; default: SENDOFF_WAREHOUSE_URL. If exclusions read another "
+        "warehouse, repeat the option for it as CONNECTION=URL",
         show_default=False,
     ),
 ]
@@ -183,19 +183,30 @@ def asked_period(campaign: Campaign, given: str | None) -> Period | None:
     return period
 
 
-def warehouse_urls(given: list[str]) -> Callable[[str], str]:
-    """Return a function from a connection's name to its URL, or else to the URL that was given without a name."""
-    named, plain = {}, None
+def warehouse_urls(given: list[str], campaigns: Iterable[Campaign]) -> Callable[[str], str]:
+    """Return a function from a connection's name to its URL, or else to the URL that was given without a name.
+
+    Another warehouse than a campaign's own, which an exclusion reads, needs its name: its query would otherwise run on
+    the wrong database. Raise SettingsError if several URLs have no name.
+    """
+    named, plain = {}, []
     for each in given:
         name, separator, url = each.partition("=")
         if separator and _CONNECTION.fullmatch(name):
             named[name] = url
         elif each:
-            plain = each
+            plain.append(each)
+    if len(plain) > 1:
+        raise SettingsError(
+            "--warehouse: found several URLs without a name. Write all but one as CONNECTION=URL."
+        )
+    others = frozenset(name for campaign in campaigns for name in campaign.other_warehouses)
 
     def url_of(name: str) -> str:
-        if found := named.get(name) or plain:
-            return found
+        if url := named.get(name):
+            return url
+        if plain and name not in others:
+            return plain[0]
         raise SettingsError(f"No warehouse was given for the connection {name}. Add --warehouse {name}=URL.")
 
     return url_of

@@ -381,6 +381,19 @@ def test_the_warehouse_of_an_exclusion_is_given_beside_the_campaigns(
     done = sendoff("preview", folder, *both, "--json")
     assert done.returncode == 0, done.stderr
     assert sum(json.loads(done.stdout)["suppressed"].values()) == 1
+    for one in (("--warehouse", url), ("--warehouse", f"shop={url}")):
+        wrong = sendoff("preview", folder, *one)
+        assert wrong.returncode == 1
+        assert wrong.stderr.endswith(
+            "No warehouse was given for the connection support. Add --warehouse support=URL.\n"
+        )
+
+
+def test_only_one_warehouse_has_no_name(campaign: tuple[str, str], sendoff: Command) -> None:
+    folder, url = campaign
+    done = sendoff("preview", folder, "--warehouse", url, "--warehouse", "sqlite:///other.db")
+    assert done.returncode == 1
+    assert done.stderr.startswith("sendoff: --warehouse: found several URLs without a name.")
 
 
 def test_a_preview_is_compared_with_the_last_launch_of_the_ledger(
