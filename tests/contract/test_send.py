@@ -165,10 +165,23 @@ def test_a_launch_that_needs_approval_waits_for_a_yes(
 
 def test_approval_by_a_role_is_not_given_by_a_yes(send: Send, write: Callable[[str], str]) -> None:
     folder = write(f"{FIELDS}approval: {{needed: always, role: crm}}\n")
-    refused = send(folder, "--yes")
-    assert refused.returncode == 3
-    assert refused.stdout.splitlines()[1].startswith("held: ")
-    assert "crm" in refused.stdout
+    for given in ((), ("--yes",)):
+        refused = send(folder, *given)
+        assert refused.returncode == 3
+        [launch, held] = refused.stdout.splitlines()
+        key = launch.split()[1]
+        assert held.startswith("held: ")
+        assert "crm" in held
+        assert held.endswith(f"run: sendoff release {key} --without-approval --why TEXT")
+
+
+def test_a_file_is_answered_with_its_folder(send: Send, write: Callable[[str], str]) -> None:
+    folder = Path(write(FIELDS))
+    file = send(str(folder / "campaign.yaml"))
+    assert (file.returncode, file.stderr) == (
+        1,
+        f"sendoff: {folder}/campaign.yaml: this is a file. Name the folder: {folder}\n",
+    )
 
 
 def test_too_early_is_said_with_its_time_or_waited_for(

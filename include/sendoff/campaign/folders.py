@@ -49,12 +49,16 @@ def load_campaign(folder: Path, *, has_audience: bool = True, defaults: Path | N
     The arguments are those of :func:`~sendoff.campaign.loader.load_folder`. Raise the same CampaignError.
     """
     parent = folder.absolute().parent
+    if folder.is_file():
+        raise CampaignError(f"{folder}: this is a file. Name the folder: {folder.parent}")
     if not is_journey_folder(parent):
         if is_journey_folder(folder):
             first = load_journey(folder, defaults=defaults).journey.steps[0].name
             raise CampaignError(
                 f"{folder}: this is a journey. Name one of its steps, such as {folder / first}"
             )
+        if inner := _campaign_inside(folder):
+            raise CampaignError(f"{folder}: this folder has several campaigns. Name one, such as {inner}")
         return load_folder(folder, has_audience=has_audience, defaults=defaults)
     journey = load_journey(parent, defaults=defaults)
     names = [step.name for step in journey.journey.steps]
@@ -64,6 +68,13 @@ def load_campaign(folder: Path, *, has_audience: bool = True, defaults: Path | N
             f"{parent / JOURNEY}: it has no step {folder.name!r}{hint}. Use {', '.join(names)}"
         )
     return journey.campaigns[names.index(folder.name)]
+
+
+def _campaign_inside(folder: Path) -> Path | None:
+    """Return the first campaign folder in a folder that is no campaign itself; None if there is none."""
+    if is_campaign_folder(folder) or not folder.is_dir():
+        return None
+    return next(filter(is_campaign_folder, sorted(folder.iterdir())), None)
 
 
 def is_campaign_folder(path: Path) -> bool:

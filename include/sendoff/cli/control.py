@@ -159,7 +159,8 @@ def release(
                 steered.ledger, key, user_name(), why, without_approval=without_approval, variant=variant
             )
             typer.echo(
-                f"launch {key} is released; clear its tasks that failed or await approval, so that they continue"
+                f"launch {key} is released. To continue it from a shell, run: sendoff send {key[:12]}. In Airflow, "
+                "clear its tasks that failed or await approval"
             )
             return
         keys = steering.release_all(steered.ledger, user_name(), why, connection=connection)

@@ -164,7 +164,9 @@ def send(
             _print_rest(what, results)
         codes = {_EXIT_CODES.get(each.status, NOT_NOW) for each in results}
         raise typer.Exit(1 if 1 in codes else max(codes))
-    is_folder = path.is_dir()
+    is_folder = path.is_dir() or (
+        path.suffix and path.is_file()
+    )  # a file gets the error that names its folder
     with _connected([load_campaign(path)] if is_folder else [], options) as sender:
         if is_folder:
             result = _tried(lambda: _prepared(sender, what, given, options.steps), options)
@@ -327,7 +329,8 @@ def _sent(launch: Launch, options: _Options) -> _Result:
     """Send a launch, and wait if that is asked for."""
     steps = options.steps
     if launch.awaits_approval:
-        if not options.yes:
+        # Of a launch that needs a role, the release below raises an error with what to do.
+        if not options.yes and not _frozen(launch, options).approval.role:
             raise GateError(
                 f"it waits for approval. To approve it, run: sendoff send {launch.key[:12]} --yes"
             )
@@ -348,17 +351,18 @@ def _sent(launch: Launch, options: _Options) -> _Result:
     _once_due(send, options)
     if not options.wait:
         return _Result(status, launch, message)
-    with steps.step(f"waiting until no post-back comes for {_quiet_for(launch, options)} (report.quiet_for)"):
+    quiet_for = _frozen(launch, options).report.quiet_for.words
+    with steps.step(f"waiting until no post-back comes for {quiet_for} (report.quiet_for)"):
         is_quiet = launch.wait_for_post_backs()
     late = message if is_quiet else "post-backs still come, so the report is not final"
     return _Result(status, launch, late, is_reported=True)
 
 
-def _quiet_for(launch: Launch, options: _Options) -> str:
+def _frozen(launch: Launch, options: _Options) -> Campaign:
     from sendoff.campaign import Campaign
 
     with opened(options.ledger_url) as ledger:
-        return Campaign.frozen(ledger.launches.get(launch.key).definition).report.quiet_for.words
+        return Campaign.frozen(ledger.launches.get(launch.key).definition)
 
 
 def _once_due(act: Callable[[], _Found], options: _Options) -> _Found:

@@ -73,8 +73,8 @@ def release(  # noqa: PLR0913 - options beside those of every decision
         if not without_approval:
             raise GateError(
                 f"launch {launch_key} waits for someone with the role {role}, who must answer the task approve of its "
-                "run in Airflow, under Required Actions; --without-approval releases it anyway, and the reason in the "
-                "audit log says so"
+                "run in Airflow, under Required Actions. To release it anyway, which the audit log records, run: "
+                f"sendoff release {launch_key[:12]} --without-approval --why TEXT"
             )
         why = f"without the approval of the role {role}: {why}"
     _decide(ledger, launch_key, DecisionKind.RELEASED, who, why, now)

@@ -414,6 +414,16 @@ def test_a_file_that_is_no_mapping_is_told_as_such(tmp_path: Path, content: byte
         load_campaign(folder)
 
 
+def test_a_file_and_a_folder_of_campaigns_are_told_with_the_folder_to_name(tmp_path: Path) -> None:
+    folder = write(tmp_path / "spring", PUSH)
+    with pytest.raises(CampaignError, match=rf"this is a file\. Name the folder: {folder}"):
+        load_campaign(folder / "campaign.yaml")
+    with pytest.raises(
+        CampaignError, match=rf"this folder has several campaigns\. Name one, such as {folder}"
+    ):
+        load_campaign(tmp_path)
+
+
 def test_a_folder_without_a_file_is_told_as_such(tmp_path: Path) -> None:
     with pytest.raises(CampaignError) as error:
         load_campaign(tmp_path)

@@ -129,7 +129,10 @@ def test_what_waits_for_a_role_may_be_ended_by_anybody(ledger: Ledger, act: Call
         (
             "release",
             "released",
-            "is released; clear its tasks that failed or await approval, so that they continue",
+            (
+                f"is released. To continue it from a shell, run: sendoff send {KEY[:12]}. "
+                "In Airflow, clear its tasks that failed or await approval"
+            ),
         ),
         ("stop", "stopped", "is stopped: 1 request will never be made"),
     ],
