@@ -278,7 +278,7 @@ def test_a_refusal_fails_the_run_and_is_reported(
     }
     printed = capfd.readouterr().out
     assert "AirflowFailException: launch" in printed
-    assert "the service refused 1 dispatches" in printed
+    assert "the service refused 1 request" in printed
     key = house.launch_key(run)
     assert house.states(key) == {"refused": 1}
     assert len(house.verdicts(key)["not_sent"]) == 60

@@ -201,7 +201,7 @@ def test_the_newest_launches_are_listed(app: App) -> None:
 def test_refusals_are_an_error_after_the_other_requests(app: App, service: LocalService) -> None:
     fault(service, "403", 1)
     launch = prepared(app, {**FIELDS, "segment_size": 2})
-    with pytest.raises(RefusedError, match="refused 1 dispatches"):
+    with pytest.raises(RefusedError, match="refused 1 request"):
         launch.send()
     assert launch.requests == {"accepted": 1, "refused": 1}
 

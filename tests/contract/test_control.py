@@ -199,13 +199,13 @@ def test_a_refusal_that_a_person_saw_fails_the_run_no_more(
     fault(service, "403", 3)
     with pytest.raises(GateError):
         work_at(ledger, connection)
-    with pytest.raises(RefusedError, match="refused 3 dispatches"):
+    with pytest.raises(RefusedError, match="refused 3 requests"):
         check_refusals(ledger, KEY)
     release(ledger, KEY, "ann", "those are known", now=NOW + timedelta(minutes=1))
     check_refusals(ledger, KEY)
     fault(service, "403", 1)
     assert work_at(ledger, connection, NOW + timedelta(minutes=2)) == SendResult(accepted=1, refused=1)
-    with pytest.raises(RefusedError, match="refused 1 dispatches"):
+    with pytest.raises(RefusedError, match="refused 1 request"):
         check_refusals(ledger, KEY)
 
 

@@ -141,7 +141,7 @@ def test_a_refusal_stops_nothing_and_is_told(service_process: Any, ledger: Ledge
     made = sender_to(service_process.base_url, service_process.client_id, service_process.client_secret)
     freeze(ledger)
     assert send_launch(ledger, KEY, replace(made, names=names)) == SendResult(refused=3)
-    with pytest.raises(RefusedError, match="refused 3 dispatches"):
+    with pytest.raises(RefusedError, match="refused 3 requests"):
         check_refusals(ledger, KEY)
 
 

@@ -271,7 +271,23 @@ def test_a_refusal_is_an_error(service: LocalService, send: Send, write: Callabl
     fault(service, "403", 1)
     done = send(write(FIELDS))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "refused 1 dispatches" in done.stderr
+    [refused, report] = done.stderr.splitlines()[-2:]
+    assert "refused 1 request: " in refused
+    key = report.removeprefix("For its report, run: sendoff report ")
+    assert send(key).returncode == 1
+
+
+def test_an_error_ends_with_the_command_that_continues_the_launch(
+    send: Send, write: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(FIELDS)
+    with monkeypatch.context() as patch:
+        patch.setenv("SENDOFF_CLIENT_SECRET", "another-secret")
+        refused = send(folder)
+    assert refused.returncode == 1
+    how = refused.stderr.splitlines()[-1]
+    assert how.startswith("To continue, run: sendoff send ")
+    assert send(how.rpartition(" ")[2]).returncode == 0
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
@@ -368,7 +384,7 @@ def test_a_refused_request_does_not_stop_the_steps_after_it(
         done = send(str(journey), "--period", "2026-03-02")
         assert done.returncode == 1
         assert "refused: " in done.stdout
-        assert "the service refused 1 dispatches: " in done.stdout
+        assert "the service refused 1 request: " in done.stdout
         time.sleep(1)
     assert len(sent_to(service)) == 4  # two people got both steps
 

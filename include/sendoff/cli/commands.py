@@ -36,8 +36,9 @@ def run() -> None:
         is_json = logs.start()
         app()
     except SendoffError as error:
+        text = "\n".join([str(error), *getattr(error, "__notes__", ())])
         if is_json:
-            logging.getLogger("sendoff").error("%s", error)
+            logging.getLogger("sendoff").error("%s", text)
         else:
-            Console(stderr=True, highlight=False).print(f"sendoff: {error}", markup=False, soft_wrap=True)
+            Console(stderr=True, highlight=False).print(f"sendoff: {text}", markup=False, soft_wrap=True)
         sys.exit(1)

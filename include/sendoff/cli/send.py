@@ -36,6 +36,7 @@ from sendoff.errors import (
     NotFoundError,
     NotYetError,
     RefusedError,
+    SendoffError,
     SettingsError,
 )
 from sendoff.figures import counted, people_of
@@ -233,6 +234,12 @@ def _tried(prepare: Callable[[], Launch], options: _Options, *, is_step: bool = 
         if not is_step:
             raise
         return _Result(Status.SKIPPED, launch, str(nobody))
+    except SendoffError as error:
+        if launch is not None:
+            is_refused = isinstance(error, RefusedError)
+            how = "For its report, run: sendoff report" if is_refused else "To continue, run: sendoff send"
+            error.add_note(f"{how} {launch.key[:12]}")
+        raise
     except KeyboardInterrupt:
         return _Result(Status.INTERRUPTED, launch)
 

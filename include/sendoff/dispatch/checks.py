@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from sendoff.dispatch.control import doubts
 from sendoff.dispatch.decisions import released_at
 from sendoff.errors import AmbiguousError, NotYetError, RefusedError, RetryableError
+from sendoff.figures import counted
 from sendoff.ledger import Ledger
 from sendoff.states import DispatchState, LaunchState
 
@@ -53,4 +54,6 @@ def check_refusals(ledger: Ledger, launch_key: str) -> None:
     since = released_at(ledger, launch_key)
     if refused := ledger.dispatch_queries.refused(launch_key, since):
         reasons = "; ".join(ledger.dispatch_queries.reasons(launch_key, DispatchState.REFUSED, since)[:3])
-        raise RefusedError(f"launch {launch_key}: the service refused {refused} dispatches: {reasons}")
+        raise RefusedError(
+            f"launch {launch_key}: the service refused {counted(refused, 'request')}: {reasons}"
+        )

@@ -165,7 +165,10 @@ def _judged_by_status(status: int, answer: Answer) -> Outcome:
             is_rate_limited=True,
         )
     if status == requests.codes.unauthorized:
-        return NotProcessed("the service refused the token, and a new one too (401)", is_permanent=True)
+        why = message_of(answer) or "check the app token and the client ID"
+        return NotProcessed(
+            f"the service refused the token, and a new one too (401): {why}", is_permanent=True
+        )
     if status not in _REFUSALS:
         return InDoubt(f"HTTP {status}")
     if answer.location:

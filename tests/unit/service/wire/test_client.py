@@ -230,8 +230,16 @@ def test_a_401_is_answered_with_one_new_token_and_one_repetition(script: Any, cl
 
 def test_a_second_401_is_not_processed(script: Any, client: Client) -> None:
     told = outcome(script, client, script.answer(401), script.token("token-two"), script.answer(401))
-    assert told == NotProcessed("the service refused the token, and a new one too (401)", is_permanent=True)
+    refused = "the service refused the token, and a new one too (401): "
+    assert told == NotProcessed(f"{refused}check the app token and the client ID", is_permanent=True)
     assert len(script.requests) == 4
+
+
+def test_a_second_401_shows_the_services_reason(script: Any, client: Client) -> None:
+    no_app = {"success": False, "code": 401, "message": "There is no such app."}
+    told = outcome(script, client, script.answer(401), script.token("token-two"), script.answer(401, no_app))
+    reason = "the service refused the token, and a new one too (401): There is no such app."
+    assert told == NotProcessed(reason, is_permanent=True)
 
 
 def test_without_a_new_token_a_401_is_not_processed(script: Any, client: Client) -> None:
