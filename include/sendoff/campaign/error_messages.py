@@ -81,10 +81,19 @@ def _sentence(error: ErrorDetails, schema: Mapping[str, Any]) -> str:
     elif kind == "string_too_long":
         words = f"a text of {words}"
     example = ""
-    if kind in _MAPPING and isinstance(value, list):  # writing channels as a list is a common mistake
-        names = (name for name in value if isinstance(name, str) and name in _fields_at(loc, schema))
+    if kind in _MAPPING:
+        values = value if isinstance(value, list) else [value]  # such as a list of channels, or one channel
+        names = (name for name in values if isinstance(name, str) and name in _fields_at(loc, schema))
         example = next((f", for example `{name}:` on a line of its own" for name in names), "")
+        if not example and (fields := _required_fields(loc, schema)):
+            example = f" with {' and '.join(fields)}"
     return f"found {found}. Use {_ALLOWED.get(kind, words)}{example}"
+
+
+def _required_fields(loc: YamlPath, schema: Mapping[str, Any]) -> list[str]:
+    """Return the required fields of a mapping, which all of its kinds have."""
+    required = [node.get("required", ()) for node in _nodes_at(loc, schema) if "properties" in node]
+    return [name for name in required[0] if all(name in names for names in required)] if required else []
 
 
 def _fields_at(loc: YamlPath, schema: Mapping[str, Any]) -> set[str]:

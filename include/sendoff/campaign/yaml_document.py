@@ -34,7 +34,14 @@ _HINTS = (
     ("mapping values are not allowed here", "quote a text that contains ': ', or fix the indentation"),
     ("but found '<block mapping start>'", "start the fields of a mapping in the same column"),
     ("expected <block end>, but found", "quote a text that begins with {, with [ or with a quote"),
+    ("expected alphabetic or numeric character", "quote a text that begins with * or &"),
+    ("could not find expected ':'", "write a space after the colon of each field"),
+    ("expected ',' or '}'", "close the { before it"),
+    ("expected ',' or ']'", "close the [ before it"),
+    ("found unexpected end of stream", "close the quote that begins here"),
 )
+_AT_THE_START = ("could not find expected ':'", "expected ',' or", "found unexpected end of stream")
+"""The errors of the parser whose cause is where a text or a mapping begins, and not where the parser stops."""
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # NUL and lone surrogates
 # What libyaml and PyYAML's own parser read differently. Patterns of their own, because each is searched for by its
 # first character, which is four times as fast.
@@ -119,6 +126,8 @@ def document_of(text: str) -> YamlDocument:
         return _Reader.read(yaml.parse(text, _Parser))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
+        if error.context_mark and any(words in (error.problem or "") for words in _AT_THE_START):
+            mark = error.context_mark
         return _refused(
             mark.line + 1 if mark else 1, f"not YAML: {error.problem}{_hint(error.problem or '')}"
         )
