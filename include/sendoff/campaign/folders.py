@@ -170,10 +170,14 @@ def _refused(folder: CampaignFolder) -> Iterator[Finding]:
 
 
 def _unreachable(folder: CampaignFolder) -> Iterator[Finding]:
-    """Yield a mistake if the files show an identifier column that the service does not take for the campaign."""
+    """Yield a mistake if the files show several identifier columns, or one that the campaign cannot have."""
     promised = {name.lower(): name for name in folder.campaign.audience.columns}
     returned = returned_columns(folder.audience_sql or "")
-    found = [each for each in {*CREATED_FOR, *EXECUTED_FOR} if each in promised or each in returned]
+    columns = dict.fromkeys((*CREATED_FOR, *EXECUTED_FOR))
+    if len(several := [each for each in columns if each in returned]) > 1:
+        text = f"the query has {' and '.join(several)}. Use exactly one of {', '.join(columns)}"
+        yield Finding(folder.path / AUDIENCE, text, max(returned[each] for each in several))
+    found = [each for each in columns if each in promised or each in returned]
     if len(found) == 1 and (why := folder.campaign.refuses(column := found[0])):
         if column in returned:
             yield Finding(folder.path / AUDIENCE, why, returned[column])

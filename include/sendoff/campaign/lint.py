@@ -148,8 +148,14 @@ def _on_repetition(campaign: Campaign) -> Iterator[str]:
 
 
 def _on_time(campaign: Campaign) -> Iterator[str]:
-    """Yield a line if the periods of a schedule end too late to send on their day, in winter or in summer."""
-    send, seasons = campaign.send, (datetime(2026, 1, 28, tzinfo=UTC), datetime(2026, 7, 28, tzinfo=UTC))
+    """Yield a line if each run sends on the same date, or if periods end too late to send on their day."""
+    send = campaign.send
+    if isinstance(send, Once) and send.date and (campaign.schedule or campaign.after):
+        yield (
+            "send.date: each run before this date sends the message once more on it. To send it once, leave out "
+            "schedule and after, and trigger the DAG"
+        )
+    seasons = (datetime(2026, 1, 28, tzinfo=UTC), datetime(2026, 7, 28, tzinfo=UTC))
     if not (isinstance(send, Once) and send.date is None and send.time_zone not in (OWN_ZONE, QUERY_ZONE)):
         return
     always = campaign.replace(start=None)

@@ -139,6 +139,9 @@ def _source_fits(campaign: Campaign) -> Iterator[BrokenRule]:
 def _starts_and_sends_once(campaign: Campaign) -> Iterator[BrokenRule]:
     """Yield broken rules on how the DAG's start, the sending time and the gates fit together."""
     schedule, send, window = campaign.schedule, campaign.send, campaign.gates.window
+    least, most = campaign.gates.least, campaign.gates.most
+    if most is not None and least > most:
+        yield broken("gates.least", f"{least}, above most ({most})", "a number of at most gates.most")
     if schedule is None and campaign.schedule_time_zone != "UTC":
         allowed = "schedule_time_zone with schedule"
         yield broken("schedule_time_zone", "schedule_time_zone without schedule", allowed)

@@ -258,6 +258,15 @@ def test_variants_are_advised_on_what_is_theirs() -> None:
     ]
 
 
+@pytest.mark.parametrize("run", [{"schedule": "@daily"}, {"after": ["orders"]}])
+def test_a_date_on_which_every_run_sends_is_named(run: dict[str, Any]) -> None:
+    once = {"kind": "once", "date": "2026-12-24", "time": "10:00", "time_zone": "UTC"}
+    fields = {"message": {"title": "Title", "text": "Text"}, "send": once}
+    (line,) = advice(campaign(**fields, **run))
+    assert line.startswith("send.date: each run before this date sends the message once more on it.")
+    assert advice(campaign(**fields)) == []
+
+
 def test_a_template_brings_words_that_nobody_here_knows() -> None:
     assert advice(campaign(channels={}, template={"id": 1, "channels": ["email"]})) == []
 

@@ -35,6 +35,7 @@ from .campaigns import (
     [
         # nothing is sent
         ({}, "channels: found no channel. Use one or more of android_push, ios_push"),
+        ({**PUSHED, "gates": {"least": 20, "most": 10}}, "gates.least: found 20, above most (10). Use a number of at"),
         # a channel without content
         ({"channels": {"ios_push": {}}}, "channels.ios_push: found no text. Use message.text, or"),
         ({"channels": {"inbox": {"text": "T"}}}, "channels.inbox: found no title. Use message.title, or"),

@@ -148,6 +148,11 @@ BY_USER = "a campaign cannot be created for recipients identified by user_id, on
             "SELECT device_uuid FROM d",
             "audience.sql:1: mistake: a template cannot be executed for recipients ",
         ),
+        (
+            FINE,
+            "SELECT external_id,\n  device_id FROM d",
+            "audience.sql:2: mistake: the query has device_id and external_id. Use exactly one of device_id, ",
+        ),
     ],
 )
 def test_an_identifier_that_the_service_does_not_take_is_a_mistake_if_the_files_show_it(
