@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sendoff.campaign.audience_rules import CampaignExclusion, VerdictExclusion, VerdictSource
 from sendoff.campaign.campaign_folder import AUDIENCE, BEFORE, OUTCOME, CampaignFolder
 from sendoff.campaign.defaults import DEFAULTS, RULES
 from sendoff.campaign.field_types import did_you_mean
@@ -14,6 +15,7 @@ from sendoff.campaign.journey import JOURNEY, is_journey_folder, load_journey
 from sendoff.campaign.lint import advice
 from sendoff.campaign.loader import load_folder, refused_queries
 from sendoff.campaign.model import CREATED_FOR, EXECUTED_FOR
+from sendoff.campaign.yaml_document import YamlPath, dotted
 from sendoff.errors import CampaignError, Finding
 from sendoff.warehouse import returned_columns
 
@@ -206,3 +208,29 @@ def _warnings(folder: CampaignFolder) -> Iterator[Finding]:
     for line in advice(folder.campaign):
         place, _, _ = line.partition(": ")
         yield folder.finding(tuple(place.split(".")), line)
+    yield from _misspelled(folder)
+
+
+def _misspelled(folder: CampaignFolder) -> Iterator[Finding]:
+    """Yield a warning for each other campaign that is not beside this one, if one with a similar name is.
+
+    Others may be in another folder, or in Python.
+    """
+    audience = folder.campaign.audience
+    named: dict[YamlPath, str] = {}
+    if isinstance(audience.source, VerdictSource):
+        named["audience", "source", "of"] = audience.source.of
+    for number, each in enumerate(audience.exclude):
+        if isinstance(each, CampaignExclusion):
+            named["audience", "exclude", number, "name"] = each.name
+        elif isinstance(each, VerdictExclusion):
+            named["audience", "exclude", number, "of"] = each.of
+    beside = (
+        {path.name for path in folder.path.parent.iterdir() if is_campaign_folder(path)} if named else set()
+    )
+    for place, name in named.items():
+        journey, _, _ = name.partition(".")
+        if beside.isdisjoint((name, journey)) and (hint := did_you_mean(name, sorted(beside))):
+            yield folder.finding(
+                place, f"{dotted(place)}: there is no campaign {name!r} beside this one{hint}"
+            )

@@ -224,7 +224,7 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
             "campaign.yaml:6: not YAML: could not find expected ':'; write a space after the colon",
         ),
         ('owner: "crm\ntags: [sale]', "campaign.yaml:6: not YAML: found unexpected end of stream; close the quote"),
-        ("audience: {cap: {days: 7\ntags: [sale]", "campaign.yaml:6: not YAML: expected ',' or '}', but got ':'; close"),
+        ("audience: {cap: {days: 7\ntags: [sale]", "campaign.yaml:6: not YAML: expected ',' or '}', but got ':'"),
         ("tags: [a, b\nowner: crm", "campaign.yaml:6: not YAML: expected ',' or ']', but got ':'; close the [ before"),
         ("owner: @crm", "campaign.yaml:6: not YAML: found character '@' that cannot start any token; quote a text"),
         ("owner: now: crm", "campaign.yaml:6: not YAML: mapping values are not allowed here; quote a text that"),
