@@ -195,7 +195,10 @@ def test_too_early_is_said_with_its_time_or_waited_for(
     result = json.loads(early.stdout)
     assert result["status"] == "not yet"
     assert "the shop is closed" in result["message"]
-    assert datetime.fromisoformat(result["until"]) > datetime.now(UTC)
+    until = datetime.fromisoformat(result["until"])
+    assert until > datetime.now(UTC)
+    shown = result["message"].partition("(try again at ")[2].removesuffix(" UTC)")
+    assert until <= datetime.fromisoformat(f"{shown}+00:00") < until + timedelta(minutes=1)
     assert f"To continue, run: sendoff send {key[:12]}" in send(key).stdout
     pause(ledger, key, "ann", "the link is wrong")
     _, early_line, how = send(key).stdout.splitlines()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -225,7 +225,7 @@ def _tried(prepare: Callable[[], Launch], options: _Options, *, is_step: bool = 
             return _sent(launch, options)
     except NotYetError as early:
         return _Result(
-            Status.NOT_YET, launch, f"{early} (try again at {early.until:%Y-%m-%d %H:%M} UTC)", early.until
+            Status.NOT_YET, launch, f"{early} (try again at {_minute(early.until)} UTC)", early.until
         )
     except (GateError, LateError) as closed:
         is_held = launch is not None and launch.state == LaunchState.HELD
@@ -380,9 +380,14 @@ def _once_due(act: Callable[[], _Found], options: _Options) -> _Found:
         except NotYetError as early:
             if not options.wait:
                 raise
-            with options.steps.step(f"waiting until {early.until:%Y-%m-%d %H:%M} UTC: {early}"):
+            with options.steps.step(f"waiting until {_minute(early.until)} UTC: {early}"):
                 left = (early.until - datetime.now(UTC)).total_seconds()
                 time.sleep(min(max(left, 1.0), _MOST_ASLEEP))
+
+
+def _minute(until: datetime) -> str:
+    """Return the first full minute from a time on, so that a call at this minute is not too early."""
+    return f"{until + timedelta(seconds=59, microseconds=999_999):%Y-%m-%d %H:%M}"
 
 
 def _made(launch: Launch) -> int:
