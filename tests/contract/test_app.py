@@ -249,7 +249,7 @@ def test_a_campaign_of_another_connection_needs_another_app(
     app: App, service: LocalService, ledger_url: str
 ) -> None:
     campaign = {**FIELDS, "connection": "sendoff_eu"}
-    with pytest.raises(SettingsError, match="connection='sendoff_eu'"):
+    with pytest.raises(SettingsError, match=r"connection='sendoff_eu'.*set SENDOFF_CONNECTION=sendoff_eu"):
         prepared(app, campaign)
     with connected(service, ledger_url, "https://events.example.com", connection="sendoff_eu") as other:
         launch = prepared(other, campaign)

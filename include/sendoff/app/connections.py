@@ -48,7 +48,8 @@ class Connections:
         if connection != self.settings.connection:
             raise SettingsError(
                 f"the campaign uses the connection {connection}, but this app is the connection "
-                f"{self.settings.connection}. Make one for it: sendoff.connect(connection={connection!r}, ...)"
+                f"{self.settings.connection}. Make one for it: sendoff.connect(connection={connection!r}, ...), or in "
+                f"a shell, set SENDOFF_CONNECTION={connection} and the settings of its service"
             )
 
     def source(self, connection: str) -> Source:

@@ -289,5 +289,5 @@ def _by_engine(work: _Work, source: Source, stack: ExitStack) -> None:
 def _file(url: sa.URL, kind: str) -> str:
     file = url.database or ":memory:"
     if not Path(file).is_file():
-        raise QueryError(f"There is no {kind} database at {file}.")
+        raise QueryError(f"There is no {kind} database at {file}. Create it, or correct the path.")
     return file

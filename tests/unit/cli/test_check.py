@@ -126,7 +126,7 @@ def test_a_journey_is_one_folder_whatever_the_number_of_its_steps(sendoff: Comma
 
 def test_another_campaign_that_is_probably_misspelled_is_a_warning(sendoff: Command) -> None:
     named = "kind: campaign, days: 7, name"
-    exclude = "".join(f"    - {{{named}: {name}}}\n" for name in ("sprin", "spring", "of_another_folder"))
+    exclude = "".join(f"    - {{{named}: {name}}}\n" for name in ("spring2", "spring", "of_another_folder"))
     verdicts = "    - {kind: verdicts, are: [engaged], of: springs}\n"
     write("campaigns/spring", FINE)
     write("campaigns/more", f"{FINE}audience:\n  exclude:\n{exclude}{verdicts}")
@@ -139,7 +139,10 @@ def test_another_campaign_that_is_probably_misspelled_is_a_warning(sendoff: Comm
     meant = "beside this one (did you mean 'spring'?)"
     assert [(place, text) for place, _, text in warnings] == [
         ("campaigns/again/campaign.yaml:5", f"audience.source.of: there is no campaign 'spring1' {meant}"),
-        ("campaigns/more/campaign.yaml:7", f"audience.exclude[0].name: there is no campaign 'sprin' {meant}"),
+        (
+            "campaigns/more/campaign.yaml:7",
+            f"audience.exclude[0].name: there is no campaign 'spring2' {meant}",
+        ),
         (
             "campaigns/more/campaign.yaml:10",
             f"audience.exclude[3].of: there is no campaign 'springs' {meant}",

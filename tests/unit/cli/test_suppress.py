@@ -108,6 +108,7 @@ def test_the_options_choose_the_scope(
         (("add", "7", "--until", "9999-12-31T23:59:59-14:00", *WHY), "the end is after the year 9999 in UTC"),
         (("add", "7", "--until", "soon", *WHY), "Use a date such as 2027-01-31"),
         (("add", "7", "ann4711", *WHY), "identifier 2 of 2 is not a whole number above 0"),
+        (("add", "7", "ann4711", *WHY), "identified_by (--identified-by in a shell)"),
         (
             ("add", "ann", "4711" * 251, "--identified-by", "user_id", *WHY),
             "identifier 2 of 2 is longer than 1,000 bytes, or has a character that cannot be stored. Remove it",

@@ -291,8 +291,16 @@ def test_a_table_must_have_a_plain_name(ledger: Ledger, table: str) -> None:
 @pytest.mark.parametrize(
     ("url", "error", "problem"),
     [
-        ("sqlite:////nosuch/x.db", QueryError, "There is no SQLite database"),
-        ("duckdb:////nosuch/x.db", QueryError, "There is no DuckDB database"),
+        (
+            "sqlite:////nosuch/x.db",
+            QueryError,
+            r"There is no SQLite database .* Create it, or correct the path",
+        ),
+        (
+            "duckdb:////nosuch/x.db",
+            QueryError,
+            r"There is no DuckDB database .* Create it, or correct the path",
+        ),
         ("snowflake://a/b", SettingsError, "cannot write to this warehouse"),
         ("clickhouse://a/b", SettingsError, "cannot write to this warehouse"),
     ],
