@@ -513,6 +513,7 @@ def test_a_suffix_of_a_picture_may_be_in_capitals(tmp_path: Path) -> None:
     ("name", "problem"),
     [
         ("picture.txt", "must end in .png or .svg"),
+        ("picture.gif", "must end in .png or .svg"),
         ("picture", "must end in"),
         ("file/x.png", "cannot be written"),
     ],
