@@ -9,7 +9,7 @@ from .preview import ExistingLaunch, Preview, Zone
 from .reachability import reached_recipients
 from .recipient_change import RecipientChange, compare_recipients
 from .rendering import Rendering, renderings
-from .send_test import MOST_TESTERS, TEST, prepare_tests
+from .send_test import MOST_TESTERS, prepare_tests
 from .send_times import SendTimes, closed_until, describe_schedule, send_times_of
 from .stages import ANSWERED_AFTER, Standing, has_begun, has_gone_out, outlook_of, standing_of, standings
 from .suppression_list import (
@@ -29,7 +29,6 @@ __all__ = [
     "ANSWERED_AFTER",
     "MOST_REMOVED",
     "MOST_TESTERS",
-    "TEST",
     "ExistingLaunch",
     "HeldByService",
     "LaunchOptions",

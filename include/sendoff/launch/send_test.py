@@ -17,9 +17,6 @@ from sendoff.ledger import LaunchRecord, Ledger
 MOST_TESTERS = 100
 """The most recipients of a test, which needs no approval and skips all other gates."""
 
-TEST = "-test"
-"""The end of the name of a test's campaign."""
-
 _UNTESTED = ("targeting", "send", "audience", "approval", "report", "on_doubt", "dbt")
 
 

@@ -22,6 +22,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import select, tuple_
 
 from sendoff.campaign import (
+    TEST,
     CampaignFolder,
     JourneyFolder,
     Period,
@@ -30,7 +31,6 @@ from sendoff.campaign import (
     load_journey,
 )
 from sendoff.errors import CampaignError
-from sendoff.launch import TEST
 from sendoff_airflow.views.airflow_state.airflow_db import AUDIENCE, run_path
 from sendoff_airflow.xcoms import parsed
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sendoff.campaign import (
+    TEST,
     Campaign,
     CampaignExclusion,
     Duration,
@@ -24,7 +25,7 @@ from sendoff.campaign import (
     step_name,
 )
 from sendoff.errors import NotYetError
-from sendoff.launch import TEST, sent_at
+from sendoff.launch import sent_at
 from sendoff.ledger import Ledger, ListedLaunch, Selection
 from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
 from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
