@@ -201,6 +201,8 @@ def _answer(response: requests.Response, clock: Clock, end: Deadline) -> Answer:
 
 
 def _content(response: requests.Response) -> bytes | None:
+    if response.status_code < 200:  # the final answer may follow; unread, it closes the connection
+        return None
     chunks, size = [], 0
     try:
         for chunk in response.iter_content(2**16):

@@ -476,6 +476,18 @@ def test_an_answer_that_breaks_the_libraries_is_in_doubt_or_what_it_says(script:
         assert told.reason.endswith("cannot be read (ValueError)")
 
 
+def test_an_interim_answer_leaves_no_answer_for_the_next_request(script: Any, client: Client) -> None:
+    def early_hints(connection: socket.socket, read: Callable[[], None]) -> None:
+        read()
+        connection.sendall(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+        if connection.recv(1):  # the next request, which would get the final answer to this one
+            connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 16\r\n\r\n{"success":true}')
+
+    assert outcome(script, client, early_hints) == InDoubt("HTTP 103")
+    script.tell(script.answer(400, {"success": False, "message": "no title"}))
+    assert client.create_campaign(BODY) == Refused(400, "no title")
+
+
 def test_an_endless_answer_is_not_read_to_its_end(script: Any, client: Client) -> None:
     def endless(connection: socket.socket, read: Callable[[], None]) -> None:
         read()
