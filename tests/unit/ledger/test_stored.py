@@ -193,6 +193,17 @@ def test_no_query_is_compiled_before_it_runs(postgres_url: str) -> None:
         assert db.exec_driver_sql("SHOW jit").scalar() == "off"
 
 
+def test_a_database_with_another_isolation_does_not_change_that_of_the_ledger(
+    empty_postgres_url: str,
+) -> None:
+    engine = sa.create_engine(empty_postgres_url, poolclass=sa.NullPool)
+    with engine.begin() as db:
+        name = engine.url.database
+        db.execute(sa.text(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'"))
+    with closing(Ledger(empty_postgres_url)) as ledger, ledger._database.write() as db:
+        assert db.exec_driver_sql("SHOW transaction_isolation").scalar() == "read committed"
+
+
 def test_no_connection_waits_for_ever(postgres_url: str) -> None:
     assert limits(postgres_url) == (
         ["30min", "5min", "30min"],

@@ -20,6 +20,7 @@ _PATIENCE = (
     "-c statement_timeout=30min "  # much longer than any of our statements takes, except migrations
     "-c lock_timeout=5min "  # a process that holds a lock this long is stuck
     "-c idle_in_transaction_session_timeout=30min "  # measured by the server
+    r"-c default_transaction_isolation=read\ committed "  # the ledger's statements must see what others commit
     "-c jit=off"  # compiling a query of a page takes longer than the query
 )
 _HARMLESS = frozenset({"host", "port", "sslmode", "target_session_attrs", "connect_timeout", "mode", "uri"})
