@@ -9,11 +9,11 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.client import parse_headers
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,13 +43,14 @@ from sendoff.errors import (
     SettingsError,
 )
 from sendoff.ledger import Decision, Ledger
-from sendoff.ledger.storage.schema import attempts
+from sendoff.ledger.requests.dispatch_queries import Progress
+from sendoff.ledger.storage.schema import attempts, dispatches
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.postbacks import PostBackSigner
 from sendoff.service.tokens import TokenSource
 from sendoff.service.wire import FieldNames
-from sendoff.states import InDoubt, NotProcessed, Outcome
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome
 
 from ..factories import KEY, NOW, make_audience, make_campaign, make_launch
 from ..leases import end_leases, expire
@@ -335,13 +336,12 @@ def test_a_wish_for_no_pause_is_granted_at_a_pace_and_not_for_ever(
     ledger: Ledger, connection: ServiceConnection
 ) -> None:
     freeze(ledger, count=2)
-    slept: list[float] = []
+    clock = Clock()
     hasty = replace(connection, client=Patient(connection.client, *[0.0] * 1000))  # type: ignore[arg-type]
     with pytest.raises(NotYetError) as caught:
-        send_launch(ledger, KEY, hasty, sleep=slept.append, now=lambda: NOW)
-    assert caught.value.until == NOW + timedelta(seconds=1)
-    assert set(slept) == {1.0}
-    assert len(slept) < 100
+        send_launch(ledger, KEY, hasty, now=clock.now, sleep=clock.sleep)
+    assert caught.value.until == NOW + timedelta(seconds=61)
+    assert clock.slept == [1.0] * 60
     assert ledger.dispatch_queries.states(KEY) == {"planned": 1}
 
 
@@ -507,6 +507,46 @@ def test_a_worker_makes_several_requests_at_once_and_each_segment_is_sent_once(
     assert {name.partition("/")[0] for name in workers} == {"ann"}
 
 
+def test_threads_that_wait_for_the_rate_limit_send_although_others_are_slow(
+    ledger: Ledger, connection: ServiceConnection
+) -> None:
+    freeze(ledger, count=4)
+
+    class Slow(Together):
+        def answer(self, number: int, body: bytes) -> Outcome:
+            return Accepted(200, number)
+
+    slow = Slow(connection.client, 2)  # neither is answered before the other was sent
+    one_a_second = replace(connection, client=slow, requests_at_once=2, rate=1.0)  # type: ignore[arg-type]
+    assert send_launch(ledger, KEY, one_a_second) == SendResult(accepted=2)
+
+
+def test_a_worker_looks_only_now_and_then_at_a_request_that_another_transaction_has_locked(
+    connection: ServiceConnection, empty_postgres_url: str
+) -> None:
+    engine = sa.create_engine(empty_postgres_url)
+    with closing(Ledger(empty_postgres_url)) as ledger, closing(engine.connect()) as other:
+        ledger.migrate()
+        freeze(ledger, count=4)
+        other.execute(sa.select(dispatches).where(dispatches.c.segment == 1).with_for_update())
+        progress, looks = ledger.dispatch_queries.progress, []
+        slept: list[float] = []
+
+        def look(launch_key: str) -> list[Progress]:
+            looks.append(launch_key)
+            assert len(looks) < 10
+            return progress(launch_key)
+
+        def end_the_other(seconds: float) -> None:
+            slept.append(seconds)
+            other.rollback()
+
+        ledger.dispatch_queries.progress = look  # type: ignore[method-assign]
+        assert send_launch(ledger, KEY, connection, sleep=end_the_other) == SendResult(accepted=2)
+    assert slept == [0.5]
+    engine.dispose()
+
+
 @pytest.mark.proof
 def test_two_workers_of_one_name_take_nothing_from_each_other(
     service_process: Any, ledger: Ledger, connection: ServiceConnection
@@ -647,13 +687,17 @@ def test_the_thread_that_can_be_interrupted_does_not_wait_for_the_event_that_sto
     freeze(ledger, count=2)
     ledger.rate_limits.delay("service", NOW + timedelta(seconds=3))
     slept: list[float] = []
-    monkeypatch.setattr("sendoff.dispatch.worker.time", SimpleNamespace(sleep=slept.append))
+
+    def wait(seconds: float) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        slept.append(seconds)
+
     with ThreadPoolExecutor(1) as threads:
         pool = _WorkerPool(
             ledger, connection, SendPolicy(ledger, KEY), "w",
             lambda: NOW + timedelta(seconds=sum(slept)), None, threads,
         )  # fmt: skip
-        monkeypatch.setattr(pool.stopping, "wait", lambda _: pytest.fail("the Event was asked"))
+        monkeypatch.setattr(pool.stopping, "wait", wait)
         assert pool.run() == SendResult(accepted=1)
     assert slept == [3.0]
 

@@ -115,7 +115,7 @@ class SendPolicy:
             openings = [until for part in in_open_wave if (until := shut.get(part.time_zone))]
             if len(openings) == len(in_open_wave):
                 raise NotYetError(f"launch {self._key}: {self._why_closed()}", min(openings))
-            self._check_rate(now)
+            self._check_rate(ready_by=now)
             return True  # another worker just gave a dispatch back, or the launch was just released
         decide, rollout = self.campaign.decide, self.campaign.gates.rollout or Rollout()
         if any(part.state == DispatchState.IN_FLIGHT and part.wave <= launch.wave for part in progress):
@@ -225,9 +225,23 @@ class SendPolicy:
                 f"launches are paused ({first.scope}) by {first.who}: {first.why}", now + _PAUSE
             )
 
-    def _check_rate(self, now: datetime) -> None:
+    def check_rate(self, now: datetime, *, ready_by: datetime) -> None:
+        """Raise RateLimitedLocallyError if only the rate limit keeps requests from being sent by ``ready_by``."""
+        try:
+            self._check_rate(ready_by)
+        except RateLimitedLocallyError:
+            launch, closed = self._ledger.launches.get(self._key), self.closed_zones(now)
+            if launch.state == LaunchState.RELEASED and any(
+                part.state == DispatchState.PLANNED
+                and part.wave <= launch.wave
+                and part.time_zone not in closed
+                for part in self._ledger.dispatch_queries.progress(self._key)
+            ):
+                raise
+
+    def _check_rate(self, ready_by: datetime) -> None:
         until = self._ledger.rate_limits.next_at(self.launch.connection)
-        if until and until > now:
+        if until and until > ready_by:
             raise RateLimitedLocallyError(
                 f"the rate limit of the connection {self.launch.connection} allows no request yet", until
             )

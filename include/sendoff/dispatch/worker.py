@@ -53,6 +53,7 @@ LEASE = timedelta(minutes=5)
 _MAX_CLAIM_AGE = LEASE / 10  # a worker that slept longer may have lost its claim, so it sends nothing
 _MAX_WAIT = 60.0  # seconds to wait for the service between two dispatches; for longer waits, the caller waits
 _DEFAULT_RETRY_AFTER = 30.0  # seconds, if the service limits the rate without a Retry-After
+_LOOK_AGAIN = 0.5  # seconds, after two rounds that sent nothing
 _SIGNAL_POLL = 0.5  # seconds; only the main thread handles signals, and another may receive one
 _MAX_RECORD_ATTEMPTS = 24  # to record an outcome; about one lease in total if each fails at once
 _MAX_BACKOFF = 30.0  # seconds between two tries while the service fails without a Retry-After
@@ -90,11 +91,10 @@ def send_launch(
     a secret. A launch that is too late is stopped. A launch is held if its requests fail too often or a rate
     is above its limit. A refusal or a doubt does not stop the loop; the result and the ledger count it.
 
-    After such an error, requests in progress are finished and recorded, and no other begins. At a daily limit or a rate
-    limit of Sendoff's own, those that are claimed are sent too. If several requests fail,
-    raise the most severe error and log the others: first an unexpected error, then PermanentError, then RetryableError,
-    then the earliest NotYetError. An interruption of this thread, such as Ctrl-C, also waits until the requests in
-    progress are recorded.
+    After such an error, requests in progress are finished and recorded, and no other begins. At a daily limit, those
+    that are claimed are sent too. If several requests fail, raise the most severe error and log the others: first an
+    unexpected error, then PermanentError, then RetryableError, then the earliest NotYetError. An interruption of this
+    thread, such as Ctrl-C, also waits until the requests in progress are recorded.
 
     ``sleep`` replaces waiting, in seconds. ``worker`` is the start of the workers' names in the ledger.
     """
@@ -135,6 +135,8 @@ class _WorkerPool:
     threads: ThreadPoolExecutor
     stopping: threading.Event = field(default_factory=threading.Event)
     _unavailable_since: datetime | None = None
+    _waited: float = 0.0  # seconds that threads waited for the rate limit since a request was made
+    _waits_until: datetime | None = None
     _done: Counter[str] = field(default_factory=Counter)
     _at_work: int = 0
     _counting: threading.Condition = field(default_factory=threading.Condition)
@@ -144,19 +146,22 @@ class _WorkerPool:
         return self.policy.launch.launch_key
 
     def run(self) -> SendResult:
-        waited, done = 0.0, 0
+        in_vain = 0  # rounds in a row
         while not self.policy.is_too_late(self.now()):
             self.policy.look_if_due(self.now())
+            done = self._done.total()
             self._round()
-            if self._done.total() > done:
-                waited, done = 0.0, self._done.total()
+            in_vain = in_vain + 1 if self._done.total() == done else 0
             try:
                 if not self.policy.has_more(self.now()):
                     break
-            except RateLimitedLocallyError as early:
+            except RateLimitedLocallyError as early:  # the threads of the next round wait, unless it is long
+                if self._seconds_until(early) is None:
+                    raise
+            if in_vain > 1:  # a long transaction may have locked what is left.
                 # Not in an Event: an interruption between two of its lines would leave it locked, and nothing could
                 # stop the other threads.
-                waited += self._wait_for_rate(early, waited, self.sleep or time.sleep)
+                (self.sleep or time.sleep)(_LOOK_AGAIN)
         return self.result()
 
     def result(self) -> SendResult:
@@ -200,11 +205,12 @@ class _WorkerPool:
                 self._counting.notify_all()
 
     def _claim(self, worker: str) -> Claim | None:
-        waited, is_second = 0.0, False
+        """Claim a dispatch, and wait for the rate limit if nothing else is in the way. Return None if that is long."""
+        is_second = False
         while not self.stopping.is_set():
             moment = self.now()
             try:
-                return self.ledger.dispatches.claim(
+                claim = self.ledger.dispatches.claim(
                     self.key,
                     worker=worker,
                     now=moment,
@@ -213,12 +219,18 @@ class _WorkerPool:
                     rate=self.connection.rate,
                     limit=self.policy.daily_limit(moment),
                 )
+                if claim is None:
+                    self.policy.check_rate(moment, ready_by=moment + self._lead)
             except RateLimitedLocallyError as early:
-                waited += self._wait_for_rate(early, waited, self._wait)
+                if (seconds := self._seconds_until(early)) is None:
+                    return None
+                self._wait(seconds)
             except LedgerUnavailableError:  # the claim may be committed, and only the reply lost
                 if not self._give_back(worker) or is_second:
                     raise
                 is_second = True
+            else:
+                return claim
         return None
 
     def _give_back(self, worker: str) -> bool:
@@ -241,7 +253,7 @@ class _WorkerPool:
             return None
         with self._counting:
             self._done[outcome.kind] += 1
-            self._unavailable_since = None
+            self._unavailable_since, self._waited = None, 0.0
         if isinstance(outcome, InDoubt):
             self.policy.resend_doubt(claim.dispatch_key, claim.segment, self.now())
         if not isinstance(outcome, Accepted):
@@ -345,15 +357,24 @@ class _WorkerPool:
             return _Delay(_DEFAULT_RETRY_AFTER, waits_here=False)
         return _Delay(seconds, waits_here=outage + seconds <= _MAX_WAIT)
 
-    def _wait_for_rate(
-        self, early: RateLimitedLocallyError, waited: float, sleep: Callable[[float], object]
-    ) -> float:
-        """Wait for the connection's rate limit, and return the seconds waited. Raise if it takes too long."""
-        lead = LOOKAHEAD if self.connection.rate else timedelta(0)
-        ahead = max((early.until - self.now() - lead).total_seconds(), 0.0)
-        if waited + ahead > _MAX_WAIT:
-            raise early
-        sleep(ahead)
+    @property
+    def _lead(self) -> timedelta:
+        """How early a request may be claimed."""
+        return LOOKAHEAD if self.connection.rate else timedelta(0)
+
+    def _seconds_until(self, early: RateLimitedLocallyError) -> float | None:
+        """Return how long to wait for the rate limit, or None if that is too long to wait here.
+
+        Threads that wait at the same time count once.
+        """
+        now, end = self.now(), early.until - self._lead
+        ahead = max((end - now).total_seconds(), 0.0)
+        with self._counting:
+            counted_to = max(now, self._waits_until or now)
+            more = max((end - counted_to).total_seconds(), 0.0)
+            if max(self._waited + more, ahead) > _MAX_WAIT:
+                return None
+            self._waited, self._waits_until = self._waited + more, max(end, counted_to)
         return ahead
 
     def _wait(self, seconds: float) -> None:
