@@ -314,7 +314,7 @@ def judged_at_each_claim() -> None:
 
 
 def _open_undecided(ledger: Ledger, launch: LaunchRecord, decide: Decide, *, now: datetime) -> None:
-    newest = ledger.dispatch_queries.newest_outcome(launch.launch_key, up_to_wave=1)
+    newest = ledger.dispatch_queries.newest_request(launch.launch_key, up_to_wave=1)
     if newest and now < (until := newest + decide.after.timedelta()):
         raise NotYetError("the winner is not decided yet", until)
     decision = Decision(launch.launch_key, DecisionKind.WAVE, "sendoff", "the time is over", now)

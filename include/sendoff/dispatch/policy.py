@@ -120,7 +120,7 @@ class SendPolicy:
         decide, rollout = self.campaign.decide, self.campaign.gates.rollout or Rollout()
         if any(part.state == DispatchState.IN_FLIGHT and part.wave <= launch.wave for part in progress):
             # A dead worker's request is in flight until its lease ends.
-            until = now + (min(decide.after.timedelta(), _LEASE) if decide else rollout.wait.timedelta())
+            until = now + min((decide.after if decide else rollout.wait).timedelta(), _LEASE)
             raise NotYetError(f"launch {self._key}: wave {launch.wave} is in flight", until)
         if self.rates.look(now):
             self._check_released(self._ledger.launches.get(self._key), now)

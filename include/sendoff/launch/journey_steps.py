@@ -28,14 +28,14 @@ def step_due_at(ledger: Ledger, journey: JourneyFolder, number: int, period: Per
 
 
 def sent_at(ledger: Ledger, launch_key: str) -> datetime:
-    """Return when a launch was sent: its last outcome, or when the service sent it if that is later.
+    """Return when a launch was sent: its last request, or when the service sent it if that is later.
 
     Raise NotYetError while requests are ahead.
     """
     launch = ledger.launches.get(launch_key)
     states = ledger.dispatch_queries.states(launch_key)
     ahead = {DispatchState.IN_FLIGHT} | (set() if launch.state.is_final else {DispatchState.PLANNED})
-    newest = ledger.dispatch_queries.newest_outcome(launch_key) or launch.created_at
+    newest = ledger.dispatch_queries.newest_request(launch_key) or launch.created_at
     if states.keys() & ahead:
         raise NotYetError(f"launch {launch_key} is not sent completely", newest + _LOOK_AGAIN)
     return max(newest, launch.sends_at or newest)

@@ -46,7 +46,8 @@ def test_a_stopped_launch_has_no_more(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     ("fields", "wait"),
     [
-        ({"gates": {"rollout": {"shares": [50], "wait": {"length": 2, "unit": "hours"}}}}, 2 * HOUR),
+        ({"gates": {"rollout": {"shares": [50], "wait": {"length": 2, "unit": "hours"}}}}, 5 * MINUTE),
+        ({"gates": {"rollout": {"shares": [50], "wait": {"length": 3, "unit": "minutes"}}}}, 3 * MINUTE),
         (decide(length=2, unit="hours"), 5 * MINUTE),  # about a lease
         (decide(length=2, unit="minutes"), 2 * MINUTE),
     ],

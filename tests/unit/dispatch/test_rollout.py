@@ -17,9 +17,11 @@ from sendoff.errors import NotYetError
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.requests.dispatch_queries import Progress
+from sendoff.postbacks.aggregation import aggregate
 from sendoff.states import Accepted, InDoubt, Outcome, Refused
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
+from ...leases import expire
 
 LATER = NOW + timedelta(minutes=30)
 YES, NO, DOUBT = Accepted(200, 17), Refused(400, "no"), InDoubt("HTTP 500")
@@ -83,13 +85,23 @@ def test_progress_is_counted_by_wave_zone_and_state(ledger: Ledger) -> None:
     assert list(ledger.dispatch_queries.accepted(KEY, [2])) == []
 
 
-def test_the_newest_outcome_of_a_wave_is_not_that_of_a_later_one(ledger: Ledger) -> None:
+def test_the_newest_request_of_a_wave_is_not_that_of_a_later_one(ledger: Ledger) -> None:
     make_launch(ledger, segments=WAVES)
     send(ledger, KEY, YES, YES, YES, YES)
     assert judge(ledger) == "released 2"
     send(ledger, KEY, YES, at=LATER)
-    assert ledger.dispatch_queries.newest_outcome(KEY, up_to_wave=1) == NOW
-    assert ledger.dispatch_queries.newest_outcome(KEY) == LATER
+    assert ledger.dispatch_queries.newest_request(KEY, up_to_wave=1) == NOW
+    assert ledger.dispatch_queries.newest_request(KEY) == LATER
+
+
+@pytest.mark.parametrize("last", [DOUBT, None])  # no clear answer; or its worker died
+def test_what_becomes_known_later_does_not_delay_the_next_wave(ledger: Ledger, last: Outcome | None) -> None:
+    make_launch(ledger, segments=WAVES)
+    send(ledger, KEY, YES, YES, YES, last)
+    expire(ledger, KEY, LATER)
+    deliveries(ledger, 7)
+    aggregate(ledger, now=LATER)
+    assert judge(ledger) == "released 2"
 
 
 @pytest.mark.parametrize(

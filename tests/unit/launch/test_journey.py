@@ -15,7 +15,7 @@ from sendoff.errors import AudienceError, NobodyLeftError, NotFoundError, NotYet
 from sendoff.launch import LaunchOptions, prepare_launch, step_due_at
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.postbacks import aggregate, reconcile_launch
-from sendoff.states import Accepted
+from sendoff.states import Accepted, InDoubt
 
 from ...factories import NOW, PERIOD, post_back, send, store
 
@@ -188,3 +188,11 @@ def test_a_step_is_due_after_its_wait_since_the_earlier_step_was_sent(
         step_due_at(ledger, journey, 1, PERIOD)
     send(ledger, launch.launch_key, Accepted(200, 17), at=NOW + timedelta(hours=3))
     assert step_due_at(ledger, journey, 1, PERIOD) == NOW + timedelta(hours=3) + 2 * DAY
+
+
+def test_a_doubt_that_is_settled_later_does_not_delay_the_next_step(
+    ledger: Ledger, journey: JourneyFolder, step: Step
+) -> None:
+    (dispatch,) = send(ledger, step(0).launch_key, InDoubt("no answer"))
+    assert ledger.doubts.accept(dispatch, 17, "the service lists it", NOW + DAY)
+    assert step_due_at(ledger, journey, 1, PERIOD) == NOW + 2 * DAY

@@ -180,16 +180,19 @@ class DispatchQueries(LedgerPart):
         query = _outcomes(launch_key, outcomes.c.reason, since=since).where(outcomes.c.kind == kind)
         return [reason for reason in self._database.scalars(query.distinct().order_by("reason")) if reason]
 
-    def newest_outcome(self, launch_key: str, *, up_to_wave: int | None = None) -> datetime | None:
-        """Return the time of the newest outcome of a launch, optionally up to a wave; None before the first."""
-        return self._newest(outcomes, outcomes.c.recorded_at, launch_key, up_to_wave)
+    def newest_outcome(self, launch_key: str) -> datetime | None:
+        """Return the time of the newest outcome of a launch; None before the first.
+
+        That may be long after its request: if evidence settled a doubt, or no one noticed a dead worker.
+        """
+        return self._newest(outcomes, outcomes.c.recorded_at, launch_key)
 
     def newest_request(self, launch_key: str, *, up_to_wave: int | None = None) -> datetime | None:
         """Return when the newest request of a launch began, optionally up to a wave; None before the first."""
         return self._newest(attempts, attempts.c.started_at, launch_key, up_to_wave)
 
     def _newest(
-        self, table: sa.Table, time: sa.Column[datetime], launch_key: str, up_to_wave: int | None
+        self, table: sa.Table, time: sa.Column[datetime], launch_key: str, up_to_wave: int | None = None
     ) -> datetime | None:
         query = (
             sa.select(time)
