@@ -88,6 +88,7 @@ class _History:
         self.people = pick.pick("recipients", (2, 3, 4, 6, 8), (1, 1, 2, 2, 1))
         self.last_wave = 2 if has_waves else 1
         self.at_once = pick.pick("requests at once", (1, 2), (2, 1))
+        self.rate = pick.pick("requests per second", (None, 2.0, 0.1), (4, 1, 1))
         self.receivers: list[Receiver] = []
         self.service = Service(self.machine, habits, self.receivers)
 
@@ -184,7 +185,7 @@ class _History:
         credentials = ClientSecret("sendoff", "secret")
         tokens = TokenSource(credentials, SERVICE, session, clock=process.now)
         client = Client(SERVICE, session, tokens, clock=process.now)
-        return ServiceConnection(client, SIGNER, requests_at_once=self.at_once)
+        return ServiceConnection(client, SIGNER, rate=self.rate, requests_at_once=self.at_once)
 
     def _freeze(self, process: Process) -> None:
         """Freeze the launch, with other recipients than other workers would."""
