@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,18 @@ from airflow.utils.dag_edges import dag_edges
 
 from sendoff.campaign import load_campaign
 from sendoff.errors import CampaignError
-from sendoff_airflow.dags import HOUSEKEEPING_DAGS, campaign_dag, campaign_dags, check_campaigns
+from sendoff_airflow.dags import (
+    HOUSEKEEPING_DAGS,
+    campaign_dag,
+    campaign_dags,
+    check_campaigns,
+    housekeeping,
+)
+from sendoff_airflow.dags.names import _FACTORIES
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 DAGS = Path(__file__).parents[2] / "dags"
+DAGS_OF_FILES = ("sendoff_doubts", "sendoff_maintenance", "sendoff_reconcile")
 CAMPAIGNS = sorted(path.parent.name for path in DAGS.glob("campaigns/*/campaign.yaml"))
 
 SOUND = """
@@ -55,7 +64,7 @@ def test_the_dag_files_make_a_dag_of_each_campaign_and_those_for_all_of_them() -
     bag = read(DAGS)
     assert bag.import_errors == {}
     assert bag.captured_warnings == {}
-    assert sorted(bag.dags) == sorted([*CAMPAIGNS, *HOUSEKEEPING_DAGS])
+    assert sorted(bag.dags) == sorted([*CAMPAIGNS, *DAGS_OF_FILES])
     stored = [DagSerialization.to_dict(dag) for dag in bag.dags.values()]  # as the DAG processor stores them
     tasks = [task["__var"] for dag in stored for task in dag["dag"]["tasks"]]
     for task in tasks:
@@ -73,7 +82,7 @@ def test_a_new_project_is_read_without_errors(tmp_path: Path, sendoff: Command) 
     bag = read(tmp_path / "dags")
     assert bag.import_errors == {}
     assert bag.captured_warnings == {}
-    assert sorted(bag.dags) == sorted(["welcome", *HOUSEKEEPING_DAGS])
+    assert sorted(bag.dags) == sorted(["welcome", *DAGS_OF_FILES])
 
 
 @pytest.mark.newest_airflow
@@ -122,7 +131,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_broken_campaign_is_an_import_error_and_hides_no_other(folder: Path) -> None:
     bag = read(folder)
-    assert sorted(bag.dags) == ["first", *HOUSEKEEPING_DAGS, "third"]
+    assert sorted(bag.dags) == ["first", *DAGS_OF_FILES, "third"]
     [(file, text)] = bag.import_errors.items()
     assert file == "campaign_errors.py"
     assert f"{folder}/campaigns/second/campaign.yaml:5: " in text
@@ -142,7 +151,7 @@ def test_all_campaigns_have_the_defaults_beside_their_folders(folder: Path) -> N
     for owner in ("crm", "shop"):  # a changed file counts at the next parsing
         defaults.write_text(f"owner: {owner}\ngates: {{most: 5000}}\n")
         bag = read(folder)
-        assert sorted(bag.dags) == ["first", *HOUSEKEEPING_DAGS, "third"]
+        assert sorted(bag.dags) == ["first", *DAGS_OF_FILES, "third"]
         for name in ("first", "third"):
             assert bag.dags[name].default_args["owner"] == owner
             assert f"owner: {owner}" in str(bag.dags[name].doc_md).split("Set in defaults.yaml")[1]
@@ -151,7 +160,7 @@ def test_all_campaigns_have_the_defaults_beside_their_folders(folder: Path) -> N
 def test_a_mistake_in_the_defaults_is_one_error_and_stops_all_campaigns(folder: Path) -> None:
     (folder / "campaigns/defaults.yaml").write_text("owner: crm\ntitle: Spring\n")
     bag = read(folder)
-    assert sorted(bag.dags) == sorted(HOUSEKEEPING_DAGS)
+    assert sorted(bag.dags) == sorted(DAGS_OF_FILES)
     assert bag.import_errors["campaign_errors.py"].count("campaigns/defaults.yaml:2: title: ") == 1
 
 
@@ -214,7 +223,7 @@ def test_a_campaign_writes_tables_after_its_report_and_on_the_connection_that_it
 
 
 def test_the_dags_and_tasks_for_all_campaigns_have_names_too(folder: Path) -> None:
-    dags = [dag for dag_id, dag in read(folder).dags.items() if dag_id in HOUSEKEEPING_DAGS]
+    dags = [dag for dag_id, dag in read(folder).dags.items() if dag_id in DAGS_OF_FILES]
     assert all(dag.dag_display_name.startswith("Sendoff: ") for dag in dags)
     assert [task for dag in dags for task in dag.tasks if task.task_display_name == task.task_id] == []
 
@@ -250,7 +259,7 @@ def test_one_campaigns_mistake_stops_no_other(
     shutil.rmtree(folder / "campaigns/second")
     (folder / "campaigns/first/campaign.yaml").write_text(f"{SOUND}{line}\n")
     bag = read(folder)
-    assert sorted(bag.dags) == [*HOUSEKEEPING_DAGS, "third"]
+    assert sorted(bag.dags) == [*DAGS_OF_FILES, "third"]
     [(file, text)] = bag.import_errors.items()
     assert file == "campaign_errors.py"
     assert re.search(problem, text)
@@ -308,7 +317,7 @@ def test_code_beside_a_campaign_is_never_run(folder: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(evil)
     bag = read(folder)
-    assert sorted(bag.dags) == ["first", *HOUSEKEEPING_DAGS, "third"]
+    assert sorted(bag.dags) == ["first", *DAGS_OF_FILES, "third"]
     assert [place for place in places if place.with_name("trace").exists()] == []
 
 
@@ -333,10 +342,14 @@ def test_a_campaign_does_not_take_the_name_of_the_tests_of_another(folder: Path)
         check_campaigns(folder / "campaigns")
 
 
-def test_the_names_that_no_campaign_may_have_are_those_of_the_dag_files(folder: Path) -> None:
+def test_the_names_that_no_campaign_may_have_are_those_of_the_housekeeping_dags(folder: Path) -> None:
     shutil.rmtree(folder / "campaigns")
     (folder / "campaigns").mkdir()
-    assert sorted(read(folder).dags) == sorted(HOUSEKEEPING_DAGS)
+    assert sorted(read(folder).dags) == sorted(DAGS_OF_FILES)
+    factories = vars(housekeeping).items()
+    named = [signature(make).parameters["dag_id"].default for name, make in factories if name in _FACTORIES]
+    assert sorted(named) == sorted(HOUSEKEEPING_DAGS)
+    assert {name for name, _ in factories if name.endswith("_dag")} == {*_FACTORIES, "_dag"}
 
 
 @pytest.mark.parametrize(

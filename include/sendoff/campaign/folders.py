@@ -19,7 +19,13 @@ from sendoff.campaign.yaml_document import YamlPath, dotted
 from sendoff.errors import CampaignError, Finding
 from sendoff.warehouse import returned_columns
 
-HOUSEKEEPING_DAGS = ("sendoff_doubts", "sendoff_maintenance", "sendoff_reconcile")
+HOUSEKEEPING_DAGS = (
+    "sendoff_doubts",
+    "sendoff_maintenance",
+    "sendoff_reconcile",
+    "sendoff_suppression",
+    "sendoff_test",
+)
 """The default names of the DAGs for all campaigns."""
 
 TEST = "-test"
