@@ -24,6 +24,10 @@ class RetryTaskError(AirflowException):
         self.retry_after = retry_after
 
 
+class TaskEndedError(RetryableError):
+    """Airflow ended the task, for example because it was marked as failed."""
+
+
 class RetryAfterPolicy(RetryPolicy):
     """Retry a task after the delay the service asks for (``Retry-After``), or else after the task's own delay."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sendoff_airflow import LEDGER
 from sendoff_airflow.arguments import ChecksArguments
+from sendoff_airflow.errors import TaskEndedError
 
 if TYPE_CHECKING:
     from sendoff.ledger import Ledger
@@ -41,10 +42,29 @@ class LaunchOperator(LedgerOperator):
 
 
 class QueryingOperator(LedgerOperator):
-    """An operator that runs a query on a warehouse."""
+    """An operator that runs a query on a warehouse. Some also make the requests of a launch."""
+
+    _at_work: str | None = None  # the key of the launch
+
+    @contextmanager
+    def at_work(self, launch_key: str) -> Iterator[None]:
+        """Make requests of a launch in a block, which Airflow can end."""
+        try:
+            self._at_work = launch_key
+            yield
+        finally:
+            self._at_work = None
 
     def on_kill(self) -> None:
-        """End the query."""
+        """End the query, or start no further request.
+
+        Airflow calls this in the thread that waits for the others, and kills the process five seconds later.
+        """
         from sendoff_airflow.hooks.warehouse import end_query
 
         end_query()
+        if key := self._at_work:
+            self._at_work = None
+            raise TaskEndedError(
+                f"Launch {key}: Airflow ended the task before all requests were made. Retry the task."
+            )

@@ -7,22 +7,30 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from airflow.sdk import DAG
 from sqlalchemy.pool import NullPool
 
+from sendoff.campaign import campaign_of
 from sendoff.errors import RetryableError
 from sendoff.warehouse import read
-from sendoff_airflow.errors import RetryTaskError
+from sendoff_airflow.errors import RetryTaskError, TaskEndedError
 from sendoff_airflow.operators import (
     BuildAudienceOperator,
     CreateCampaignOperator,
     ForgetOperator,
     SuppressOperator,
+    report,
 )
-from sendoff_airflow.operators.report import MeasureOutcomeOperator, ReportFileOperator
+from sendoff_airflow.operators.report import (
+    MeasureOutcomeOperator,
+    RenewTablesOperator,
+    ReportFileOperator,
+)
 
 from ..waiting import until
 from .test_ending import signal_another_thread, signal_process
@@ -69,6 +77,7 @@ def test_a_task_that_is_told_to_end_ends_its_query(
         (CreateCampaignOperator, {"launch_key": "x"}),
         (ForgetOperator, {"sql": "SELECT 1", "reason": "asked", "warehouse": "shop"}),
         (MeasureOutcomeOperator, {"launch_key": "x", "folder": "x"}),
+        (RenewTablesOperator, {}),
         (ReportFileOperator, {"launch_key": "x", "folder": "x", "reports": "x"}),
         (SuppressOperator, {"recipients": "SELECT 1", "reason": "asked", "source": "shop"}),
     ],
@@ -81,3 +90,33 @@ def test_a_task_is_only_ended_while_it_reads(tmp_path: Path, operator: Any, opti
     with read(f"sqlite:///{file}", "SELECT 1 AS device_id"), pytest.raises(RetryableError):
         task.on_kill()
     task.on_kill()
+
+
+def test_a_task_that_is_told_to_end_renews_no_further_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def end(ledger: Any, launch_key: str, *_: Any) -> None:
+        asked.append(launch_key)
+        raise TaskEndedError("Airflow ended the task")
+
+    campaign = campaign_of(
+        {
+            "title": "A",
+            "message": {"title": "A", "text": "B"},
+            "channels": {"android_push": {}},
+            "report": {"tables": "main"},
+        },
+        "a",
+    )
+    launch = SimpleNamespace(definition=campaign.model_dump_json(), campaign="a")
+    verdicts = SimpleNamespace(with_old_tables=lambda _: ["one", "two"])
+    ledger = SimpleNamespace(
+        verdicts=verdicts, launches=SimpleNamespace(get=lambda _: launch), close=lambda: None
+    )
+    monkeypatch.setattr(report, "_write_tables", end)
+    monkeypatch.setattr(RenewTablesOperator, "open_ledger", lambda _: closing(ledger))
+    with DAG("renewing", schedule=None):
+        task = RenewTablesOperator(task_id="renew")
+    with pytest.raises(RetryTaskError):
+        task.execute({})
+    assert asked == ["one"]

@@ -9,7 +9,8 @@ from airflow.sdk.exceptions import AirflowException
 from sqlalchemy import URL, Engine
 from sqlalchemy.exc import ArgumentError
 
-from sendoff.errors import RetryableError, SettingsError
+from sendoff.errors import SettingsError
+from sendoff_airflow.errors import TaskEndedError
 from sendoff_airflow.hooks.connections import DIALECTS, database_url, extras, find_connection
 
 if TYPE_CHECKING:
@@ -57,14 +58,14 @@ def warehouse_url(connection: Connection) -> str | None:
 
 
 def end_query() -> None:
-    """End the query that this task is reading, if there is one, by raising RetryableError.
+    """End the query that this task is reading, if there is one, by raising TaskEndedError.
 
     Airflow calls ``on_kill`` in the thread that waits for the rows, and kills the process five seconds later.
     """
     from sendoff.warehouse import is_reading
 
     if is_reading():
-        raise RetryableError("Airflow ended the task while it was reading the warehouse. Retry the task.")
+        raise TaskEndedError("Airflow ended the task while it was reading the warehouse. Retry the task.")
 
 
 def _from_hook(connection: Connection) -> Engine | Cursors:

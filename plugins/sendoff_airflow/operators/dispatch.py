@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from airflow.sdk import Context
 from airflow.sdk.exceptions import TaskDeferred
 
-from sendoff.errors import CampaignError, GateError, NotYetError, RetryableError
+from sendoff.errors import CampaignError, GateError, NotYetError
 from sendoff_airflow import RECEIVER, SERVICE
 from sendoff_airflow.arguments import as_text
 from sendoff_airflow.errors import translate_errors
@@ -73,7 +73,6 @@ class DispatchOperator(PreparingOperator):
     }
     send_mode: ClassVar[Literal["create", "execute"]]
     other: ClassVar[str]
-    _at_work: str | None = None  # the key of the launch
 
     def __init__(
         self,
@@ -196,8 +195,8 @@ class DispatchOperator(PreparingOperator):
             post_back_signer(self.receiver_conn_id)
         )
         try:
-            self._at_work = key
-            result = send_launch(ledger, key, connection, worker=_worker(context, self.worker))
+            with self.at_work(key):
+                result = send_launch(ledger, key, connection, worker=_worker(context, self.worker))
             if self.launch_key is None:
                 check_all_sent(ledger, key)
         except NotYetError as early:
@@ -207,21 +206,7 @@ class DispatchOperator(PreparingOperator):
             check_refusals(ledger, key)
             self.emit(context, {**launch_facts(launch), **asdict(result)})
             return asdict(result)
-        finally:
-            self._at_work = None
         raise TaskDeferred(trigger=DateTimeTrigger(moment=until), method_name="go_on")
-
-    def on_kill(self) -> None:
-        """End the query, or start no further request.
-
-        Airflow calls this in the thread that waits for the others, and kills the process five seconds later.
-        """
-        super().on_kill()
-        if key := self._at_work:
-            self._at_work = None
-            raise RetryableError(
-                f"Launch {key}: Airflow ended the task before all requests were made. Retry the task."
-            )
 
     def build_lineage(self, facts: Mapping[str, Any]) -> Any:
         """Return the lineage to the launch: from its audience, or from the tables of the campaign's queries."""

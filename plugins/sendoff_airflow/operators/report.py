@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Context
 
 from sendoff.errors import SendoffError
-from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import LaunchOperator, LedgerOperator, QueryingOperator
+from sendoff_airflow.errors import TaskEndedError, translate_errors
+from sendoff_airflow.ledger_operator import LaunchOperator, QueryingOperator
 from sendoff_airflow.operators.recipients import absolute
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class WriteTablesOperator(LaunchOperator):
         return {"launch_key": self.launch_key, "schema": self.schema, "rows": rows}
 
 
-class RenewTablesOperator(LedgerOperator):
+class RenewTablesOperator(QueryingOperator):
     """Write the results of each launch again whose report changed since its campaign's DAG wrote its tables.
 
     If its campaign still has ``outcome.sql``, the outcomes are measured again before. A launch is written at most once
@@ -136,6 +136,8 @@ class RenewTablesOperator(LedgerOperator):
                         self._measure(ledger, launch)
                         _write_tables(ledger, launch_key, None, schema)
                         written += 1
+                except TaskEndedError:
+                    raise
                 except SendoffError as error:
                     self.log.error("launch %s: %s", launch_key, error)
                     failures.append(error)
