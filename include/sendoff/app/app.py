@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time
 from pathlib import Path
-from time import sleep
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from uuid import uuid4
 from zoneinfo import ZoneInfo
@@ -223,19 +222,16 @@ class App:
         folder = _folder(campaign, name, self._connections.settings.defaults, reads_query=False)
         self._connections.check(folder.campaign.connection)
         options = LaunchOptions(who=self._connections.who, origin=f"test\n{uuid4()}\n")
-        while True:
-            tests = prepare_tests(
-                self._connections.ledger,
-                folder,
-                recipients,
-                moment=datetime.now(UTC),
-                variant=variant,
-                warehouses=self._connections.source,
-                options=options,
-            )
-            if all(test.origin == options.origin for test in tests):
-                return [Launch(self._connections, test) for test in tests]
-            sleep(1)  # it had another test in this second, which is the period of both
+        tests = prepare_tests(
+            self._connections.ledger,
+            folder,
+            recipients,
+            moment=datetime.now(UTC),
+            variant=variant,
+            warehouses=self._connections.source,
+            options=options,
+        )
+        return [Launch(self._connections, test) for test in tests]
 
     def preview(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sendoff.campaign import TEST, CampaignFolder, Gates, Period
@@ -36,20 +36,27 @@ def prepare_tests(  # noqa: PLR0913 - each is needed
     has the content, the topic, the connection and the daily limits of the campaign. It has no exclusions, no holdout,
     no approval, no hours, and no results in a warehouse. Its only gate is :data:`MOST_TESTERS`. The suppression list
     holds. ``recipients``: as the audience in :func:`~sendoff.campaign.campaign_from`. ``moment``: when the test was
-    asked for; the same moment returns the same launches.
+    asked for. The same moment with the same ``options.origin`` returns the same launches. Another origin gets a later
+    second, because the second is the period of a test.
 
     Raise CampaignError if there is no such variant, and the errors of :func:`prepare_launch`.
     """
-    return [
-        prepare_launch(
-            ledger,
-            test.with_audience(recipients),
-            period=Period(moment, moment, name),
-            warehouses=warehouses,
-            options=options,
-        )
-        for name, test in _tests(folder, variant)
-    ]
+    launches = []
+    for name, test in _tests(folder, variant):
+        at = moment
+        while True:
+            launch = prepare_launch(
+                ledger,
+                test.with_audience(recipients),
+                period=Period(at, at, name),
+                warehouses=warehouses,
+                options=options,
+            )
+            if launch.origin == options.origin:
+                break
+            at += timedelta(seconds=1)
+        launches.append(launch)
+    return launches
 
 
 def _tests(folder: CampaignFolder, variant: str | None) -> Iterator[tuple[str | None, CampaignFolder]]:

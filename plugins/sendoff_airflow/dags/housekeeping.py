@@ -170,7 +170,9 @@ def send_test_dag(
         ),
     }
     words = "Send a campaign to a few people of your own"
-    with _dag(dag_id, "send a test", words, None, {"params": params, **dag_options}) as dag:
+    with _dag(
+        dag_id, "send a test", words, None, {"params": params, "max_active_runs": 16, **dag_options}
+    ) as dag:
         SendTestOperator(
             task_id="send_test",
             task_display_name="Send the test",
@@ -201,13 +203,17 @@ def _clock(schedule: str) -> CronTriggerTimetable:
 
 
 def _dag(dag_id: str, title: str, description: str, schedule: Any, options: Mapping[str, Any]) -> DAG:
-    """Return a DAG with one run at a time. ``options``: more arguments, which replace its title, tags and defaults."""
-    defaults = {"default_args": RETRY_DEFAULTS, "tags": ["sendoff"], "dag_display_name": f"Sendoff: {title}"}
+    """Return a DAG with one run at a time. ``options``: more arguments, which replace these and the title and tags."""
+    defaults = {
+        "default_args": RETRY_DEFAULTS,
+        "tags": ["sendoff"],
+        "dag_display_name": f"Sendoff: {title}",
+        "max_active_runs": 1,
+    }
     return DAG(
         dag_id=dag_id,
         description=description,
         schedule=schedule,
         catchup=False,
-        max_active_runs=1,
         **{**defaults, **options},
     )

@@ -193,8 +193,6 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
         return launch
 
     def _origin(self, context: Context) -> _Origin:
-        ti = context["ti"]
-        mapped = "" if ti.map_index is None or ti.map_index < 0 else f"[{ti.map_index}]"
         assert self.campaign is not None
         if isinstance(self.campaign, Path):
             campaign = str(absolute(self.campaign, self.dag.folder).resolve())
@@ -202,7 +200,7 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
             campaign = self.campaign.model_dump_json()
         text = f"{campaign}\n{self.warehouse}\n{self._recipients()}"
         digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-        return _Origin(f"{ti.dag_id} {ti.run_id}", f"{ti.task_id}{mapped}", digest)
+        return _Origin(*run_and_task(context), digest)
 
     def _recipients(self) -> str:
         """Return what names the recipients, such as the query. Of rows, it is only their type."""
@@ -233,6 +231,13 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
                 "audience, give all the same name, such as partial(name='spring')."
             )
         return None if isinstance(self.campaign, Path) else name_of(self.dag_id, self.task_id)
+
+
+def run_and_task(context: Context) -> tuple[str, str]:
+    """Return names of the run and of the task, with its map index, for the origin of a launch."""
+    ti = context["ti"]
+    mapped = "" if ti.map_index is None or ti.map_index < 0 else f"[{ti.map_index}]"
+    return f"{ti.dag_id} {ti.run_id}", f"{ti.task_id}{mapped}"
 
 
 class _Origin(NamedTuple):

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sendoff_airflow import RECEIVER
+from sendoff_airflow.arguments import as_text
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import QueryingOperator
+from sendoff_airflow.operators.preparation import run_and_task
 from sendoff_airflow.operators.recipients import absolute, of_shown, shown
 
 if TYPE_CHECKING:
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 class SendTestOperator(QueryingOperator):
     """Send the message of a campaign at once to a few people of your own, at most 100: once for each variant.
 
-    A test skips the campaign's exclusions, holdout, gates and approval. The suppression list holds. A retry sends
-    nothing twice. Return the number of requests by state, for each launch key.
+    A test skips the campaign's exclusions, holdout, gates and approval. The suppression list holds. Each task sends a
+    test of its own, and a retry sends nothing twice. Return the number of requests by state, for each launch key.
 
     :param campaign: the campaign's folder, or ``<folder of a journey>/<step>``; a relative path starts at the folder of
         the DAG file (templated)
@@ -36,7 +38,7 @@ class SendTestOperator(QueryingOperator):
         self, *, campaign: str | Path, recipients: Any, variant: str | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.campaign = str(campaign)
+        self.campaign = str(campaign) if isinstance(campaign, Path) else campaign
         self.recipients = recipients
         self.variant = variant
 
@@ -60,26 +62,28 @@ class SendTestOperator(QueryingOperator):
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
         run, ti = context["dag_run"], context["ti"]
+        origin = "\n".join([*run_and_task(context), "test"])
         folder = load_campaign(absolute(Path(self.campaign), self.dag.folder), has_audience=False)
         connection = SendoffHook(folder.campaign.connection).service_connection(post_back_signer(RECEIVER))
-        sent = {}
         with self.open_ledger() as ledger:
             tests = prepare_tests(
                 ledger,
                 folder,
                 of_shown(self.recipients, self.dag.folder),
                 moment=run.run_after,
-                variant=self.variant or None,
+                variant=as_text(self.variant) or None,
                 warehouses=warehouse_source,
-                options=LaunchOptions(who=run.triggering_user_name),
+                options=LaunchOptions(who=run.triggering_user_name, origin=origin),
             )
-            for test in tests:
-                ti.xcom_push("launch_key", test.launch_key)
-                ti.xcom_push("campaign", folder.name)  # for CampaignLink
-                send_launch(
-                    ledger, test.launch_key, connection, worker=f"{ti.dag_id}/{ti.run_id}/try {ti.try_number}"
-                )
-                check_all_sent(ledger, test.launch_key)
-                check_refusals(ledger, test.launch_key)
-                sent[test.launch_key] = ledger.dispatch_queries.states(test.launch_key)
-        return sent
+            ti.xcom_push("campaign", tests[0].campaign)  # for CampaignLink
+            keys = [test.launch_key for test in tests]
+            if len(keys) == 1:
+                ti.xcom_push("launch_key", keys[0])  # for LaunchLink
+            worker = f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/try {ti.try_number}"
+            for key in keys:
+                with self.at_work(key):
+                    send_launch(ledger, key, connection, worker=worker)
+            for key in keys:
+                check_all_sent(ledger, key)
+                check_refusals(ledger, key)
+            return {key: ledger.dispatch_queries.states(key) for key in keys}

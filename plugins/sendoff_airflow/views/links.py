@@ -90,6 +90,7 @@ def _operators() -> list[type[BaseOperator]]:
     from sendoff_airflow.operators.approval import ApproveLaunchOperator
     from sendoff_airflow.operators.decorators import _AudienceDecoratedOperator
     from sendoff_airflow.operators.doubts import ResolveDoubtsOperator
+    from sendoff_airflow.operators.send_test import SendTestOperator
     from sendoff_airflow.sensors import PostBacksQuietSensor
 
     return [
@@ -103,6 +104,7 @@ def _operators() -> list[type[BaseOperator]]:
         PostBacksQuietSensor,
         ReconcileOperator,
         ResolveDoubtsOperator,
+        SendTestOperator,
     ]
 
 
