@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
+
+
+_ELSEWHERE = re.compile(r"[\w+.-]+://\S+")
 
 
 class XCom(NamedTuple):
@@ -45,8 +49,8 @@ def xcoms_of(
 
 
 def parsed(stored: Any) -> Any:
-    """Return the value of an XCom, which is JSON within JSON."""
+    """Return the value of an XCom, which is text or JSON, or None if a custom backend holds it elsewhere."""
     try:  # as plain values: Airflow's own deserializer would import classes
         return json.loads(stored) if isinstance(stored, str) else stored
     except ValueError:
-        return stored
+        return None if _ELSEWHERE.fullmatch(stored) else stored

@@ -13,6 +13,7 @@ from airflow.models.hitl import HITLDetail
 from airflow.models.log import Log
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.taskinstancekey import TaskInstanceKey
+from airflow.models.xcom import XComModel
 from airflow.utils.sqlalchemy import prohibit_commit
 from fastapi.testclient import TestClient
 
@@ -57,6 +58,21 @@ def test_each_task_instance_leads_to_its_launch_and_its_campaign_and_its_run_has
     parts = [f"{verdicts[name]} {name.replace('_', ' ')}" for name in Verdict if verdicts[name]]
     _end_again(run)
     assert _note(run) == f"Reported. 60 devices: {', '.join(parts)}"
+
+
+def test_values_that_a_custom_xcom_backend_holds_are_neither_links_nor_notes(
+    house: Any, run_dag: Callable[..., DagRun], links: Callable[..., dict[str, str | None]]
+) -> None:
+    run = run_dag(house.campaign("held_elsewhere", house.few), logical_date=house.day)
+    with closing(settings.Session()) as session:
+        session.query(XComModel).filter_by(dag_id=run.dag_id).update({"value": "s3://xcoms/held_elsewhere/5"})
+        session.commit()
+    assert links(run, "audience") == {
+        "Launch": None,
+        "Campaign": "/plugin/sendoff/sendoff/campaigns/held_elsewhere",
+    }
+    _end_again(run)
+    assert _note(run) is None
 
 
 def test_before_there_is_a_launch_the_links_lead_to_the_campaign(
