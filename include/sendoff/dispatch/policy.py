@@ -230,12 +230,9 @@ class SendPolicy:
         try:
             self._check_rate(ready_by)
         except RateLimitedLocallyError:
-            launch, closed = self._ledger.launches.get(self._key), self.closed_zones(now)
-            if launch.state == LaunchState.RELEASED and any(
-                part.state == DispatchState.PLANNED
-                and part.wave <= launch.wave
-                and part.time_zone not in closed
-                for part in self._ledger.dispatch_queries.progress(self._key)
+            launch = self._ledger.launches.get(self._key)
+            if launch.state == LaunchState.RELEASED and self._ledger.dispatch_queries.has_planned(
+                self._key, launch.wave, self.closed_zones(now)
             ):
                 raise
 

@@ -58,7 +58,7 @@ def open_next_wave(ledger: Ledger, launch: LaunchRecord, rollout: Rollout, *, no
     released = _released_wave(ledger.audit_log.of_launch(launch_key))
     why, detail = "a person released the launch", None
     if released < wave:
-        newest = ledger.dispatch_queries.newest_request(launch_key, up_to_wave=wave)
+        newest = ledger.dispatch_queries.newest_exchange(launch_key, up_to_wave=wave)
         if newest and now < (until := newest + rollout.wait.timedelta()):
             raise NotYetError(
                 f"launch {launch_key}: wave {wave} is sent, and post-backs may still come", until

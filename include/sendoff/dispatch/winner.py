@@ -39,7 +39,7 @@ def decide_winner(ledger: Ledger, launch: LaunchRecord, decide: Decide, *, now: 
     """
     key = launch.launch_key
     since = ledger.audit_log.newest(key)
-    newest = ledger.dispatch_queries.newest_request(key, up_to_wave=launch.wave)
+    newest = ledger.dispatch_queries.newest_exchange(key, up_to_wave=launch.wave)
     if newest and now < (until := newest + decide.after.timedelta()):
         raise NotYetError(
             f"launch {key}: the variants are sent to the test share, and the winner is not decided yet", until

@@ -20,7 +20,7 @@ from sendoff.ledger.requests.dispatch_queries import Progress
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.states import Accepted, InDoubt, Outcome, Refused
 
-from ...factories import KEY, NOW, make_launch, post_back, send, store
+from ...factories import KEY, NOW, claimed, make_launch, post_back, send, store
 from ...leases import expire
 
 LATER = NOW + timedelta(minutes=30)
@@ -92,6 +92,15 @@ def test_the_newest_request_of_a_wave_is_not_that_of_a_later_one(ledger: Ledger)
     send(ledger, KEY, YES, at=LATER)
     assert ledger.dispatch_queries.newest_request(KEY, up_to_wave=1) == NOW
     assert ledger.dispatch_queries.newest_request(KEY) == LATER
+
+
+def test_the_next_wave_waits_after_a_late_answer_as_after_its_request(ledger: Ledger) -> None:
+    make_launch(ledger, segments=WAVES)
+    send(ledger, KEY, YES, YES, YES)
+    ledger.dispatches.record(claimed(ledger), YES, LATER)
+    with pytest.raises(NotYetError) as early:
+        judge(ledger, wait={"length": 30, "unit": "minutes"})
+    assert early.value.until == LATER + timedelta(minutes=30)
 
 
 @pytest.mark.parametrize("last", [DOUBT, None])  # no clear answer; or its worker died

@@ -191,13 +191,38 @@ class DispatchQueries(LedgerPart):
         """Return when the newest request of a launch began, optionally up to a wave; None before the first."""
         return self._newest(attempts, attempts.c.started_at, launch_key, up_to_wave)
 
+    def newest_exchange(self, launch_key: str, *, up_to_wave: int) -> datetime | None:
+        """Return when the newest request of a launch up to a wave began, or was answered if that is later."""
+        times = (
+            self.newest_request(launch_key, up_to_wave=up_to_wave),
+            self._newest(
+                outcomes, outcomes.c.recorded_at, launch_key, up_to_wave, outcomes.c.status.is_not(None)
+            ),
+        )
+        return max((time for time in times if time), default=None)
+
+    def has_planned(self, launch_key: str, up_to_wave: int, closed_zones: Collection[str | None]) -> bool:
+        """Check whether a dispatch of a launch is planned, up to a wave and outside of some time zones."""
+        query = sa.select(sa.literal(1)).where(
+            dispatches.c.launch_key == launch_key,
+            dispatches.c.state == DispatchState.PLANNED,
+            dispatches.c.wave <= up_to_wave,
+            dispatches.c.time_zone.not_in([zone or "" for zone in closed_zones]),
+        )
+        return self._database.scalar(query.limit(1)) is not None
+
     def _newest(
-        self, table: sa.Table, time: sa.Column[datetime], launch_key: str, up_to_wave: int | None = None
+        self,
+        table: sa.Table,
+        time: sa.Column[datetime],
+        launch_key: str,
+        up_to_wave: int | None = None,
+        *where: sa.ColumnElement[bool],
     ) -> datetime | None:
         query = (
             sa.select(time)
             .join(dispatches, dispatches.c.dispatch_key == table.c.dispatch_key)
-            .where(dispatches.c.launch_key == launch_key)
+            .where(dispatches.c.launch_key == launch_key, *where)
             .order_by(time.desc())
             .limit(1)
         )
