@@ -32,6 +32,7 @@ MAYBE_DATA = re.compile(r"(?<!\S)\S+@\S+|\d{4,}")
 ODD = re.compile(r"[^\0-\x7f\w](?=[eE]'|\$)|(?<=\$)\w*[^\0-\x7f\w]")
 """A character beside a dollar sign or a quote that is part of a name in PostgreSQL, and a space in other databases."""
 
+_DASHES = frozenset({"bigquery", "clickhouse", "databricks", "trino"})  # "--" always begins a comment
 _HASHES = frozenset({"bigquery", "mariadb", "mysql"})
 _DOLLARS = frozenset({"postgresql", "redshift", "cockroachdb", "duckdb", "snowflake"})
 _QUOTES = {'"': '"', "`": "`", "[": "]"}
@@ -145,7 +146,7 @@ def dialects(backend: str, sql: str) -> Iterator[Dialect]:
         ways("/*", *of_mysql),
         ways("\r", *of_mysql),
         ways("\\", *((False,) if has_dollars else ())),
-        ways("--", *((is_mysql,) if has_dollars or is_mysql else ())),
+        ways("--", *((is_mysql,) if has_dollars or is_mysql or backend in _DASHES else ())),
     ):
         yield Dialect(
             has_escapes,

@@ -309,6 +309,12 @@ def test_what_follows_the_end_of_a_query_is_left_out(backend: str, end: str) -> 
     assert query.with_literals().strip() == "SELECT 1"
 
 
+@pytest.mark.parametrize("backend", ["bigquery", "clickhouse", "databricks", "trino"])
+def test_two_dashes_begin_a_comment_without_a_space_except_on_mysql(backend: str) -> None:
+    query = Query("SELECT 1;\n--ORDER BY 1", {}, 1, sa.make_url(f"{backend}://host/shop"))
+    assert query.with_literals().strip() == "SELECT 1"
+
+
 MANY = 50_000
 
 
