@@ -205,14 +205,16 @@ def test_a_dag_gives_rights_to_a_campaign_only_if_it_sends_it(
     bag.bag_dag(tagged)
     sync_bag_to_db(bag, "dags-folder", None)
     campaigns = ["sales.late", "nightly_sales.late", "nightly_sales.early", "tagged_sales.late", "sales"]
-    campaigns += ["sales-test", "tagged_sales-test"]
+    campaigns += ["sales-test", "tagged_sales-test", "tagged_sales.late-test", "tagged_sales.late.of-test"]
     assert airflow_dags.dags_of(campaigns) == {
         "sales.late": "sales.late",
         "nightly_sales.late": "nightly_sales",
         "nightly_sales.early": "nightly_sales.early",
         "tagged_sales.late": "tagged_sales",
         "sales": "sales",
-        "sales-test": "sales-test",
+        "sales-test": "sales",
         "tagged_sales-test": "tagged_sales",
+        "tagged_sales.late-test": "tagged_sales",
+        "tagged_sales.late.of-test": "tagged_sales.late.of",
     }
     assert set(airflow_dags.schedules_of_campaigns(["tagged_sales", "tagged_sales-test"])) == {"tagged_sales"}

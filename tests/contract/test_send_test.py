@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from sendoff import App, AudienceError, CampaignError, GateError, NotYetError
@@ -15,7 +16,7 @@ from sendoff.campaign import WEEKDAYS
 from sendoff.ledger import Ledger
 
 from ..local_service import LocalService
-from .sending import sent_to, service
+from .sending import fault, sent_to, service
 from .test_app import FIELDS, FRAME, LAPSED, app, connected, ledger_url, no_settings, prepared
 from .test_send import Send, environment, journey, send
 
@@ -79,6 +80,12 @@ def test_each_variant_is_sent_or_the_one_that_is_named(app: App, service: LocalS
         app.prepare_tests(LAPSED, FRAME, name="lapsed", variant="long")
 
 
+def test_a_stream_of_arrow_is_read_for_every_variant(app: App, service: LocalService) -> None:
+    stream = pa.table({"device_id": [7, 14]}).to_reader()
+    tests = app.prepare_tests({**FIELDS, "variants": VARIANTS}, stream, name="lapsed")
+    assert [test.people for test in tests] == [2, 2]
+
+
 def test_a_campaign_whose_recipients_the_service_chooses_can_be_tested(
     app: App, service: LocalService
 ) -> None:
@@ -133,7 +140,15 @@ def test_the_command_sends_a_step_to_identifiers_and_each_variant_to_a_file(
         "variant long: 3 people, 1 accepted",
         "variant short: 3 people, 1 accepted",
     ]
-    assert sent_to(service) == sorted([7, 14, *[7, 14, 21] * 2])
+    fault(service, "403", 1)
+    refused = send(str(folder), "--file", str(colleagues), command="send-test")
+    assert (refused.returncode, refused.stdout.count("1 refused"), refused.stdout.count("1 accepted")) == (
+        1,
+        1,
+        1,
+    )
+    assert "the service refused" in refused.stderr
+    assert sent_to(service) == sorted([7, 14, *[7, 14, 21] * 3])
     for wrong in ([], ["7", "--file", str(colleagues)]):
         assert (
             "give identifiers, or --file FILE, and not both"

@@ -18,7 +18,8 @@ All commands of `sendoff`. An [error](errors.md) is printed as one line on stand
 if a run would not send the launch that it shows. `sendoff check` ends with exit code 1 if a campaign has a mistake, and
 `sendoff diff --exit-code` with 3 if something changes. `sendoff send` ends
 with 3 if the launch must not be sent now:
-[all its exit codes](../tutorial/from-a-shell.md#from-cron). Ctrl-C ends every command with 130.
+[all its exit codes](../tutorial/from-a-shell.md#from-cron). Ctrl-C ends a command with 130. `sendoff receiver` and
+`sendoff metrics --every` run until they are stopped, and end with 0.
 """
 _HEAD_OF_SERVICE = """\
 # Commands of the local service

@@ -13,7 +13,7 @@ from .audience_rules import (
     VerdictSource,
     counted_as,
 )
-from .campaign_folder import CampaignFolder, is_campaign_name
+from .campaign_folder import TEST, CampaignFolder, is_campaign_name
 from .content import PUSH_LIKE, Channel, Channels, Email, Message, Translation, Webhook
 from .dbt import Dbt, Reference, references_in
 from .defaults import Setting, defaults_schema
@@ -33,7 +33,6 @@ from .field_types import (
 )
 from .folders import (
     HOUSEKEEPING_DAGS,
-    TEST,
     CheckedFolder,
     campaign_folders,
     check_folders,

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
 CAMPAIGN, AUDIENCE, OUTCOME, BEFORE = "campaign.yaml", "audience.sql", "outcome.sql", "before.sql"
+TEST = "-test"
+"""The end of the name under which a campaign is tested."""
 ALLOWED_NAMES = "Use at most 100 letters, digits, _, - and . in its name"
 NO_JINJA = (
     "found Jinja, such as {{ ds }}, which is not rendered in queries. Use query parameters, such as :period_start and "

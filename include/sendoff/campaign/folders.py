@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sendoff.campaign.audience_rules import CampaignExclusion, VerdictExclusion, VerdictSource
-from sendoff.campaign.campaign_folder import AUDIENCE, BEFORE, OUTCOME, CampaignFolder
+from sendoff.campaign.campaign_folder import AUDIENCE, BEFORE, OUTCOME, TEST, CampaignFolder
 from sendoff.campaign.defaults import DEFAULTS, RULES
 from sendoff.campaign.field_types import did_you_mean
 from sendoff.campaign.journey import JOURNEY, is_journey_folder, load_journey
@@ -27,9 +27,6 @@ HOUSEKEEPING_DAGS = (
     "sendoff_test",
 )
 """The default names of the DAGs for all campaigns."""
-
-TEST = "-test"
-"""The end of the name under which a campaign is tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +158,10 @@ def _clashes(path: Path, first: Path) -> Iterator[Finding]:
 
 def tested_by(path: Path) -> Path | None:
     """Return the folder of the campaign whose tests have the name of this one, or None."""
-    tested = path.with_name(path.name.removesuffix(TEST))
+    name = path.name.removesuffix(TEST)
+    tested = path.with_name(name) if name else path
     is_other = tested != path and is_campaign_folder(tested)
-    return tested if is_other and not (is_journey_folder(path) or is_journey_folder(tested)) else None
+    return tested if is_other and not is_journey_folder(tested) else None
 
 
 def _refused(folder: CampaignFolder) -> Iterator[Finding]:
@@ -231,9 +229,7 @@ def _misspelled(folder: CampaignFolder) -> Iterator[Finding]:
             named["audience", "exclude", number, "name"] = each.name
         elif isinstance(each, VerdictExclusion):
             named["audience", "exclude", number, "of"] = each.of
-    beside = (
-        {path.name for path in folder.path.parent.iterdir() if is_campaign_folder(path)} if named else set()
-    )
+    beside = {path.name for path in folder.path.parent.iterdir() if path.is_dir()} if named else set()
     for place, name in named.items():
         journey, _, _ = name.partition(".")
         if beside.isdisjoint((name, journey)) and (hint := did_you_mean(name, sorted(beside))):

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 
 from sendoff.campaign.audience_rules import FileName, KnownVerdict, QueryExclusion
-from sendoff.campaign.campaign_folder import ALLOWED_NAMES, CampaignFolder, is_campaign_name
+from sendoff.campaign.campaign_folder import ALLOWED_NAMES, TEST, CampaignFolder, is_campaign_name
 from sendoff.campaign.defaults import RULES, used_definitions
 from sendoff.campaign.error_messages import MOST_MISTAKES, sentences, with_required_kinds
 from sendoff.campaign.field_types import (
@@ -39,7 +39,7 @@ from sendoff.campaign.validation import broken_rules, broken_texts
 from sendoff.campaign.yaml_document import YamlDocument, YamlPath, dotted, read_document
 
 JOURNEY = "journey.yaml"
-_STEP_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}", re.ASCII)
+_STEP_NAME = re.compile(rf"(?!.*{TEST}\Z)[A-Za-z0-9_-]{{1,40}}", re.ASCII)
 _OF_JOURNEY = ("schedule", "schedule_time_zone", "after", "start", "connection", "warehouse", "owner", "tags")
 """The fields of a campaign that all steps share, so that only the journey has them."""
 _OF_STEP = ("name", "wait", "when")
@@ -91,7 +91,7 @@ class Step(Campaign):
     title: Annotated[Text, Field(max_length=200)] | None = optional(  # type: ignore[assignment]
         "Name of the campaign in the service; by default the titles of the journey and the step's name"
     )
-    name: Text = Field(description="Name of the step: letters, digits, - and _")
+    name: Text = Field(description="Name of the step: letters, digits, - and _, without -test at its end")
     wait: Duration | None = optional("How long to wait after the step in when.of was sent")
     when: When | None = optional("Which recipients of an earlier step take this one; not in the first step")
 
@@ -265,7 +265,8 @@ def _broken(journey: Journey, tree: Mapping[str, Any]) -> Iterator[tuple[YamlPat
                     mend = "Remove it, because a journey starts by its schedule"
                 yield (*place, name), f"found {name} in a step. {mend}"
         if not _STEP_NAME.fullmatch(step.name):
-            yield (*place, "name"), f"found {describe(step.name)}. Use at most 40 letters, digits, - and _"
+            allowed = f"at most 40 letters, digits, - and _, without {TEST} at the end, which tests have"
+            yield (*place, "name"), f"found {describe(step.name)}. Use {allowed}"
         if step.name in earlier:
             yield (*place, "name"), f"found {describe(step.name)} twice. Use each name once"
         if step.audience.source:

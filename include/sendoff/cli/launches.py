@@ -287,7 +287,7 @@ def history(
             except AudienceError:
                 others += 1
                 continue
-            if status.is_named or not status.is_known:
+            if status.is_named or status.may_be_erased or not status.is_known:
                 found.append((launch, status))
             else:
                 others += 1

@@ -9,7 +9,7 @@ import typer
 
 from sendoff.cli.progress import Steps
 from sendoff.cli.shared import LedgerUrl, app
-from sendoff.errors import SettingsError
+from sendoff.errors import RefusedError, SettingsError
 from sendoff.figures import people_of
 
 
@@ -52,7 +52,7 @@ def send_test(
     from sendoff.telemetry import exporters
 
     exporters.start()
-    steps = Steps()
+    steps, refused = Steps(), list[str]()
     with connect(ledger_url) as sender:
         sender.check_settings()
         for test in sender.prepare_tests(
@@ -60,12 +60,19 @@ def send_test(
         ):
             of_variant = f", variant {test.period.partition}" if test.period.partition else ""
             with steps.step(f"sending {test.name}{of_variant}"):
-                states = test.send(wait=True)
-            counts = ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in states.items())
+                try:
+                    test.send(wait=True)
+                except RefusedError as error:  # the other variants are sent all the same
+                    refused.append(str(error))
+            counts = ", ".join(
+                f"{count:,} {state.replace('_', ' ')}" for state, count in test.requests.items()
+            )
             typer.echo(
                 f"launch {test.key[:12]} of {test.name}{of_variant}: {people_of(test.people)}, {counts}"
             )
             typer.echo(f"For its report, run: sendoff report {test.key[:12]}")
+    if refused:
+        raise RefusedError("\n".join(refused))
 
 
 def _recipients(identifiers: list[str] | None, file: Path | None, identified_by: str) -> Any:

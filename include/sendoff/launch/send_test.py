@@ -41,6 +41,8 @@ def prepare_tests(  # noqa: PLR0913 - each is needed
 
     Raise CampaignError if there is no such variant, and the errors of :func:`prepare_launch`.
     """
+    if hasattr(recipients, "read_all"):  # a stream of Arrow, which only one launch could read
+        recipients = recipients.read_all()
     launches = []
     for name, test in _tests(folder, variant):
         at = moment

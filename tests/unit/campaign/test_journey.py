@@ -116,6 +116,7 @@ def test_exits_and_earlier_recipients_are_excluded(folder: Path) -> None:
         ("  - name: hello\n", "  - name: hello\n    wait: {length: 1, unit: days}\n", "in the first step"),
         ("name: last", "name: nudge", "found 'nudge' twice"),
         ("name: last", "name: a.b", "letters, digits, - and _"),
+        ("name: last", "name: last-test", "without -test at the end, which tests have"),
         (
             "    gates: {least: 5}",
             "    schedule: '@daily'",

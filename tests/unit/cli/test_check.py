@@ -276,6 +276,11 @@ def test_a_campaign_cannot_have_the_name_of_the_tests_of_another(sendoff: Comman
     assert line.startswith("spring-test: mistake: tests of the campaign ")
 
 
+def test_a_folder_may_have_no_name_but_the_end_of_a_test(sendoff: Command) -> None:
+    write("-test", FINE)
+    assert sendoff("check", ".").returncode == 0
+
+
 def test_names_control_no_terminal_and_no_log(sendoff: Command) -> None:
     write("esc\x1b[31m", f'{FINE}"a\\x1b[31m\\n::stop-commands::b\\u202e": 1\n')
     printed = sendoff("check", ".").stdout

@@ -106,11 +106,12 @@ def all_teams() -> frozenset[str]:
 def dags_of(campaigns: Iterable[str]) -> dict[str, str]:
     """Return the DAG of each campaign: the one of its name, or for ``<journey>.<step>`` the DAG ``<journey>``.
 
-    The DAG of a task group's campaign is found in the same way, also of a group inside others. The DAG of a campaign is
-    also that of its tests. An unrelated DAG does not count: the DAG must have Sendoff's tag, or have run
-    the group's task ``audience``.
+    The DAG of a task group's campaign is found in the same way, also of a group inside others. An unrelated DAG does
+    not count: the DAG must have Sendoff's tag, or have run the group's task ``audience``. The DAG of a campaign is also
+    that of its tests.
     """
-    heads = {name: name.rpartition(".")[0] or name.removesuffix(TEST) for name in set(campaigns)}
+    tested = {name: name.removesuffix(TEST) for name in set(campaigns)}
+    heads = {name: name.rpartition(".")[0] for name in {*tested, *tested.values()}}
     own = select(DagModel.dag_id).where(DagModel.dag_id.in_(heads))
     tagged = select(DagTag.dag_id).where(DagTag.name == TAG, DagTag.dag_id.in_(set(heads.values())))
     instance = (TaskInstance.dag_id, TaskInstance.task_id)
@@ -127,7 +128,8 @@ def dags_of(campaigns: Iterable[str]) -> dict[str, str]:
         ran = (
             {places[dag_id, task_id]: dag_id for dag_id, task_id in session.execute(query)} if places else {}
         )
-    return {name: dag if dag == name or dag in ours else ran.get(name, name) for name, dag in dags.items()}
+    found = {name: dag if dag == name or dag in ours else ran.get(name, name) for name, dag in dags.items()}
+    return {name: name if name in known else found[without] for name, without in tested.items()}
 
 
 def _outer(name: str) -> Iterator[str]:

@@ -178,7 +178,7 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
         held=[row for row in (rows or inside) if row.launch.state == LaunchState.HELD],
         pauses=ledger.pauses.of_connection(newest[0].launch.connection) if newest else [],
         may_steer=viewer.may_steer(name),
-        refresh=refresh_of(rows),
+        refresh=refresh_of(rows or inside),
     )
 
 
