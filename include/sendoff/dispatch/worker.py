@@ -225,6 +225,11 @@ class _WorkerPool:
                 if (seconds := self._seconds_until(early)) is None:
                     return None
                 self._wait(seconds)
+                if self.now() < moment + timedelta(
+                    seconds=seconds / 2
+                ):  # the clock was set back, or stands still
+                    with self._counting:
+                        self._waited += seconds
             except LedgerUnavailableError:  # the claim may be committed, and only the reply lost
                 if not self._give_back(worker) or is_second:
                     raise
