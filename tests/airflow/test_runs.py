@@ -158,7 +158,7 @@ def test_a_task_waits_in_the_triggerer_between_two_waves(house: Any) -> None:
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(CONTEXT)
     with house.ledger() as ledger:
-        made_at = ledger.dispatch_queries.newest_request(key)
+        made_at = ledger.dispatch_queries.newest_exchange(key, up_to_wave=1)
         states = {(part.wave, part.state) for part in ledger.dispatch_queries.progress(key)}
     assert states == {(1, "accepted"), (2, "planned"), (3, "planned")}
     trigger: Any = deferred.value.trigger
@@ -200,7 +200,7 @@ def test_a_task_waits_in_the_triggerer_until_the_winner_is_decided(house: Any) -
     with pytest.raises(TaskDeferred) as deferred:
         operator.execute(CONTEXT)
     with house.ledger() as ledger:
-        made_at = ledger.dispatch_queries.newest_request(key)
+        made_at = ledger.dispatch_queries.newest_exchange(key, up_to_wave=1)
         states = {(part.wave, part.state) for part in ledger.dispatch_queries.progress(key)}
         standing = standing_of(ledger, ledger.launches.get(key))
     assert states == {(1, "accepted"), (2, "planned")}

@@ -11,17 +11,20 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from sendoff import App, AudienceError, CampaignError, GateError, NotYetError
+from sendoff import App, AudienceError, Campaign, CampaignError, GateError, NotYetError
 from sendoff.campaign import WEEKDAYS
 from sendoff.ledger import Ledger
 
 from ..local_service import LocalService
+from . import test_app
 from .sending import fault, sent_to, service
-from .test_app import FIELDS, FRAME, LAPSED, app, connected, ledger_url, no_settings, prepared
+from .test_app import FRAME, app, connected, ledger_url, no_settings, prepared
 from .test_send import Send, environment, journey, send
 
 __all__ = ["app", "environment", "journey", "ledger_url", "no_settings", "send", "service"]
 
+FIELDS = {**test_app.FIELDS, "post_backs": {"kinds": []}}
+LAPSED = Campaign(**FIELDS)
 GUARDED = {
     **FIELDS,
     "audience": {"holdout": {"percent": 100}, "cap": {"messages": 1, "days": 3_650}},
@@ -50,7 +53,7 @@ def test_a_test_sends_the_message_at_once_and_asks_no_gate(app: App, service: Lo
 def test_a_test_changes_nothing_about_the_launch_that_follows(app: App, service: LocalService) -> None:
     [test] = app.prepare_tests(LAPSED, COLLEAGUES, name="lapsed")
     test.send()
-    assert prepared(app).send() == {"accepted": 1}
+    assert prepared(app, LAPSED).send() == {"accepted": 1}
     assert sent_to(service) == [7, 7, 14, 14, 21, 28]
 
 
@@ -69,6 +72,7 @@ def test_each_variant_is_sent_or_the_one_that_is_named(app: App, service: LocalS
         **FIELDS,
         "variants": VARIANTS,
         "decide": DECIDE,
+        "post_backs": {"kinds": ["open"]},
     }
     tests = app.prepare_tests(campaign, FRAME, name="lapsed")
     assert [test.period.partition for test in tests] == ["long", "short"]
