@@ -63,7 +63,9 @@ def load_campaign(folder: Path, *, has_audience: bool = True, defaults: Path | N
                 f"{folder}: this is a journey. Name one of its steps, such as {folder / first}"
             )
         if inner := _campaign_inside(folder):
-            raise CampaignError(f"{folder}: this folder has several campaigns. Name one, such as {inner}")
+            raise CampaignError(
+                f"{folder}: this folder is no campaign, but contains some. Name one, such as {inner}"
+            )
         return load_folder(folder, has_audience=has_audience, defaults=defaults)
     journey = load_journey(parent, defaults=defaults)
     names = [step.name for step in journey.journey.steps]

@@ -225,9 +225,8 @@ class _WorkerPool:
                 if (seconds := self._seconds_until(early)) is None:
                     return None
                 self._wait(seconds)
-                if self.now() < moment + timedelta(
-                    seconds=seconds / 2
-                ):  # the clock was set back, or stands still
+                # The clock was set back, or stands still.
+                if self.now() < moment + timedelta(seconds=seconds / 2):
                     with self._counting:
                         self._waited += seconds
             except LedgerUnavailableError:  # the claim may be committed, and only the reply lost

@@ -59,6 +59,19 @@ def shown(given: Any) -> Any:
     return _Unshown(given)
 
 
+class HasRecipients:
+    """An operator with recipients, in a field that Airflow may show."""
+
+    @property
+    def recipients(self) -> Any:
+        """The recipients as Airflow may show them: SQL, a path, or an object that does not show its rows."""
+        return self._recipients
+
+    @recipients.setter
+    def recipients(self, given: Any) -> None:
+        self._recipients = shown(given)
+
+
 def of_shown(given: Any, dag_folder: str) -> Any:
     """Return the recipients behind what :func:`shown` returned, or the location of their file.
 

@@ -11,13 +11,13 @@ from sendoff_airflow.arguments import as_text
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import QueryingOperator
 from sendoff_airflow.operators.preparation import run_and_task
-from sendoff_airflow.operators.recipients import absolute, of_shown, shown
+from sendoff_airflow.operators.recipients import HasRecipients, absolute, of_shown
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 
-class SendTestOperator(QueryingOperator):
+class SendTestOperator(HasRecipients, QueryingOperator):
     """Send the message of a campaign at once to a few people of your own, at most 100: once for each variant.
 
     A test skips the campaign's exclusions, holdout, gates and approval. The suppression list holds. Each task sends a
@@ -41,15 +41,6 @@ class SendTestOperator(QueryingOperator):
         self.campaign = str(campaign) if isinstance(campaign, Path) else campaign
         self.recipients = recipients
         self.variant = variant
-
-    @property
-    def recipients(self) -> Any:
-        """The recipients as Airflow may show them: SQL, a path, or an object that does not show its rows."""
-        return self._recipients
-
-    @recipients.setter
-    def recipients(self, given: Any) -> None:
-        self._recipients = shown(given)
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, dict[str, int]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import QueryingOperator
-from sendoff_airflow.operators.recipients import of_shown, shown
+from sendoff_airflow.operators.recipients import HasRecipients, of_shown
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Action = Literal["add", "remove", "replace"]
 
 
-class SuppressOperator(QueryingOperator):
+class SuppressOperator(HasRecipients, QueryingOperator):
     """Feed the suppression list from a query or a file. Campaigns stop sending to its recipients at once.
 
     The rows are streamed, so a large result needs little memory. They have exactly one identifier column, as in an
@@ -69,15 +69,6 @@ class SuppressOperator(QueryingOperator):
         self.until = until
         self.most_removed = most_removed
         self.warehouse = warehouse
-
-    @property
-    def recipients(self) -> Any:
-        """The recipients as Airflow may show them: SQL, a path, or an object that does not show its rows."""
-        return self._recipients
-
-    @recipients.setter
-    def recipients(self, given: Any) -> None:
-        self._recipients = shown(given)
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:

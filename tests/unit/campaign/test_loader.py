@@ -432,7 +432,7 @@ def test_a_file_and_a_folder_of_campaigns_are_told_with_the_folder_to_name(tmp_p
     with pytest.raises(CampaignError, match=rf"this is a file\. Name the folder: {folder}"):
         load_campaign(folder / "campaign.yaml")
     with pytest.raises(
-        CampaignError, match=rf"this folder has several campaigns\. Name one, such as {folder}"
+        CampaignError, match=rf"this folder is no campaign, but contains some\. Name one, such as {folder}"
     ):
         load_campaign(tmp_path)
 
