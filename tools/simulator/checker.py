@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -474,8 +474,32 @@ RULES: Mapping[str, Callable[[History], Iterator[str]]] = {
 
 def check(events: Iterable[Event]) -> list[str]:
     """Return a sentence for each breach of a rule, with the name of the rule before it."""
-    history = History(events)
-    return [f"{name}: {breach}" for name, rule in RULES.items() for breach in rule(history)]
+    histories = [History(some) for some in by_launch(list(events))]
+    breaches = [
+        f"{name}: {breach}"
+        for history in histories
+        for name, rule in RULES.items()
+        for breach in rule(history)
+    ]
+    return list(dict.fromkeys(breaches))
+
+
+def by_launch(events: Sequence[Event]) -> list[list[Event]]:
+    """Return the events of each launch, with all that belong to no launch, such as an opt-out."""
+    dispatches = {
+        event["dispatch"]: event.get("launch") for event in events if event["event"] == "dispatches"
+    }
+    requests = {
+        event["request"]: dispatches.get(event["dispatch"]) for event in events if event["event"] == "request"
+    }
+
+    def launch_of(event: Event) -> Any:
+        return (
+            event.get("launch") or dispatches.get(event.get("dispatch")) or requests.get(event.get("request"))
+        )
+
+    launches = next((event["launches"] for event in events if "launches" in event), [None])
+    return [[event for event in events if launch_of(event) in (None, launch)] for launch in launches]
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """Play seeded histories of launches: ``python -m tools.simulator``.
 
-Each seed is one launch with its own actors, faults and order of events. The same seed always gives the same history.
-If one breaks a rule, it is made smaller and printed as a timeline, and the exit code is 1. Add its seed to
+Each seed is one or two launches with their own actors, faults and order of events. The same seed always gives the same
+history. If one breaks a rule, it is made smaller and printed as a timeline, and the exit code is 1. Add its seed to
 ``seeds.txt``, and the tests play it from then on.
 """
 
@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, NamedTuple
 
-from tools.simulator.checker import Event, check
+from tools.simulator.checker import Event, by_launch, check
 from tools.simulator.mutants import MUTANTS, break_product
 from tools.simulator.shrinking import shrunk, timeline
 
@@ -79,12 +79,15 @@ def player() -> Iterator[Play]:
             disk.close()
 
 
-def first_breach(play: Play, seeds: Iterator[int] | range) -> Found | None:
-    """Play seeds until one breaks a rule."""
+def first_breach(play: Play, seeds: Iterator[int] | range) -> tuple[int, Found | None]:
+    """Play seeds until one breaks a rule, and return the number of launches played."""
+    played = 0
     for seed in seeds:
-        if breaches := check(play(seed).events):
-            return Found(seed, breaches)
-    return None
+        events = play(seed).events
+        played += len(by_launch(events))
+        if breaches := check(events):
+            return played, Found(seed, breaches)
+    return played, None
 
 
 def smaller(play: Play, seed: int) -> tuple[Mapping[str, Any], list[Event], list[str]]:
@@ -103,7 +106,7 @@ def smaller(play: Play, seed: int) -> tuple[Mapping[str, Any], list[Event], list
 
 
 def _play_some(first: int, count: int) -> tuple[int, Found | None]:
-    return count, first_breach(_played.play, range(first, first + count))
+    return first_breach(_played.play, range(first, first + count))
 
 
 class _played:  # noqa: N801 (what one process of the pool keeps)
@@ -126,7 +129,7 @@ def run(
 ) -> tuple[int, float, Found | None]:
     """Play seeds for some seconds, and some of them however short the time is.
 
-    Return their number, the seconds, and the first that breaks a rule.
+    Return the number of launches, the seconds, and the first seed that breaks a rule.
     """
     played, found, following = 0, None, first
     with ProcessPoolExecutor(processes, get_context("spawn"), begin, (mutant,)) as pool:

@@ -32,7 +32,7 @@ from tools.simulator.scheduler import Choices, EndlessError, Scheduler
 from tools.simulator.world import SERVICE, SIGNER, Habits, Receiver, Service, opt_out
 
 PERIOD = Period(BEGIN - timedelta(days=1), BEGIN)
-KEY = launch_key("service", "spring", PERIOD)
+CAMPAIGNS = {launch_key("service", name, PERIOD): name for name in ("spring", "summer")}  # by launch
 FIRST = 700_001  # the identifier of the first recipient
 
 _FAULTS = ("crash", "reply lost", "ledger fails", "pause", "clock jump", "ledger clock jump")
@@ -78,6 +78,7 @@ class _History:
             repeated=pick.pick("repeated", (0.0, 0.2)),
             odd=pick.pick("odd", (0.0, 0.15), (3, 1)),
         )
+        self.launches = list(CAMPAIGNS)[: pick.pick("launches", (1, 2))]
         self.campaign = _campaign(
             pick.pick("on doubt", ("hold", "resend")),
             has_waves := pick.chance("waves", 0.25),
@@ -94,7 +95,9 @@ class _History:
 
     def run(self) -> None:
         """Play until all actors have ended, then without faults until everything is done, and export the end."""
-        self.machine.record("begin", launch=KEY, on_doubt=self.campaign.on_doubt, lease=LEASE.total_seconds())
+        self.machine.record(
+            "begin", launches=self.launches, on_doubt=self.campaign.on_doubt, lease=LEASE.total_seconds()
+        )
         try:
             self._spawn_actors()
             self.scheduler.run()
@@ -113,18 +116,25 @@ class _History:
         pick = self.choices
         for number in range(pick.pick("receivers", (1, 2), (2, 1))):
             self.receivers.append(Receiver(self.machine, number + 1))
-        for number in range(pick.pick("workers", (1, 2, 3), (1, 3, 1))):
-            self._start(f"worker {number + 1}", self._send, pick.pick(f"start {number}", (0.0, 1.0, 60.0)))
+        workers = 0
+        for launch in self.launches:
+            for extra in range(pick.pick("workers", (1, 2, 3), (1, 3, 1))):
+                send = partial(self._send, launch=launch, extra=extra)
+                self._start(f"worker {workers + 1}", send, pick.pick(f"start {workers}", (0.0, 1.0, 60.0)))
+                workers += 1
         for number in range(pick.pick("aggregations", (0, 1, 2), (2, 2, 1))):
             self._start(f"aggregation {number + 1}", self._add_up, pick.pick(f"aggregate {number}", _TIMES))
         for number in range(pick.pick("reports", (0, 1), (2, 1))):
-            self._start(f"report {number + 1}", self._report, pick.pick(f"report {number}", _TIMES))
+            report = partial(self._report, launch=pick.pick(f"launch of report {number}", self.launches))
+            self._start(f"report {number + 1}", report, pick.pick(f"report {number}", _TIMES))
         for number in range(pick.pick("decisions", (0, 1, 2, 3), (2, 2, 1, 1))):
             act = pick.pick(f"decision {number}", _ACTS)
-            decide = partial(self._decide, act=act)
+            launch = pick.pick(f"launch of decision {number}", self.launches)
+            decide = partial(self._decide, launch=launch, act=act)
             self._start(f"person {number + 1}", decide, pick.pick(f"decide {number}", _TIMES), restarts=0)
         for person in self._chosen("opt-outs", (0, 1, 2), (3, 2, 1)):
-            leave = partial(opt_out, self.machine, self.receivers, KEY, person)
+            launch = pick.pick(f"launch of {person}", self.launches)
+            leave = partial(opt_out, self.machine, self.receivers, launch, person)
             self.scheduler.spawn(f"recipient {person}", leave, delay=pick.pick(f"opt out {person}", _TIMES))
         for number, person in enumerate(self._chosen("erasures", (0, 1), (4, 1))):
             erase = partial(self._erase, person=person)
@@ -187,9 +197,9 @@ class _History:
         client = Client(SERVICE, session, tokens, clock=process.now)
         return ServiceConnection(client, SIGNER, rate=self.rate, requests_at_once=self.at_once)
 
-    def _freeze(self, process: Process) -> None:
-        """Freeze the launch, with other recipients than other workers would."""
-        ledger, extra = process.ledger, int(process.name[7]) - 1
+    def _freeze(self, process: Process, launch: str, extra: int) -> None:
+        """Freeze a launch, with other recipients than other workers would."""
+        ledger = process.ledger
         while True:
             erased = ledger.erasures.people()
             people = integers(range(FIRST, FIRST + self.people + extra))
@@ -204,7 +214,7 @@ class _History:
             audience = Audience("device_id", people, len(people), {}, {})
             now = process.now()
             new = NewLaunch(
-                KEY, "service", "spring", PERIOD, 0, self.definition, audience, segments, now,
+                launch, "service", CAMPAIGNS[launch], PERIOD, 0, self.definition, audience, segments, now,
                 sends_at=now, known_erasures=erased.version,
             )  # fmt: skip
             try:
@@ -213,14 +223,16 @@ class _History:
                 continue
             return
 
-    def _send(self, process: Process, connection: ServiceConnection | None = None) -> None:
+    def _send(
+        self, process: Process, launch: str, extra: int = 0, connection: ServiceConnection | None = None
+    ) -> None:
         for _ in range(_MOST_CALLS):
             try:
                 if connection is None:
-                    self._freeze(process)
+                    self._freeze(process, launch, extra)
                     connection = self._connection(process)
                 send_launch(
-                    process.ledger, KEY, connection,
+                    process.ledger, launch, connection,
                     worker=process.name, now=process.now, sleep=self.scheduler.sleep,
                 )  # fmt: skip
             except NotYetError as early:
@@ -241,18 +253,22 @@ class _History:
                 self.scheduler.sleep(5.0)
             self.scheduler.sleep(120.0)
 
-    def _report(self, process: Process) -> None:
-        figures = reconcile_launch(process.ledger, KEY, now=process.now())
+    def _report(self, process: Process, launch: str) -> None:
+        figures = reconcile_launch(process.ledger, launch, now=process.now())
         self.machine.record(
-            "report", verdicts=dict(figures.verdicts), erased=figures.erased, audience=figures.audience
+            "report",
+            launch=launch,
+            verdicts=dict(figures.verdicts),
+            erased=figures.erased,
+            audience=figures.audience,
         )
 
-    def _decide(self, process: Process, act: str) -> None:
+    def _decide(self, process: Process, launch: str, act: str) -> None:
         ledger, who, now = process.ledger, process.name, process.now()
-        facts: dict[str, Any] = {"who": who, "kind": act}
+        facts: dict[str, Any] = {"launch": launch, "who": who, "kind": act}
         if act in _RESOLUTIONS:
             pause = 90.0
-            while not (doubts := control.doubts(ledger, KEY, now=now)):
+            while not (doubts := control.doubts(ledger, launch, now=now)):
                 if self.scheduler.now > _LONGEST:
                     return
                 self.scheduler.sleep(pause)
@@ -264,7 +280,7 @@ class _History:
             if act in _RESOLUTIONS:
                 control.resolve(ledger, facts["dispatch"], _RESOLUTIONS[act], who, "simulated", now=now)
             else:
-                _CONTROLS[act](ledger, KEY, who, "simulated", now=now)
+                _CONTROLS[act](ledger, launch, who, "simulated", now=now)
             done = True
         except GateError:
             done = False
@@ -276,7 +292,7 @@ class _History:
         answered = False
         if self.choices.chance(f"report with {person}", 0.3):  # whose verdicts name the person
             with suppress(SendoffError):
-                self._report(process)
+                self._report(process, self.choices.pick(f"launch with {person}", self.launches))
         for _ in range(_MOST_CALLS):
             try:
                 if not answered:
@@ -299,29 +315,18 @@ class _History:
         machine.record("quiet")
         machine.ledger_ahead = timedelta(hours=2)  # every lease has ended
         process = machine.start("worker 1.end")
-        ended: list[bool] = []
 
         def work() -> None:
-            ledger = process.ledger
-            self._freeze(process)
-            connection = self._connection(process)
-            for act in ("resumed", "released"):
-                try:
-                    _CONTROLS[act](ledger, KEY, "the end", "simulated", now=process.now())
-                except GateError:
-                    continue
-            for _ in range(3):
-                self._send(process, connection)
-                scheduler.wait(lambda: not any("post-back" in task.name for task in scheduler.tasks), 10_000)
-                try:
-                    _CONTROLS["released"](ledger, KEY, "the end", "simulated", now=process.now())
-                except GateError:
-                    break
-            continue_erasures(ledger, now=process.now())
-            aggregate(ledger, now=process.now())  # this takes out late post-backs of erased people
+            for launch in self.launches:
+                self._send_rest(process, launch)
+            continue_erasures(process.ledger, now=process.now())
+            aggregate(process.ledger, now=process.now())  # this takes out late post-backs of erased people
             self._record_remains()
-            self._export(ledger, process)
-            ended.append(True)
+            for launch in self.launches:
+                self._report(process, launch)
+            for launch in self.launches:
+                self._export(process.ledger, launch)
+            self._record_remains()
 
         task = process.spawn("", work)
         scheduler.wait(lambda: task.is_done)
@@ -330,18 +335,36 @@ class _History:
                 "unexpected", of=process.name, kind=type(task.error).__name__, text=str(task.error)[:300]
             )
 
-    def _export(self, ledger: Ledger, process: Process) -> None:
-        figures = reconcile_launch(ledger, KEY, now=process.now())
-        doubts = ledger.doubts.open(KEY)
-        record = self.machine.record
-        record("report", verdicts=dict(figures.verdicts), erased=figures.erased, audience=figures.audience)
-        record("doubts", dispatches=sorted(doubt.dispatch_key for doubt in doubts))
+    def _send_rest(self, process: Process, launch: str) -> None:
+        """Release a launch and send what is left of it, until nothing holds it any more."""
+        self._freeze(process, launch, 0)
+        connection = self._connection(process)
+        self._try(process, launch, "resumed")
+        self._try(process, launch, "released")
+        for _ in range(3):
+            self._send(process, launch, connection=connection)
+            self.scheduler.wait(
+                lambda: not any("post-back" in task.name for task in self.scheduler.tasks), 10_000
+            )
+            if not self._try(process, launch, "released"):
+                return
+
+    def _try(self, process: Process, launch: str, act: str) -> bool:
+        """Decide something, and return whether it was possible."""
+        try:
+            _CONTROLS[act](process.ledger, launch, "the end", "simulated", now=process.now())
+        except GateError:
+            return False
+        return True
+
+    def _export(self, ledger: Ledger, launch: str) -> None:
+        record = partial(self.machine.record, launch=launch)
+        record("doubts", dispatches=sorted(doubt.dispatch_key for doubt in ledger.doubts.open(launch)))
         with self.machine.disk.raw() as db:
             for name, query in _EXPORTS.items():
-                record(name, rows=[list(row) for row in db.execute(query)])
-            for verdict, blob in db.execute("SELECT verdict, identifiers FROM verdicts"):
+                record(name, rows=[list(row) for row in db.execute(query, {"launch": launch})])
+            for verdict, blob in db.execute(_VERDICTS, {"launch": launch}):
                 record("verdict", verdict=verdict, people=list(map(int, from_bytes("integer", blob))))
-        self._record_remains()
 
     def _record_remains(self) -> None:
         """Record where erased people are still named. A later report would hide that old ones still name them."""
@@ -375,12 +398,15 @@ _ACTS = (
     "stopped",
 )
 _EXPORTS = {
-    "states": "SELECT dispatch_key, state, attempt FROM dispatches ORDER BY segment",
-    "totals": "SELECT dispatch_key, deliveries, opens FROM dispatch_totals ORDER BY dispatch_key",
-    "audit": "SELECT kind, who, detail ->> 'dispatch' FROM decisions ORDER BY id",
-    "launch": "SELECT state FROM launches",
+    "states": "SELECT dispatch_key, state, attempt FROM dispatches WHERE launch_key = :launch ORDER BY segment",
+    "totals": "SELECT dispatch_key, deliveries, opens FROM dispatch_totals JOIN dispatches USING (dispatch_key)"
+    " WHERE dispatches.launch_key = :launch ORDER BY dispatch_key",
+    "audit": "SELECT kind, who, detail ->> 'dispatch' FROM decisions"
+    " WHERE coalesce(launch_key, :launch) = :launch ORDER BY id",
+    "launch": "SELECT state FROM launches WHERE launch_key = :launch",
     "suppressed": "SELECT identifier FROM suppressions WHERE removed_at IS NULL ORDER BY identifier",
 }
+_VERDICTS = "SELECT verdict, identifiers FROM verdicts WHERE launch_key = :launch"
 
 
 @lru_cache(maxsize=16)

@@ -447,12 +447,22 @@ def _shown(table: str, row: dict[str, Any]) -> dict[str, Any]:
         return {"dispatch": row["dispatch_key"], "attempt": row["attempt"], "people": people}
     if table == "segments":
         people = [int(each) for each in from_bytes("integer", bytes(row["identifiers"]))]
-        return {"segment": row["number"], "people": people}
+        return {"launch": row["launch_key"], "segment": row["number"], "people": people}
     if table == "dispatches":
-        return {"dispatch": row["dispatch_key"], "segment": row["segment"], "wave": row["wave"]}
+        return {
+            "launch": row["launch_key"],
+            "dispatch": row["dispatch_key"],
+            "segment": row["segment"],
+            "wave": row["wave"],
+        }
     detail = row["detail"]
     detail = json.loads(detail) if isinstance(detail, str) else detail
-    return {"kind": str(row["kind"]), "who": row["who"], "dispatch": (detail or {}).get("dispatch")}
+    return {
+        "launch": row["launch_key"],
+        "kind": str(row["kind"]),
+        "who": row["who"],
+        "dispatch": (detail or {}).get("dispatch"),
+    }
 
 
 def _ledger_time(form: str, when: str, change: str) -> str:

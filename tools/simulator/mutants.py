@@ -178,6 +178,21 @@ MUTANTS: Mapping[str, Mutant] = {
         "check_version(db, launch.known_erasures)",
         "check_version(db, None)",
     ),
+    "decision about every launch": Mutant(
+        "sendoff.ledger.control.audit_log",
+        '_CHANGE = sa.update(launches).where(launches.c.launch_key == sa.bindparam("launch"))',
+        '_CHANGE = sa.update(launches).where(sa.bindparam("launch") != "")',
+    ),
+    "dispatch of another launch claimed": Mutant(
+        "sendoff.ledger.requests.next_dispatch",
+        'sa.and_(table.c.launch_key == sa.bindparam("launch"), table.c.state',
+        'sa.and_(sa.bindparam("launch") != "", table.c.state',
+    ),
+    "verdicts of another launch replaced": Mutant(
+        "sendoff.ledger.results.verdicts",
+        "        own = verdicts.c.launch_key == key\n        with self._database.write()",
+        "        own = sa.true()\n        with self._database.write()",
+    ),
 }
 
 

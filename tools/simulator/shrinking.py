@@ -36,15 +36,20 @@ def shrunk(
 
 def timeline(events: Sequence[Event]) -> Iterator[str]:
     """Yield a line for each event that a person needs to understand a history."""
+    launches = next((event["launches"] for event in events if "launches" in event), [])
+    of_launch = {launch: f" of launch {number}" for number, launch in enumerate(launches, start=1)}
+    if len(launches) == 1:
+        of_launch = {}
     names = {
-        event["dispatch"]: f"dispatch {event['segment']}"
+        event["dispatch"]: f"dispatch {event['segment']}{of_launch.get(event['launch'], '')}"
         for event in events
         if event["event"] == "dispatches"
     }
     for event in events:
         if sentence := _SENTENCES.get(event["event"]):
             dispatch = event.get("dispatch") or ""  # a decision may be about the whole launch
-            named = _Facts({**event, "dispatch": names.get(dispatch, dispatch)})
+            launch = "" if dispatch else of_launch.get(event.get("launch"), "")
+            named = _Facts({**event, "dispatch": names.get(dispatch, dispatch), "of launch": launch})
             yield f"{event['at']:9.1f}  {sentence.format_map(named)}".rstrip()
 
 
@@ -54,11 +59,11 @@ class _Facts(dict[str, Any]):
 
 
 _SENTENCES = {
-    "segments": "segment {segment} is frozen: {people}",
+    "segments": "segment {segment}{of launch} is frozen: {people}",
     "attempts": "{by} claims {dispatch}, attempt {attempt}",
     "withheld": "{by} leaves {people} out of {dispatch}, attempt {attempt}",
     "outcomes": "{by} records {dispatch}, attempt {attempt}: {kind}",
-    "decisions": "{by} writes into the audit log: {kind} by {who} {dispatch}",
+    "decisions": "{by} writes into the audit log: {kind}{of launch} by {who} {dispatch}",
     "request": "{by} sends request {request} of {dispatch} to {people}",
     "processed": "the service processes request {request} as campaign {campaign}",
     "answer": "the service answers request {request}: {answer}",
@@ -68,16 +73,16 @@ _SENTENCES = {
     "opt-out answer": "the opt-out of {person} is answered: {status}",
     "erasure": "{who} asks to erase {person}",
     "erasure answer": "the erasure of {person} is stored",
-    "decision": "{who} decides: {kind} {dispatch}",
+    "decision": "{who} decides: {kind}{of launch} {dispatch}",
     "decision answer": "{who} is answered: {done}",
     "crash": "{process} is killed",
     "clock": "the clock of {of} is now {ahead} seconds ahead",
     "fault": "{of}: {fault}",
     "error": "{of} ends with {kind}",
     "unexpected": "{of} fails: {kind}: {text}",
-    "report": "a report: {verdicts}, erased {erased}",
+    "report": "a report{of launch}: {verdicts}, erased {erased}",
     "quiet": "no more faults from here on",
-    "states": "the ledger's dispatches: {rows}",
-    "verdict": "{verdict}: {people}",
+    "states": "the ledger's dispatches{of launch}: {rows}",
+    "verdict": "{verdict}{of launch}: {people}",
     "endless": "no end: {why}",
 }

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tools.simulator import checker
-from tools.simulator.checker import RULES, check
+from tools.simulator.checker import RULES, by_launch, check
 
 Event = dict[str, Any]
 
@@ -237,6 +237,57 @@ def test_each_rule_notices_a_bad_history(rule: str) -> None:
 )
 def test_parts_of_rules_notice_too(events: list[Event], breach: str) -> None:
     assert any(breach in found for found in check(numbered(events))), check(numbered(events))
+
+
+OF_A_LAUNCH = {
+    "segments",
+    "dispatches",
+    "decisions",
+    "report",
+    "doubts",
+    "states",
+    "totals",
+    "audit",
+    "launch",
+    "verdict",
+}
+
+
+def of_launch(name: str, events: list[Event]) -> list[Event]:
+    """Return the events of a history as those of one of several launches, with its own dispatches and requests."""
+    found = []
+    for event in events[1:]:
+        own = dict(event)
+        if event["event"] in OF_A_LAUNCH:
+            own["launch"] = name
+        if event.get("dispatch"):
+            own["dispatch"] = f"{name}-{event['dispatch']}"
+        if "request" in event:
+            own["request"] = f"{name}-{event['request']}"
+        if event["event"] in ("states", "totals"):
+            own["rows"] = [[f"{name}-{key}", *rest] for key, *rest in event["rows"]]
+        found.append(own)
+    return found
+
+
+def test_launches_are_judged_one_by_one() -> None:
+    """The same people get a message of each, and what holds one does not hold the other."""
+    begin = {"event": "begin", "lease": 300.0, "launches": ["x", "y"]}
+    x, y = of_launch("x", GOOD), of_launch("y", [*SENT, *ALL_MISSING])
+    assert check(numbered([begin, *x, *y])) == []
+    of_x, of_y = by_launch(numbered([begin, *x, *y]))
+    assert {event.get("launch") for event in of_x} == {None, "x"}
+    assert {event["request"] for event in of_y if event["event"] == "request"} == {"y-1", "y-2"}
+
+    paused = {"event": "decisions", "kind": "paused", "launch": "y"}
+    breaches = check(numbered([begin, paused, *x, *y]))
+    assert any("dispatch y-a is claimed while the launch is paused" in breach for breach in breaches)
+    assert not any("dispatch x-" in breach for breach in breaches)
+
+    twice = {"event": "processed", "request": "y-1", "campaign": 9, "people": [1, 2]}
+    assert check(numbered([begin, *x, *y, twice])) == [
+        f"once: {person} got 2 messages in dispatch y-a, with 0 resends" for person in (1, 2)
+    ]
 
 
 def test_the_checker_imports_nothing_of_sendoff_or_of_the_simulator() -> None:
