@@ -396,8 +396,11 @@ def check_leases(history: History) -> Iterator[str]:
 
 
 def check_control(history: History) -> Iterator[str]:
-    """Nothing is claimed while the launch is held, paused or stopped, or its wave is closed. No decision is illegal."""
-    state, open_wave = "released", 1
+    """Nothing is claimed while the launch is held, paused or stopped, or its wave is closed. No decision is illegal.
+
+    Nor is anything claimed while all launches are paused.
+    """
+    state, open_wave, is_open = "released", 1, True
     waves = {event["dispatch"]: event["wave"] for event in history.by_kind["dispatches"]}
     for event in history.events:
         if event["event"] == "decisions":
@@ -405,10 +408,13 @@ def check_control(history: History) -> Iterator[str]:
                 yield f"{event['who']} {event['kind']} a launch that is {state}"
             state = _STATE_AFTER.get(event["kind"], state)
             open_wave += event["kind"] == "wave"
+            is_open = {"paused_all": False, "resumed_all": True}.get(event["kind"], is_open)
         elif event["event"] == "attempts":
             name = f"attempt {event['attempt']} of dispatch {event['dispatch'][:8]}"
             if state != "released":
                 yield f"{name} is claimed while the launch is {state}"
+            if not is_open:
+                yield f"{name} is claimed while all launches are paused"
             if waves[event["dispatch"]] > open_wave:
                 yield f"{name} is claimed before its wave is open"
 

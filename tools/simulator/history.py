@@ -129,6 +129,7 @@ class _History:
             self._start(f"report {number + 1}", report, pick.pick(f"report {number}", _TIMES))
         for number in range(pick.pick("decisions", (0, 1, 2, 3), (2, 2, 1, 1))):
             act = pick.pick(f"decision {number}", _ACTS)
+            act = pick.pick(f"decision {number} about all", (act, *_ABOUT_ALL), (6, 1, 1))
             launch = pick.pick(f"launch of decision {number}", self.launches)
             decide = partial(self._decide, launch=launch, act=act)
             self._start(f"person {number + 1}", decide, pick.pick(f"decide {number}", _TIMES), restarts=0)
@@ -265,7 +266,7 @@ class _History:
 
     def _decide(self, process: Process, launch: str, act: str) -> None:
         ledger, who, now = process.ledger, process.name, process.now()
-        facts: dict[str, Any] = {"launch": launch, "who": who, "kind": act}
+        facts: dict[str, Any] = {"launch": None if act in _ABOUT_ALL else launch, "who": who, "kind": act}
         if act in _RESOLUTIONS:
             pause = 90.0
             while not (doubts := control.doubts(ledger, launch, now=now)):
@@ -339,6 +340,7 @@ class _History:
         """Release a launch and send what is left of it, until nothing holds it any more."""
         self._freeze(process, launch, 0)
         connection = self._connection(process)
+        self._try(process, launch, "resumed_all")
         self._try(process, launch, "resumed")
         self._try(process, launch, "released")
         for _ in range(3):
@@ -383,6 +385,8 @@ _CONTROLS: Mapping[str, Callable[..., None]] = {
     "resumed": control.resume,
     "stopped": control.stop,
     "released": control.release,
+    "paused_all": lambda ledger, _, who, why, now: control.pause_all(ledger, who, why, now=now),
+    "resumed_all": lambda ledger, _, who, why, now: control.resume_all(ledger, who, why),  # noqa: ARG005
 }
 _RESOLUTIONS = {
     "resend_dispatch": Resolution.RESEND,
@@ -397,11 +401,13 @@ _ACTS = (
     "resend_dispatch",
     "stopped",
 )
+_ABOUT_ALL = ("paused_all", "resumed_all")
 _EXPORTS = {
     "states": "SELECT dispatch_key, state, attempt FROM dispatches WHERE launch_key = :launch ORDER BY segment",
     "totals": "SELECT dispatch_key, deliveries, opens FROM dispatch_totals JOIN dispatches USING (dispatch_key)"
     " WHERE dispatches.launch_key = :launch ORDER BY dispatch_key",
-    "audit": "SELECT kind, who, detail ->> 'dispatch' FROM decisions"
+    "audit": "SELECT kind || CASE WHEN detail ->> 'scope' > '' THEN '_all' ELSE '' END, who, detail ->> 'dispatch'"
+    " FROM decisions"
     " WHERE coalesce(launch_key, :launch) = :launch ORDER BY id",
     "launch": "SELECT state FROM launches WHERE launch_key = :launch",
     "suppressed": "SELECT identifier FROM suppressions WHERE removed_at IS NULL ORDER BY identifier",

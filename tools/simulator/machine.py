@@ -456,12 +456,12 @@ def _shown(table: str, row: dict[str, Any]) -> dict[str, Any]:
             "wave": row["wave"],
         }
     detail = row["detail"]
-    detail = json.loads(detail) if isinstance(detail, str) else detail
+    detail = (json.loads(detail) if isinstance(detail, str) else detail) or {}
     return {
         "launch": row["launch_key"],
-        "kind": str(row["kind"]),
+        "kind": f"{row['kind']}_all" if "scope" in detail else str(row["kind"]),
         "who": row["who"],
-        "dispatch": (detail or {}).get("dispatch"),
+        "dispatch": detail.get("dispatch"),
     }
 
 

@@ -78,6 +78,11 @@ MUTANTS: Mapping[str, Mutant] = {
         "            launches.c.state == LaunchState.RELEASED,",
         "            sa.true(),",
     ),
+    "global pause not looked at": Mutant(
+        "sendoff.ledger.requests.next_dispatch",
+        "            sa.not_(is_paused.correlate(launches)),",
+        "            sa.true(),",
+    ),
     "next wave open at once": Mutant(
         "sendoff.ledger.requests.next_dispatch",
         "            first.c.wave <= sa.select(OPEN_WAVE.c.wave).scalar_subquery(),",

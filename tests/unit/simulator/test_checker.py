@@ -230,6 +230,10 @@ def test_each_rule_notices_a_bad_history(rule: str) -> None:
         ([*GOOD, OPT_OUT], "the opt-out of 3 is lost"),
         ([*GOOD, {"event": "unexpected", "of": "worker", "kind": "KeyError", "text": "x"}], "KeyError"),
         (changed("dispatches", wave=3), "before its wave is open"),
+        (
+            [*frozen(), {"event": "decisions", "kind": "paused_all"}, *GOOD[5:]],
+            "while all launches are paused",
+        ),
         ([*PROVEN[:-1], OF_SENDOFF, *ALL_MISSING], "is resent while 2 of its requests are in doubt"),
         ([*frozen(), OF_SENDOFF, *ALL_MISSING], "is resent while 0 of its requests are in doubt"),
         (without("launch"), "the history has no end"),
