@@ -36,10 +36,11 @@ def shrunk(
 
 def timeline(events: Sequence[Event]) -> Iterator[str]:
     """Yield a line for each event that a person needs to understand a history."""
-    launches = next((event["launches"] for event in events if "launches" in event), [])
-    of_launch = {launch: f" of launch {number}" for number, launch in enumerate(launches, start=1)}
-    if len(launches) == 1:
-        of_launch = {}
+    launches: Sequence[str] = next((event["launches"] for event in events if "launches" in event), ())
+    several = launches if len(launches) > 1 else ()
+    of_launch: dict[str | None, str] = {
+        launch: f" of launch {number}" for number, launch in enumerate(several, start=1)
+    }
     names = {
         event["dispatch"]: f"dispatch {event['segment']}{of_launch.get(event['launch'], '')}"
         for event in events
