@@ -1,6 +1,4 @@
-from .dags import campaign_group
-
-__all__ = ["LEDGER", "RECEIVER", "SERVICE", "campaign_group"]
+from .dags import campaign_group as campaign_group
 
 SERVICE: str
 LEDGER: str

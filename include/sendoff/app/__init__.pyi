@@ -1,17 +1,9 @@
-from .app import App, connect
-from .connections import user_name
-from .launch import Launch
-from .results import LaunchPreview, Report, Suppressions, Verdicts
-from .service import service_connection
-
-__all__ = [
-    "App",
-    "Launch",
-    "LaunchPreview",
-    "Report",
-    "Suppressions",
-    "Verdicts",
-    "connect",
-    "service_connection",
-    "user_name",
-]
+from .app import App as App
+from .app import connect as connect
+from .connections import user_name as user_name
+from .launch import Launch as Launch
+from .results import LaunchPreview as LaunchPreview
+from .results import Report as Report
+from .results import Suppressions as Suppressions
+from .results import Verdicts as Verdicts
+from .service import service_connection as service_connection

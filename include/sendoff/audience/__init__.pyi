@@ -1,55 +1,31 @@
-from .bucketing import sample, sample_exactly, split
-from .build import GROUP_COLUMNS, IDENTIFIER_COLUMNS, KINDS, Audience, build_audience, those_among
-from .column_contract import checked_columns
-from .csv_list import count_people, kind_of, read_people
-from .identifiers.selection import bitmap_from, packed
-from .keyed_hash import HashedIdentifier, KeyedHash, KnownPeople, as_kinds, checked_texts
-from .segmentation import (
-    DEFAULT_VARIATION,
-    Segment,
-    Timed,
-    check_groups,
-    in_unknown_zones,
-    segments_of,
-    with_template_values,
-)
-from .template_values import (
-    first_template_values,
-    read_template_values,
-    template_columns,
-    template_values_without,
-)
-
-__all__ = [
-    "DEFAULT_VARIATION",
-    "GROUP_COLUMNS",
-    "IDENTIFIER_COLUMNS",
-    "KINDS",
-    "Audience",
-    "HashedIdentifier",
-    "KeyedHash",
-    "KnownPeople",
-    "Segment",
-    "Timed",
-    "as_kinds",
-    "bitmap_from",
-    "build_audience",
-    "check_groups",
-    "checked_columns",
-    "checked_texts",
-    "count_people",
-    "first_template_values",
-    "in_unknown_zones",
-    "kind_of",
-    "packed",
-    "read_people",
-    "read_template_values",
-    "sample",
-    "sample_exactly",
-    "segments_of",
-    "split",
-    "template_columns",
-    "template_values_without",
-    "those_among",
-    "with_template_values",
-]
+from .bucketing import sample as sample
+from .bucketing import sample_exactly as sample_exactly
+from .bucketing import split as split
+from .build import GROUP_COLUMNS as GROUP_COLUMNS
+from .build import IDENTIFIER_COLUMNS as IDENTIFIER_COLUMNS
+from .build import KINDS as KINDS
+from .build import Audience as Audience
+from .build import build_audience as build_audience
+from .build import those_among as those_among
+from .column_contract import checked_columns as checked_columns
+from .csv_list import count_people as count_people
+from .csv_list import kind_of as kind_of
+from .csv_list import read_people as read_people
+from .identifiers.selection import bitmap_from as bitmap_from
+from .identifiers.selection import packed as packed
+from .keyed_hash import HashedIdentifier as HashedIdentifier
+from .keyed_hash import KeyedHash as KeyedHash
+from .keyed_hash import KnownPeople as KnownPeople
+from .keyed_hash import as_kinds as as_kinds
+from .keyed_hash import checked_texts as checked_texts
+from .segmentation import DEFAULT_VARIATION as DEFAULT_VARIATION
+from .segmentation import Segment as Segment
+from .segmentation import Timed as Timed
+from .segmentation import check_groups as check_groups
+from .segmentation import in_unknown_zones as in_unknown_zones
+from .segmentation import segments_of as segments_of
+from .segmentation import with_template_values as with_template_values
+from .template_values import first_template_values as first_template_values
+from .template_values import read_template_values as read_template_values
+from .template_values import template_columns as template_columns
+from .template_values import template_values_without as template_values_without

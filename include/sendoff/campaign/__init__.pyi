@@ -1,186 +1,108 @@
-from .audience_rules import (
-    AudienceColumn,
-    CampaignExclusion,
-    Cap,
-    DbtModelSource,
-    Exclusion,
-    FileExclusion,
-    ListExclusion,
-    Priority,
-    QueryExclusion,
-    VerdictExclusion,
-    VerdictsOf,
-    VerdictSource,
-    counted_as,
-)
-from .campaign_folder import TEST, CampaignFolder, is_campaign_name
-from .content import PUSH_LIKE, Channel, Channels, Email, Message, Translation, Webhook
-from .dbt import Dbt, Reference, references_in
-from .defaults import Setting, defaults_schema
-from .deployment_rules import DeploymentRules, WarmUp, forbidden_time, next_open
-from .difference import CampaignDifference, Change, Part, Place, compare_campaigns
-from .field_types import (
-    NEVER,
-    OWN_ZONE,
-    QUERY_ZONE,
-    WEEKDAYS,
-    FrozenModel,
-    describe,
-    did_you_mean,
-    is_time_zone,
-    moment,
-    time_zone_of,
-)
-from .folders import (
-    HOUSEKEEPING_DAGS,
-    CheckedFolder,
-    campaign_folders,
-    check_folders,
-    is_campaign_folder,
-    load_campaign,
-    tested_by,
-)
-from .from_python import campaign_from, campaign_of, folder_of
-from .gates import Duration, Failures, Gates, HoldAbove, Rollout, SendWindow
-from .journey import (
-    Journey,
-    JourneyFolder,
-    QueryExit,
-    VerdictExit,
-    is_journey_folder,
-    journey_schema,
-    load_journey,
-    step_name,
-)
-from .lint import advice
-from .model import Campaign, OwnRequest, Variation, campaign_schema
-from .period import Given, Period, dispatch_key, launch_key, request_launch_key
-from .runs import interval_before, last_period
-from .schedule import (
-    ApiTrigger,
-    EventTrigger,
-    LocationTrigger,
-    Now,
-    Once,
-    Recurring,
-    Schedule,
-    Slot,
-    Triggered,
-    local_times,
-)
-from .scopes import ACCOUNT, EVERYTHING, channel_scope, is_suppression_scope, topic_scope
-from .targeting import Broadcast, ByConditions, Condition, Conditions, SavedSegments
-from .validation import check_campaign
-from .variants import Decide, Template
-from .yaml_document import printable, storable
-
-__all__ = [
-    "ACCOUNT",
-    "EVERYTHING",
-    "HOUSEKEEPING_DAGS",
-    "NEVER",
-    "OWN_ZONE",
-    "PUSH_LIKE",
-    "QUERY_ZONE",
-    "TEST",
-    "WEEKDAYS",
-    "ApiTrigger",
-    "AudienceColumn",
-    "Broadcast",
-    "ByConditions",
-    "Campaign",
-    "CampaignDifference",
-    "CampaignExclusion",
-    "CampaignFolder",
-    "Cap",
-    "Change",
-    "Channel",
-    "Channels",
-    "CheckedFolder",
-    "Condition",
-    "Conditions",
-    "Dbt",
-    "DbtModelSource",
-    "Decide",
-    "DeploymentRules",
-    "Duration",
-    "Email",
-    "EventTrigger",
-    "Exclusion",
-    "Failures",
-    "FileExclusion",
-    "FrozenModel",
-    "Gates",
-    "Given",
-    "HoldAbove",
-    "Journey",
-    "JourneyFolder",
-    "ListExclusion",
-    "LocationTrigger",
-    "Message",
-    "Now",
-    "Once",
-    "OwnRequest",
-    "Part",
-    "Period",
-    "Place",
-    "Priority",
-    "QueryExclusion",
-    "QueryExit",
-    "Recurring",
-    "Reference",
-    "Rollout",
-    "SavedSegments",
-    "Schedule",
-    "SendWindow",
-    "Setting",
-    "Slot",
-    "Template",
-    "Translation",
-    "Triggered",
-    "Variation",
-    "VerdictExclusion",
-    "VerdictExit",
-    "VerdictSource",
-    "VerdictsOf",
-    "WarmUp",
-    "Webhook",
-    "advice",
-    "campaign_folders",
-    "campaign_from",
-    "campaign_of",
-    "campaign_schema",
-    "channel_scope",
-    "check_campaign",
-    "check_folders",
-    "compare_campaigns",
-    "counted_as",
-    "defaults_schema",
-    "describe",
-    "did_you_mean",
-    "dispatch_key",
-    "folder_of",
-    "forbidden_time",
-    "interval_before",
-    "is_campaign_folder",
-    "is_campaign_name",
-    "is_journey_folder",
-    "is_suppression_scope",
-    "is_time_zone",
-    "journey_schema",
-    "last_period",
-    "launch_key",
-    "load_campaign",
-    "load_journey",
-    "local_times",
-    "moment",
-    "next_open",
-    "printable",
-    "references_in",
-    "request_launch_key",
-    "step_name",
-    "storable",
-    "tested_by",
-    "time_zone_of",
-    "topic_scope",
-]
+from .audience_rules import AudienceColumn as AudienceColumn
+from .audience_rules import CampaignExclusion as CampaignExclusion
+from .audience_rules import Cap as Cap
+from .audience_rules import DbtModelSource as DbtModelSource
+from .audience_rules import Exclusion as Exclusion
+from .audience_rules import FileExclusion as FileExclusion
+from .audience_rules import ListExclusion as ListExclusion
+from .audience_rules import Priority as Priority
+from .audience_rules import QueryExclusion as QueryExclusion
+from .audience_rules import VerdictExclusion as VerdictExclusion
+from .audience_rules import VerdictsOf as VerdictsOf
+from .audience_rules import VerdictSource as VerdictSource
+from .audience_rules import counted_as as counted_as
+from .campaign_folder import TEST as TEST
+from .campaign_folder import CampaignFolder as CampaignFolder
+from .campaign_folder import is_campaign_name as is_campaign_name
+from .content import PUSH_LIKE as PUSH_LIKE
+from .content import Channel as Channel
+from .content import Channels as Channels
+from .content import Email as Email
+from .content import Message as Message
+from .content import Translation as Translation
+from .content import Webhook as Webhook
+from .dbt import Dbt as Dbt
+from .dbt import Reference as Reference
+from .dbt import references_in as references_in
+from .defaults import Setting as Setting
+from .defaults import defaults_schema as defaults_schema
+from .deployment_rules import DeploymentRules as DeploymentRules
+from .deployment_rules import WarmUp as WarmUp
+from .deployment_rules import forbidden_time as forbidden_time
+from .deployment_rules import next_open as next_open
+from .difference import CampaignDifference as CampaignDifference
+from .difference import Change as Change
+from .difference import Part as Part
+from .difference import Place as Place
+from .difference import compare_campaigns as compare_campaigns
+from .field_types import NEVER as NEVER
+from .field_types import OWN_ZONE as OWN_ZONE
+from .field_types import QUERY_ZONE as QUERY_ZONE
+from .field_types import WEEKDAYS as WEEKDAYS
+from .field_types import FrozenModel as FrozenModel
+from .field_types import describe as describe
+from .field_types import did_you_mean as did_you_mean
+from .field_types import is_time_zone as is_time_zone
+from .field_types import moment as moment
+from .field_types import time_zone_of as time_zone_of
+from .folders import HOUSEKEEPING_DAGS as HOUSEKEEPING_DAGS
+from .folders import CheckedFolder as CheckedFolder
+from .folders import campaign_folders as campaign_folders
+from .folders import check_folders as check_folders
+from .folders import is_campaign_folder as is_campaign_folder
+from .folders import load_campaign as load_campaign
+from .folders import tested_by as tested_by
+from .from_python import campaign_from as campaign_from
+from .from_python import campaign_of as campaign_of
+from .from_python import folder_of as folder_of
+from .gates import Duration as Duration
+from .gates import Failures as Failures
+from .gates import Gates as Gates
+from .gates import HoldAbove as HoldAbove
+from .gates import Rollout as Rollout
+from .gates import SendWindow as SendWindow
+from .journey import Journey as Journey
+from .journey import JourneyFolder as JourneyFolder
+from .journey import QueryExit as QueryExit
+from .journey import VerdictExit as VerdictExit
+from .journey import is_journey_folder as is_journey_folder
+from .journey import journey_schema as journey_schema
+from .journey import load_journey as load_journey
+from .journey import step_name as step_name
+from .lint import advice as advice
+from .model import Campaign as Campaign
+from .model import OwnRequest as OwnRequest
+from .model import Variation as Variation
+from .model import campaign_schema as campaign_schema
+from .period import Given as Given
+from .period import Period as Period
+from .period import dispatch_key as dispatch_key
+from .period import launch_key as launch_key
+from .period import request_launch_key as request_launch_key
+from .runs import interval_before as interval_before
+from .runs import last_period as last_period
+from .schedule import ApiTrigger as ApiTrigger
+from .schedule import EventTrigger as EventTrigger
+from .schedule import LocationTrigger as LocationTrigger
+from .schedule import Now as Now
+from .schedule import Once as Once
+from .schedule import Recurring as Recurring
+from .schedule import Schedule as Schedule
+from .schedule import Slot as Slot
+from .schedule import Triggered as Triggered
+from .schedule import local_times as local_times
+from .scopes import ACCOUNT as ACCOUNT
+from .scopes import EVERYTHING as EVERYTHING
+from .scopes import channel_scope as channel_scope
+from .scopes import is_suppression_scope as is_suppression_scope
+from .scopes import topic_scope as topic_scope
+from .targeting import Broadcast as Broadcast
+from .targeting import ByConditions as ByConditions
+from .targeting import Condition as Condition
+from .targeting import Conditions as Conditions
+from .targeting import SavedSegments as SavedSegments
+from .validation import check_campaign as check_campaign
+from .variants import Decide as Decide
+from .variants import Template as Template
+from .yaml_document import printable as printable
+from .yaml_document import storable as storable

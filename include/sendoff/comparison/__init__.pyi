@@ -1,30 +1,22 @@
-from .adjustment import BEFORE, SideOutcome, compared_adjusted
-from .balance import CONTROL_GROUP, mismatch_of_assigned, without_mismatch
-from .engagement import asked_about, comparisons_of, leader_of
-from .result import LEVEL, Comparison, Difference, Side, amount, conclusion, percent, spoken
-from .statistics import NOTICEABLE, Asked, Values, compared_means, compared_shares
-
-__all__ = [
-    "BEFORE",
-    "CONTROL_GROUP",
-    "LEVEL",
-    "NOTICEABLE",
-    "Asked",
-    "Comparison",
-    "Difference",
-    "Side",
-    "SideOutcome",
-    "Values",
-    "amount",
-    "asked_about",
-    "compared_adjusted",
-    "compared_means",
-    "compared_shares",
-    "comparisons_of",
-    "conclusion",
-    "leader_of",
-    "mismatch_of_assigned",
-    "percent",
-    "spoken",
-    "without_mismatch",
-]
+from .adjustment import BEFORE as BEFORE
+from .adjustment import SideOutcome as SideOutcome
+from .adjustment import compared_adjusted as compared_adjusted
+from .balance import CONTROL_GROUP as CONTROL_GROUP
+from .balance import mismatch_of_assigned as mismatch_of_assigned
+from .balance import without_mismatch as without_mismatch
+from .engagement import asked_about as asked_about
+from .engagement import comparisons_of as comparisons_of
+from .engagement import leader_of as leader_of
+from .result import LEVEL as LEVEL
+from .result import Comparison as Comparison
+from .result import Difference as Difference
+from .result import Side as Side
+from .result import amount as amount
+from .result import conclusion as conclusion
+from .result import percent as percent
+from .result import spoken as spoken
+from .statistics import NOTICEABLE as NOTICEABLE
+from .statistics import Asked as Asked
+from .statistics import Values as Values
+from .statistics import compared_means as compared_means
+from .statistics import compared_shares as compared_shares

@@ -1,54 +1,27 @@
-from .checks import check_all_sent, check_doubts, check_refusals
-from .control import (
-    awaited_role,
-    awaits_approval,
-    doubts,
-    how_to_continue,
-    how_to_send_rest,
-    pause,
-    pause_all,
-    reject,
-    release,
-    release_all,
-    resolve,
-    resolve_seen,
-    resume,
-    resume_all,
-    stop,
-    stop_all,
-)
-from .lookup import resolve_by_listing
-from .rate_watch import hold_launches_above_limits
-from .request import DEFAULT_REQUESTS_AT_ONCE, MAX_REQUESTS_AT_ONCE, ServiceConnection
-from .winner import Proposal, proposal_of
-from .worker import send_launch
-
-__all__ = [
-    "DEFAULT_REQUESTS_AT_ONCE",
-    "MAX_REQUESTS_AT_ONCE",
-    "Proposal",
-    "ServiceConnection",
-    "awaited_role",
-    "awaits_approval",
-    "check_all_sent",
-    "check_doubts",
-    "check_refusals",
-    "doubts",
-    "hold_launches_above_limits",
-    "how_to_continue",
-    "how_to_send_rest",
-    "pause",
-    "pause_all",
-    "proposal_of",
-    "reject",
-    "release",
-    "release_all",
-    "resolve",
-    "resolve_by_listing",
-    "resolve_seen",
-    "resume",
-    "resume_all",
-    "send_launch",
-    "stop",
-    "stop_all",
-]
+from .checks import check_all_sent as check_all_sent
+from .checks import check_doubts as check_doubts
+from .checks import check_refusals as check_refusals
+from .control import awaited_role as awaited_role
+from .control import awaits_approval as awaits_approval
+from .control import doubts as doubts
+from .control import how_to_continue as how_to_continue
+from .control import how_to_send_rest as how_to_send_rest
+from .control import pause as pause
+from .control import pause_all as pause_all
+from .control import reject as reject
+from .control import release as release
+from .control import release_all as release_all
+from .control import resolve as resolve
+from .control import resolve_seen as resolve_seen
+from .control import resume as resume
+from .control import resume_all as resume_all
+from .control import stop as stop
+from .control import stop_all as stop_all
+from .lookup import resolve_by_listing as resolve_by_listing
+from .rate_watch import hold_launches_above_limits as hold_launches_above_limits
+from .request import DEFAULT_REQUESTS_AT_ONCE as DEFAULT_REQUESTS_AT_ONCE
+from .request import MAX_REQUESTS_AT_ONCE as MAX_REQUESTS_AT_ONCE
+from .request import ServiceConnection as ServiceConnection
+from .winner import Proposal as Proposal
+from .winner import proposal_of as proposal_of
+from .worker import send_launch as send_launch

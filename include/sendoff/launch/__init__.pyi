@@ -1,73 +1,44 @@
-from .build_preview import preview_campaign, preview_launch
-from .gates import due_time, lateness
-from .journey_steps import sent_at, step_due_at
-from .later import HeldByService, held_by_service
-from .own_request import NewRequest, prepare_request
-from .plan import Plan, prepare_launch
-from .plan_inputs import LaunchOptions
-from .preview import ExistingLaunch, Preview, Zone
-from .reachability import reached_recipients
-from .recipient_change import RecipientChange, compare_recipients
-from .rendering import Rendering, renderings
-from .send_test import MOST_TESTERS, prepare_tests
-from .send_times import SendTimes, closed_until, describe_schedule, send_times_of
-from .stages import ANSWERED_AFTER, Standing, has_begun, has_gone_out, outlook_of, standing_of, standings
-from .suppression_list import (
-    MOST_REMOVED,
-    NamedRecipients,
-    describe_scope,
-    end_of,
-    recipients_in_csv,
-    recipients_of,
-    replace_suppressions,
-    suppress,
-    suppression_scope,
-    unsuppress,
-)
-
-__all__ = [
-    "ANSWERED_AFTER",
-    "MOST_REMOVED",
-    "MOST_TESTERS",
-    "ExistingLaunch",
-    "HeldByService",
-    "LaunchOptions",
-    "NamedRecipients",
-    "NewRequest",
-    "Plan",
-    "Preview",
-    "RecipientChange",
-    "Rendering",
-    "SendTimes",
-    "Standing",
-    "Zone",
-    "closed_until",
-    "compare_recipients",
-    "describe_schedule",
-    "describe_scope",
-    "due_time",
-    "end_of",
-    "has_begun",
-    "has_gone_out",
-    "held_by_service",
-    "lateness",
-    "outlook_of",
-    "prepare_launch",
-    "prepare_request",
-    "prepare_tests",
-    "preview_campaign",
-    "preview_launch",
-    "reached_recipients",
-    "recipients_in_csv",
-    "recipients_of",
-    "renderings",
-    "replace_suppressions",
-    "send_times_of",
-    "sent_at",
-    "standing_of",
-    "standings",
-    "step_due_at",
-    "suppress",
-    "suppression_scope",
-    "unsuppress",
-]
+from .build_preview import preview_campaign as preview_campaign
+from .build_preview import preview_launch as preview_launch
+from .gates import due_time as due_time
+from .gates import lateness as lateness
+from .journey_steps import sent_at as sent_at
+from .journey_steps import step_due_at as step_due_at
+from .later import HeldByService as HeldByService
+from .later import held_by_service as held_by_service
+from .own_request import NewRequest as NewRequest
+from .own_request import prepare_request as prepare_request
+from .plan import Plan as Plan
+from .plan import prepare_launch as prepare_launch
+from .plan_inputs import LaunchOptions as LaunchOptions
+from .preview import ExistingLaunch as ExistingLaunch
+from .preview import Preview as Preview
+from .preview import Zone as Zone
+from .reachability import reached_recipients as reached_recipients
+from .recipient_change import RecipientChange as RecipientChange
+from .recipient_change import compare_recipients as compare_recipients
+from .rendering import Rendering as Rendering
+from .rendering import renderings as renderings
+from .send_test import MOST_TESTERS as MOST_TESTERS
+from .send_test import prepare_tests as prepare_tests
+from .send_times import SendTimes as SendTimes
+from .send_times import closed_until as closed_until
+from .send_times import describe_schedule as describe_schedule
+from .send_times import send_times_of as send_times_of
+from .stages import ANSWERED_AFTER as ANSWERED_AFTER
+from .stages import Standing as Standing
+from .stages import has_begun as has_begun
+from .stages import has_gone_out as has_gone_out
+from .stages import outlook_of as outlook_of
+from .stages import standing_of as standing_of
+from .stages import standings as standings
+from .suppression_list import MOST_REMOVED as MOST_REMOVED
+from .suppression_list import NamedRecipients as NamedRecipients
+from .suppression_list import describe_scope as describe_scope
+from .suppression_list import end_of as end_of
+from .suppression_list import recipients_in_csv as recipients_in_csv
+from .suppression_list import recipients_of as recipients_of
+from .suppression_list import replace_suppressions as replace_suppressions
+from .suppression_list import suppress as suppress
+from .suppression_list import suppression_scope as suppression_scope
+from .suppression_list import unsuppress as unsuppress

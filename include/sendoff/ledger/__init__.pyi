@@ -1,82 +1,53 @@
-from .control.audit_log import ALL, Decision, GlobalPause, scope_of
-from .control.daily_limits import DailyLimit
-from .control.rate_limits import LOOKAHEAD, check_rate
-from .erasure.erasures import ErasedPeople, Erasure, Remembered
-from .launches.freeze import NewLaunch
-from .launches.launch_record import LaunchRecord
-from .launches.not_launched import NotLaunched
-from .launches.recipient import RecipientStatus
-from .ledger import Ledger
-from .post_backs.aggregates import AggregatedRun, DispatchContext
-from .post_backs.block_format import OPEN, READABLE, SCRUBBED
-from .post_backs.post_backs import Parked, PendingRun
-from .post_backs.retention import Deleted
-from .post_backs.totals import AT_OPENS, ERASED, DispatchTotals
-from .requests.claims import Claim
-from .requests.dispatch_queries import AttemptRecord, HourSize, Progress, Request, SegmentSize
-from .requests.doubts import Doubt, PendingResend
-from .results.feed_states import Feed, FeedState
-from .results.overview import LaunchFacts, ListedLaunch, Selection
-from .results.stats import LaunchDoubts, LedgerStats
-from .storage.bulk import column_of, marks, values
-from .storage.grants import ROLES, grant_statements
-from .storage.private_files import make_private
-from .suppression.active_verdicts import LaunchSource
-from .suppression.suppressions import Replacement, Suppression, SuppressionChange, SuppressionCount
-from .suppression.withheld import by_request_state
-
-__all__ = [
-    "ALL",
-    "AT_OPENS",
-    "ERASED",
-    "LOOKAHEAD",
-    "OPEN",
-    "READABLE",
-    "ROLES",
-    "SCRUBBED",
-    "AggregatedRun",
-    "AttemptRecord",
-    "Claim",
-    "DailyLimit",
-    "Decision",
-    "Deleted",
-    "DispatchContext",
-    "DispatchTotals",
-    "Doubt",
-    "ErasedPeople",
-    "Erasure",
-    "Feed",
-    "FeedState",
-    "GlobalPause",
-    "HourSize",
-    "LaunchDoubts",
-    "LaunchFacts",
-    "LaunchRecord",
-    "LaunchSource",
-    "Ledger",
-    "LedgerStats",
-    "ListedLaunch",
-    "NewLaunch",
-    "NotLaunched",
-    "Parked",
-    "PendingResend",
-    "PendingRun",
-    "Progress",
-    "RecipientStatus",
-    "Remembered",
-    "Replacement",
-    "Request",
-    "SegmentSize",
-    "Selection",
-    "Suppression",
-    "SuppressionChange",
-    "SuppressionCount",
-    "by_request_state",
-    "check_rate",
-    "column_of",
-    "grant_statements",
-    "make_private",
-    "marks",
-    "scope_of",
-    "values",
-]
+from .control.audit_log import ALL as ALL
+from .control.audit_log import Decision as Decision
+from .control.audit_log import GlobalPause as GlobalPause
+from .control.audit_log import scope_of as scope_of
+from .control.daily_limits import DailyLimit as DailyLimit
+from .control.rate_limits import LOOKAHEAD as LOOKAHEAD
+from .control.rate_limits import check_rate as check_rate
+from .erasure.erasures import ErasedPeople as ErasedPeople
+from .erasure.erasures import Erasure as Erasure
+from .erasure.erasures import Remembered as Remembered
+from .launches.freeze import NewLaunch as NewLaunch
+from .launches.launch_record import LaunchRecord as LaunchRecord
+from .launches.not_launched import NotLaunched as NotLaunched
+from .launches.recipient import RecipientStatus as RecipientStatus
+from .ledger import Ledger as Ledger
+from .post_backs.aggregates import AggregatedRun as AggregatedRun
+from .post_backs.aggregates import DispatchContext as DispatchContext
+from .post_backs.block_format import OPEN as OPEN
+from .post_backs.block_format import READABLE as READABLE
+from .post_backs.block_format import SCRUBBED as SCRUBBED
+from .post_backs.post_backs import Parked as Parked
+from .post_backs.post_backs import PendingRun as PendingRun
+from .post_backs.retention import Deleted as Deleted
+from .post_backs.totals import AT_OPENS as AT_OPENS
+from .post_backs.totals import ERASED as ERASED
+from .post_backs.totals import DispatchTotals as DispatchTotals
+from .requests.claims import Claim as Claim
+from .requests.dispatch_queries import AttemptRecord as AttemptRecord
+from .requests.dispatch_queries import HourSize as HourSize
+from .requests.dispatch_queries import Progress as Progress
+from .requests.dispatch_queries import Request as Request
+from .requests.dispatch_queries import SegmentSize as SegmentSize
+from .requests.doubts import Doubt as Doubt
+from .requests.doubts import PendingResend as PendingResend
+from .results.feed_states import Feed as Feed
+from .results.feed_states import FeedState as FeedState
+from .results.overview import LaunchFacts as LaunchFacts
+from .results.overview import ListedLaunch as ListedLaunch
+from .results.overview import Selection as Selection
+from .results.stats import LaunchDoubts as LaunchDoubts
+from .results.stats import LedgerStats as LedgerStats
+from .storage.bulk import column_of as column_of
+from .storage.bulk import marks as marks
+from .storage.bulk import values as values
+from .storage.grants import ROLES as ROLES
+from .storage.grants import grant_statements as grant_statements
+from .storage.private_files import make_private as make_private
+from .suppression.active_verdicts import LaunchSource as LaunchSource
+from .suppression.suppressions import Replacement as Replacement
+from .suppression.suppressions import Suppression as Suppression
+from .suppression.suppressions import SuppressionChange as SuppressionChange
+from .suppression.suppressions import SuppressionCount as SuppressionCount
+from .suppression.withheld import by_request_state as by_request_state

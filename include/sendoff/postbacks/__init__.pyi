@@ -1,26 +1,15 @@
-from .aggregation import aggregate
-from .erasure import Erased, continue_erasures, forget, replay_erasures, request_erasure
-from .feed_health import check_feeds, inspect_feeds
-from .measurable import measurable_recipients
-from .reconcile import is_settled, reconcile_launch, until_sent
-from .retention import maintain
-from .server import serve
-from .silence import count_silence
-
-__all__ = [
-    "Erased",
-    "aggregate",
-    "check_feeds",
-    "continue_erasures",
-    "count_silence",
-    "forget",
-    "inspect_feeds",
-    "is_settled",
-    "maintain",
-    "measurable_recipients",
-    "reconcile_launch",
-    "replay_erasures",
-    "request_erasure",
-    "serve",
-    "until_sent",
-]
+from .aggregation import aggregate as aggregate
+from .erasure import Erased as Erased
+from .erasure import continue_erasures as continue_erasures
+from .erasure import forget as forget
+from .erasure import replay_erasures as replay_erasures
+from .erasure import request_erasure as request_erasure
+from .feed_health import check_feeds as check_feeds
+from .feed_health import inspect_feeds as inspect_feeds
+from .measurable import measurable_recipients as measurable_recipients
+from .reconcile import is_settled as is_settled
+from .reconcile import reconcile_launch as reconcile_launch
+from .reconcile import until_sent as until_sent
+from .retention import maintain as maintain
+from .server import serve as serve
+from .silence import count_silence as count_silence

@@ -1,75 +1,44 @@
-from .campaign_difference import describe_difference, difference_as_json
-from .counts import as_csv
-from .dbt import dbt_exposures, dbt_sources, write_dbt_sources
-from .export import VerdictRows, verdict_named, write_file
-from .export_suppressions import SuppressionRows
-from .export_table import write_table
-from .html import as_fragment, as_html, blocks_as_html, css, sections_as_html, write_html
-from .launch_report import as_json, as_picture, describe_comparison, describe_launch
-from .markdown import as_markdown
-from .model import (
-    Block,
-    Bullets,
-    Code,
-    Document,
-    Facts,
-    Line,
-    Link,
-    Listing,
-    Section,
-    Sentence,
-    Sum,
-    Table,
-    Words,
-)
-from .outcomes import measure_outcome, store_outcome, stored_outcomes
-from .preview_report import describe_preview, recipients_of
-from .result_tables import RESULT_TABLES, write_results
-from .terminal import as_terminal, as_text
-
-__all__ = [
-    "RESULT_TABLES",
-    "Block",
-    "Bullets",
-    "Code",
-    "Document",
-    "Facts",
-    "Line",
-    "Link",
-    "Listing",
-    "Section",
-    "Sentence",
-    "Sum",
-    "SuppressionRows",
-    "Table",
-    "VerdictRows",
-    "Words",
-    "as_csv",
-    "as_fragment",
-    "as_html",
-    "as_json",
-    "as_markdown",
-    "as_picture",
-    "as_terminal",
-    "as_text",
-    "blocks_as_html",
-    "css",
-    "dbt_exposures",
-    "dbt_sources",
-    "describe_comparison",
-    "describe_difference",
-    "describe_launch",
-    "describe_preview",
-    "difference_as_json",
-    "measure_outcome",
-    "recipients_of",
-    "sections_as_html",
-    "store_outcome",
-    "stored_outcomes",
-    "verdict_named",
-    "write_dbt_sources",
-    "write_file",
-    "write_html",
-    "write_results",
-    "write_table",
-]
+from .campaign_difference import describe_difference as describe_difference
+from .campaign_difference import difference_as_json as difference_as_json
+from .counts import as_csv as as_csv
+from .dbt import dbt_exposures as dbt_exposures
+from .dbt import dbt_sources as dbt_sources
+from .dbt import write_dbt_sources as write_dbt_sources
+from .export import VerdictRows as VerdictRows
+from .export import verdict_named as verdict_named
+from .export import write_file as write_file
+from .export_suppressions import SuppressionRows as SuppressionRows
+from .export_table import write_table as write_table
+from .html import as_fragment as as_fragment
+from .html import as_html as as_html
+from .html import blocks_as_html as blocks_as_html
+from .html import css as css
+from .html import sections_as_html as sections_as_html
+from .html import write_html as write_html
+from .launch_report import as_json as as_json
+from .launch_report import as_picture as as_picture
+from .launch_report import describe_comparison as describe_comparison
+from .launch_report import describe_launch as describe_launch
+from .markdown import as_markdown as as_markdown
+from .model import Block as Block
+from .model import Bullets as Bullets
+from .model import Code as Code
+from .model import Document as Document
+from .model import Facts as Facts
+from .model import Line as Line
+from .model import Link as Link
+from .model import Listing as Listing
+from .model import Section as Section
+from .model import Sentence as Sentence
+from .model import Sum as Sum
+from .model import Table as Table
+from .model import Words as Words
+from .outcomes import measure_outcome as measure_outcome
+from .outcomes import store_outcome as store_outcome
+from .outcomes import stored_outcomes as stored_outcomes
+from .preview_report import describe_preview as describe_preview
+from .preview_report import recipients_of as recipients_of
+from .result_tables import RESULT_TABLES as RESULT_TABLES
+from .result_tables import write_results as write_results
+from .terminal import as_terminal as as_terminal
+from .terminal import as_text as as_text

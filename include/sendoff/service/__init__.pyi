@@ -1,43 +1,24 @@
-from .client import Client, message_of
-from .credentials import ClientSecret, Credentials, JwtBearer
-from .opt_out import OPT_OUT_PATH, OptOut, OptOutSigner, check_identifiers
-from .postbacks import MATCHED_BY, PostBack, PostBackSigner
-from .tokens import TokenSource, token_source_for
-from .transport import (
-    MAX_RETRY_AFTER,
-    Answer,
-    Bearer,
-    Timeout,
-    checked_base_url,
-    retry_after_seconds,
-    service_session,
-)
-from .wire.redaction import redacted_own_request, redacted_request
-from .wire.requests import mask_template_values
-
-__all__ = [
-    "MATCHED_BY",
-    "MAX_RETRY_AFTER",
-    "OPT_OUT_PATH",
-    "Answer",
-    "Bearer",
-    "Client",
-    "ClientSecret",
-    "Credentials",
-    "JwtBearer",
-    "OptOut",
-    "OptOutSigner",
-    "PostBack",
-    "PostBackSigner",
-    "Timeout",
-    "TokenSource",
-    "check_identifiers",
-    "checked_base_url",
-    "mask_template_values",
-    "message_of",
-    "redacted_own_request",
-    "redacted_request",
-    "retry_after_seconds",
-    "service_session",
-    "token_source_for",
-]
+from .client import Client as Client
+from .client import message_of as message_of
+from .credentials import ClientSecret as ClientSecret
+from .credentials import Credentials as Credentials
+from .credentials import JwtBearer as JwtBearer
+from .opt_out import OPT_OUT_PATH as OPT_OUT_PATH
+from .opt_out import OptOut as OptOut
+from .opt_out import OptOutSigner as OptOutSigner
+from .opt_out import check_identifiers as check_identifiers
+from .postbacks import MATCHED_BY as MATCHED_BY
+from .postbacks import PostBack as PostBack
+from .postbacks import PostBackSigner as PostBackSigner
+from .tokens import TokenSource as TokenSource
+from .tokens import token_source_for as token_source_for
+from .transport import MAX_RETRY_AFTER as MAX_RETRY_AFTER
+from .transport import Answer as Answer
+from .transport import Bearer as Bearer
+from .transport import Timeout as Timeout
+from .transport import checked_base_url as checked_base_url
+from .transport import retry_after_seconds as retry_after_seconds
+from .transport import service_session as service_session
+from .wire.redaction import redacted_own_request as redacted_own_request
+from .wire.redaction import redacted_request as redacted_request
+from .wire.requests import mask_template_values as mask_template_values

@@ -1,48 +1,35 @@
-from .adbc import adbc_driver, attempt, open_connection
-from .column_types import QUERY, Wording, checked_text, is_number, is_text, sql_type_name, value_type
-from .dbapi import Cursors
-from .drivers import driver_of_type
-from .frames import Rows, audience_source, csv_header, quoting_problem, table_of, wrong_csv_row
-from .query import Parameter, Query, named_parameters, refusal, returned_columns
-from .reader import Source, address_of, is_reading, read
-from .sql_lexer import Spot, code_of, jinja_at, usual_dialect
-from .urls import LIBPQ_TIMEOUTS, Fields, is_sqlite_file
-from .writer import writing_engine
-
-__all__ = [
-    "LIBPQ_TIMEOUTS",
-    "QUERY",
-    "Cursors",
-    "Fields",
-    "Parameter",
-    "Query",
-    "Rows",
-    "Source",
-    "Spot",
-    "Wording",
-    "adbc_driver",
-    "address_of",
-    "attempt",
-    "audience_source",
-    "checked_text",
-    "code_of",
-    "csv_header",
-    "driver_of_type",
-    "is_number",
-    "is_reading",
-    "is_sqlite_file",
-    "is_text",
-    "jinja_at",
-    "named_parameters",
-    "open_connection",
-    "quoting_problem",
-    "read",
-    "refusal",
-    "returned_columns",
-    "sql_type_name",
-    "table_of",
-    "usual_dialect",
-    "value_type",
-    "writing_engine",
-    "wrong_csv_row",
-]
+from .adbc import adbc_driver as adbc_driver
+from .adbc import attempt as attempt
+from .adbc import open_connection as open_connection
+from .column_types import QUERY as QUERY
+from .column_types import Wording as Wording
+from .column_types import checked_text as checked_text
+from .column_types import is_number as is_number
+from .column_types import is_text as is_text
+from .column_types import sql_type_name as sql_type_name
+from .column_types import value_type as value_type
+from .dbapi import Cursors as Cursors
+from .drivers import driver_of_type as driver_of_type
+from .frames import Rows as Rows
+from .frames import audience_source as audience_source
+from .frames import csv_header as csv_header
+from .frames import quoting_problem as quoting_problem
+from .frames import table_of as table_of
+from .frames import wrong_csv_row as wrong_csv_row
+from .query import Parameter as Parameter
+from .query import Query as Query
+from .query import named_parameters as named_parameters
+from .query import refusal as refusal
+from .query import returned_columns as returned_columns
+from .reader import Source as Source
+from .reader import address_of as address_of
+from .reader import is_reading as is_reading
+from .reader import read as read
+from .sql_lexer import Spot as Spot
+from .sql_lexer import code_of as code_of
+from .sql_lexer import jinja_at as jinja_at
+from .sql_lexer import usual_dialect as usual_dialect
+from .urls import LIBPQ_TIMEOUTS as LIBPQ_TIMEOUTS
+from .urls import Fields as Fields
+from .urls import is_sqlite_file as is_sqlite_file
+from .writer import writing_engine as writing_engine
