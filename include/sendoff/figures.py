@@ -98,9 +98,8 @@ class LaunchStats:
     is_recurring: bool = False  # whether the service sends repeatedly, or on an event
     not_sent_because: Mapping[str, int] = field(default_factory=dict)  # reason, then identifiers
     by_variant: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # variant, then verdict
-    rest: Mapping[str, int] = field(
-        default_factory=dict
-    )  # verdicts of those who wait for the winner, or got it
+    # Verdicts of those who wait for the winner, or got it.
+    rest: Mapping[str, int] = field(default_factory=dict)
     winner: str | None = None  # the variant that the rest gets, once it is decided
     suspects: int = 0  # of the engaged identifiers: a machine probably made all of their opens
     suspects_by_variant: Mapping[str, int] = field(default_factory=dict)

@@ -305,9 +305,8 @@ def exponent(values: Sequence[float]) -> float:
 
 def apart(step: str, url: str, size: int) -> Cost:
     """Measure one step in a process of its own."""
-    os.environ["PYTHONPATH"] = str(
-        Path(__file__).parent
-    )  # for the process that imports everything once and forks
+    # For the process that imports everything once and forks.
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
     processes = get_context("forkserver")
     processes.set_forkserver_preload(["bench_growth"])
     with ProcessPoolExecutor(1, processes) as process:

@@ -129,9 +129,8 @@ def killed_while_deciding(
         env.open_variant(job, "cold")
         later = replace(job, ahead=2 * DECIDED_AFTER)
         env.kill_at(later, "decide", pair)
-        sending = env.chance.randint(
-            env.lines("send"), 3 * env.lines("send") // 2
-        )  # of about six requests, half
+        # Of about six requests, half.
+        sending = env.chance.randint(env.lines("send"), 3 * env.lines("send") // 2)
         for turn in range(1, _MOST_TURNS + 1):
             env.kill_at(later, "send", [turn * sending])
             if env.has_sent_rest(job):

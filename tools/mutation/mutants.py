@@ -120,9 +120,8 @@ def lines_that_use(
 def _importers() -> dict[tuple[str, str], list[tuple[str, str]]]:
     """Return the files that import a name of a module from it, each with the name it gives to it."""
     found: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
-    for file in sorted(
-        [*SOURCES.rglob("*.py"), *SOURCES.rglob("__init__.pyi")]
-    ):  # packages load what these name
+    # Packages load what these name.
+    for file in sorted([*SOURCES.rglob("*.py"), *SOURCES.rglob("__init__.pyi")]):
         path = file.relative_to(SOURCES).as_posix()
         for node in ast.walk(_tree(path)):
             if isinstance(node, ast.ImportFrom):

@@ -177,9 +177,8 @@ class _Fields:
 
 
 def _holds(fields: Mapping[str, Node], other: Node) -> bool:
-    return (
-        len(other["properties"]) > 2 and other["properties"].items() <= fields.items()
-    )  # more than by chance
+    # More than by chance.
+    return len(other["properties"]) > 2 and other["properties"].items() <= fields.items()
 
 
 def _properties(node: Node, prefix: str) -> Iterator[tuple[str, Node, bool]]:

@@ -45,9 +45,8 @@ def page_of_service() -> str:
 def _page(head: str, app: typer.Typer, name: str) -> str:
     command: Any = get_command(app)
     for each in _within(command):
-        each.short_help = " ".join(
-            (each.help or "").partition("\n\n")[0].split()
-        )  # else cut after some words
+        # Else cut after some words.
+        each.short_help = " ".join((each.help or "").partition("\n\n")[0].split())
     context: Any = typer.Context(command, info_name=name)
     with context:
         written = get_docs_for_click(obj=command, ctx=context, name=name, title=name)

@@ -165,9 +165,8 @@ def send(
             _print_rest(what, results)
         codes = {_EXIT_CODES.get(each.status, NOT_NOW) for each in results}
         raise typer.Exit(1 if 1 in codes else max(codes))
-    is_folder = path.is_dir() or (
-        path.suffix and path.is_file()
-    )  # a file gets the error that names its folder
+    # A file gets the error that names its folder.
+    is_folder = path.is_dir() or (path.suffix and path.is_file())
     with _connected([load_campaign(path)] if is_folder else [], options) as sender:
         if is_folder:
             result = _tried(lambda: _prepared(sender, what, given, options.steps), options)

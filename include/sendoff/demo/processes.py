@@ -300,9 +300,8 @@ def _uninterrupted() -> Iterator[None]:
 def _signals(
     handler: Callable[[int, FrameType | None], None] | signal.Handlers, *numbers: signal.Signals
 ) -> Iterator[None]:
-    if (
-        threading.current_thread() is not threading.main_thread()
-    ):  # Python delivers signals only to the main thread
+    # Python delivers signals only to the main thread.
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = [(number, signal.signal(number, handler)) for number in numbers]
@@ -315,9 +314,8 @@ def _signals(
 
 def _is_free(number: int) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # a port that was just released counts as free
+        # A port that was just released counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", number))
         except OSError:

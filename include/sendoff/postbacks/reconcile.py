@@ -53,9 +53,8 @@ class _Sent:
     planned: Identifiers
     suppressed: Identifiers  # left out when a request was claimed
     unattributed: Identifiers  # recipients of requests with a post-back that may hide a delivery
-    by_verdict: Mapping[
-        Verdict, Identifiers
-    ]  # of ``suppressed``: left out because of a verdict in another launch
+    # Of ``suppressed``: left out because of a verdict in another launch.
+    by_verdict: Mapping[Verdict, Identifiers]
     by_variant: Mapping[str, Identifiers]
     by_arm: Mapping[str, Identifiers]
     rest: Identifiers  # of a launch with variants, recipients whose variant was not frozen

@@ -95,9 +95,8 @@ def check_campaigns(
         except CampaignError as error:
             problems.append(storable(str(error)))
     if problems:
-        raise CampaignError(
-            "\n".join(dict.fromkeys(problems))
-        )  # a mistake in defaults.yaml is the same for all
+        # A mistake in defaults.yaml is the same for all.
+        raise CampaignError("\n".join(dict.fromkeys(problems)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,9 +151,8 @@ class SendoffHook(HttpHook):
         }
         try:
             return self.session.request(self.method, url, **{**request, **transport})
-        except (
-            Exception
-        ) as error:  # the libraries may fail on a response, and Airflow would retry the request
+        # The libraries may fail on a response, and Airflow would retry the request.
+        except Exception as error:
             failure = AmbiguousError(f"{self.method} {_bare(url)}: no answer ({type(error).__name__})")
         raise failure
 

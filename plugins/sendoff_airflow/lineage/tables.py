@@ -19,9 +19,8 @@ _DIALECTS = {
 }
 _FILES = ("sqlite", "duckdb")
 _WITH_PUBLIC = ("postgres", "redshift")
-_WITHOUT_SCHEMAS = (
-    "clickhouse",
-)  # a name of a table has two parts: the database is what others call the schema
+# A name of a table has two parts: the database is what others call the schema.
+_WITHOUT_SCHEMAS = ("clickhouse",)
 
 
 class UnknownTablesError(ValueError):

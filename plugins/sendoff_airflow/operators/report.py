@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from sendoff.comparison import Comparison
     from sendoff.ledger import LaunchRecord, Ledger
 
-_LEAST_AGE = timedelta(
-    hours=1
-)  # of the rows in a warehouse, before they are replaced by those of a newer report
+# The rows in a warehouse get this old before those of a newer report replace them.
+_LEAST_AGE = timedelta(hours=1)
 
 
 class WriteVerdictsOperator(LaunchOperator):

@@ -29,9 +29,8 @@ LARGEST = 2**63 - 1
 # Bytes besides a container: its key and place, and those of its 2**32 numbers if it is alone there.
 _AROUND = 21
 _BLOCK = 1 << 20  # identifiers to unpack at once
-_SPARSE = (
-    1_000  # with fewer than one member in so many numbers, a bitmap of the range is larger than the members
-)
+# With fewer than one member in so many numbers, a bitmap of the range is larger than the members.
+_SPARSE = 1_000
 _FIRST_LOOK = 1 << 12  # members after which a builder first checks whether they are scattered
 _WAITING = 1 << 20  # numbers to collect before sorting, which also shows whether they are scattered
 _ROOM = 16  # a full array grows by a sixteenth

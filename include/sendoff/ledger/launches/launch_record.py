@@ -44,9 +44,8 @@ class LaunchRecord:
     erased: int = 0  # identifiers of the audience that were erased since
     origin: str | None = None  # the run and task that made it, and a digest of its campaign and audience
     winner: str | None = None  # the variant that the rest gets, once it is decided
-    comparison_number: int | None = (
-        None  # among the campaign's launches that compare something; None: nothing
-    )
+    # Among the campaign's launches that compare something; None: nothing.
+    comparison_number: int | None = None
 
     @property
     def title(self) -> str:

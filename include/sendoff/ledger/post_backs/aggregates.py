@@ -89,9 +89,8 @@ class AggregatedRun:
     # (launch key, wave, minute) -> deliveries, opens
     minutes: Mapping[tuple[str, int, datetime], tuple[int, int]]
     parked: Sequence[Parked] = ()
-    erased: Mapping[int, Collection[int]] = field(
-        default_factory=dict
-    )  # by receiver: numbers that name erased people
+    # By receiver: numbers that name erased people.
+    erased: Mapping[int, Collection[int]] = field(default_factory=dict)
     erasures: int | None = None  # the version of the erasures when the run was read
 
 

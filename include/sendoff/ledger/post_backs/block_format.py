@@ -44,9 +44,8 @@ A post-back is scrubbed if it named a person who was erased since.
 """
 
 _HEAD = Struct("<BII")  # compression, size of the content, checksum of the content
-_COUNTS = Struct(
-    "<IHBqqIIIQ"
-)  # post-backs, keys, form, start of both times, bytes of keys, users, bodies; planes
+# Post-backs, keys, form, start of both times, bytes of keys, users, bodies; planes.
+_COUNTS = Struct("<IHBqqIIIQ")
 TEXT_KEYS, TEXT_USERS, WHOLE_SECONDS = 1, 2, 4  # bits of the form
 PRESENT = {"device_id": 8, "profile_id": 16, "user_id": 32, "send_id": 64, "campaign_id": 128}
 """The bits that mark which identifiers a post-back has. They follow those of ``what`` in the same byte."""

@@ -35,9 +35,8 @@ class DispatchTotals:
     anomalies: Mapping[str, int]
     newest_at: datetime  # when the newest was received
     is_evidence: bool  # a recipient of the dispatch responded
-    hours: Mapping[int, Identifiers] = field(
-        default_factory=dict
-    )  # by hour in UTC: who opened; only of new post-backs, and without the opens of machines
+    # By hour in UTC: who opened; only of new post-backs, and without the opens of machines.
+    hours: Mapping[int, Identifiers] = field(default_factory=dict)
 
     @property
     def unread(self) -> int:

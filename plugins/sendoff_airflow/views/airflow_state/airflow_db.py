@@ -50,9 +50,8 @@ class Run:
     state: str
     tasks: Mapping[str, Counter[str]]
     is_paused: bool  # its DAG: tasks that run or wait go on, and no other begins
-    group: str = (
-        ""  # the prefix of the launch's tasks, if they are a task group; the keys of ``tasks`` lack it
-    )
+    group: str = ""
+    """The prefix of the launch's tasks, if they are a task group; the keys of ``tasks`` lack it."""
 
     @property
     def path(self) -> str:

@@ -62,9 +62,8 @@ class ShownStep:
     left_before: Mapping[str, int]
     left_after: int | None
     here: int | None
-    due_at: (
-        datetime | None
-    )  # when the first of those who wait take the next step, if they still wait for a time
+    # When the first of those who wait take the next step, if they still wait for a time.
+    due_at: datetime | None
     noun: tuple[str, str]
 
     @property

@@ -41,9 +41,8 @@ async def limit_expensive_work() -> AsyncIterator[None]:
         _expensive.release()
 
 
-ExpensiveDep = Annotated[
-    None, Depends(limit_expensive_work, scope="function")
-]  # released before the response is sent, so that a slow reader does not hold it
+# Released before the response is sent, so that a slow reader does not hold it.
+ExpensiveDep = Annotated[None, Depends(limit_expensive_work, scope="function")]
 
 
 def visible_launch(ledger: Ledger, viewer: Viewer, launch_key: str) -> LaunchRecord:

@@ -69,9 +69,8 @@ async def _sendoff(request: Request, error: Exception) -> Response:
     if code == status.HTTP_503_SERVICE_UNAVAILABLE:
         _log.warning("a page could not be shown: %s", error)
     to_do = _TO_DO.get(type(error))
-    if (
-        isinstance(error, LedgerUnavailableError) and request.method == "POST"
-    ):  # its commit may have been lost, or not
+    # Its commit may have been lost, or not.
+    if isinstance(error, LedgerUnavailableError) and request.method == "POST":
         to_do = f"{_AWAY} Before you repeat this, reload the page: it shows whether this was done."
     message = f"{str(error)[:1].upper()}{str(error)[1:]}"
     if isinstance(error, (LedgerUnavailableError, UnusableLedgerError)):  # its text names hosts and users
