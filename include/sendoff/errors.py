@@ -35,6 +35,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,11 @@ class CampaignError(PermanentError):
     def __init__(self, message: str, mistakes: Sequence[Finding] = ()) -> None:
         super().__init__(message)
         self.mistakes = tuple(mistakes)
+
+    @classmethod
+    def of(cls, mistakes: Sequence[Finding]) -> Self:
+        """Return the error whose message has one line for each mistake."""
+        return cls("\n".join(map(str, mistakes)), mistakes)
 
 
 class QueryError(PermanentError):

@@ -51,6 +51,7 @@ from .folders import campaign_folders as campaign_folders
 from .folders import check_folders as check_folders
 from .folders import is_campaign_folder as is_campaign_folder
 from .folders import load_campaign as load_campaign
+from .folders import load_campaigns as load_campaigns
 from .folders import tested_by as tested_by
 from .from_python import campaign_from as campaign_from
 from .from_python import campaign_of as campaign_of

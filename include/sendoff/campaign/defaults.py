@@ -125,14 +125,12 @@ def _read(file: Path) -> Defaults:
     except UnfitFileError as error:
         raise _error(file, str(error)) from None
     if document.problems:
-        mistakes = document.findings(file)[:MOST_MISTAKES]
-        raise CampaignError("\n".join(map(str, mistakes)), mistakes)
+        raise CampaignError.of(document.findings(file)[:MOST_MISTAKES])
     return Defaults(document.tree or {}, document.lines)
 
 
 def _error(file: Path, text: str) -> CampaignError:
-    mistake = Finding(file, text)
-    return CampaignError(str(mistake), [mistake])
+    return CampaignError.of([Finding(file, text)])
 
 
 @lru_cache(maxsize=8)  # all campaigns of a folder have the same file

@@ -131,6 +131,14 @@ def check_folders(places: Iterable[Path]) -> list[CheckedFolder]:
     return list(found.values())
 
 
+def load_campaigns(places: Iterable[Path]) -> list[CampaignFolder]:
+    """Load the campaigns in some places. Raise one CampaignError that lists the mistakes of all of them."""
+    checked = check_folders(places)
+    if mistakes := [mistake for each in checked for mistake in each.mistakes]:
+        raise CampaignError.of(mistakes)
+    return [each.campaign for each in checked if each.campaign]
+
+
 def _checked(path: Path, names: dict[str, Path]) -> Iterator[CheckedFolder]:
     """Check one folder, and add its name to ``names``, which holds those of the folders and steps checked before.
 

@@ -9,7 +9,7 @@ from typing import Any
 from sendoff.campaign.audience_rules import FileExclusion, QueryExclusion
 from sendoff.campaign.campaign_folder import CampaignFolder
 from sendoff.campaign.defaults import NO_RULES, RULES, rules_for
-from sendoff.campaign.model import Campaign, listed, validated
+from sendoff.campaign.model import Campaign, mistakes_in_words, validated
 from sendoff.campaign.validation import check_campaign
 from sendoff.errors import CampaignError
 
@@ -26,7 +26,7 @@ def campaign_of(given: Campaign | Mapping[str, Any], name: str, *, defaults: Pat
         raise CampaignError(f"campaign {name}: {NO_RULES}")
     campaign, errors = (given, []) if isinstance(given, Campaign) else validated(given)
     if campaign is None:
-        raise CampaignError(listed(f"campaign {name}", errors))
+        raise CampaignError(mistakes_in_words(f"campaign {name}", errors))
     if found := rules_for(defaults):
         campaign = campaign.replace(rules=found.rules)
     try:

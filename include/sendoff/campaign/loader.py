@@ -75,7 +75,7 @@ def load_folder(folder: Path, *, has_audience: bool = True, defaults: Path | Non
         return FolderReader(folder, defaults).read(has_audience)
     except OSError as error:
         mistake = Finding(folder, f"the folder cannot be read ({error.strerror})")
-    raise CampaignError(str(mistake), [mistake])
+    raise CampaignError.of([mistake])
 
 
 def refused_queries(folder: Path, queries: Mapping[str, str]) -> Iterator[Finding]:
@@ -189,8 +189,7 @@ class FolderReader:
 
     def _error(self) -> CampaignError:
         """Return the error with all mistakes, also those of queries that would be found only later."""
-        mistakes = [*self._mistakes, *refused_queries(self._folder, self._queries)]
-        return CampaignError("\n".join(map(str, mistakes)), mistakes)
+        return CampaignError.of([*self._mistakes, *refused_queries(self._folder, self._queries)])
 
     def _audience_sql(self, campaign: Campaign | None) -> str | None:
         """Read the audience query, or refuse one that targeting does not use."""

@@ -97,7 +97,7 @@ class Campaign(FrozenModel):
             try:
                 super().__init__(**fields)
             except ValidationError as error:
-                raise CampaignError(listed("campaign", error.errors(include_url=False))) from None
+                raise CampaignError(mistakes_in_words("campaign", error.errors(include_url=False))) from None
 
         __init__.__pydantic_base_init__ = True  # only a call gets here: pydantic validates trees without it
 
@@ -468,7 +468,7 @@ def mistakes_of(errors: Sequence[ErrorDetails]) -> list[tuple[YamlPath, str]]:
     return sentences(errors, _schema()) if errors else []  # making the schema takes long
 
 
-def listed(name: str, errors: Sequence[ErrorDetails]) -> str:
+def mistakes_in_words(name: str, errors: Sequence[ErrorDetails]) -> str:
     """Return a line for each of the first errors of a campaign from Python. ``name``: begins each line."""
     mistakes = mistakes_of(errors[:MOST_MISTAKES])
     return "\n".join(f"{name}: {'.'.join(map(str, place))}: {text}" for place, text in mistakes)

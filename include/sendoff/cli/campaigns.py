@@ -25,7 +25,7 @@ from sendoff.cli.shared import (
     print_json,
     warehouse_urls,
 )
-from sendoff.errors import CampaignError, NotYetError
+from sendoff.errors import NotYetError
 from sendoff.settings import load_settings
 
 if TYPE_CHECKING:
@@ -176,10 +176,7 @@ def dbt_exposures(
 
     Campaigns that name none are left out. The exit code is 1 if a campaign has a mistake.
     """
-    from sendoff.campaign import check_folders
+    from sendoff.campaign import load_campaigns
     from sendoff.report import dbt_exposures as exposures
 
-    checked = check_folders(folders)
-    if mistakes := [mistake for each in checked for mistake in each.mistakes]:
-        raise CampaignError("\n".join(map(str, mistakes)))
-    typer.echo(exposures(each.campaign for each in checked if each.campaign), nl=False)
+    typer.echo(exposures(load_campaigns(folders)), nl=False)

@@ -114,12 +114,6 @@ def _counts(pairs: Sequence[Pair], given: list[str] | None, period: str | None) 
 
 def _campaigns(place: Path) -> dict[str, CampaignFolder]:
     """Return the campaigns in a folder by name. Raise CampaignError with the mistakes of all of them."""
-    from sendoff.campaign import campaign_folders, check_folders
+    from sendoff.campaign import campaign_folders, load_campaigns
 
-    if not list(campaign_folders(place)):
-        return {}
-    checked = check_folders([place])
-    mistakes: Sequence[object] = [mistake for each in checked for mistake in each.mistakes]
-    if mistakes:
-        raise CampaignError("\n".join(map(str, mistakes)))
-    return {each.name: each.campaign for each in checked if each.campaign}
+    return {each.name: each for each in load_campaigns(campaign_folders(place))}
