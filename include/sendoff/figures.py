@@ -248,6 +248,11 @@ def people_of(count: int | None) -> str:
     return "people chosen by the service" if count is None else counted(count, "person", "people")
 
 
+def counts_in_words(counts: Mapping[str, int]) -> str:
+    """Return the counts that are not zero with what they count, such as ``1,234 not sent, 5 engaged``."""
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count)
+
+
 def listed(words: Iterable[str]) -> str:
     """Return words as a list in a sentence, such as ``a, b and c``. There must be one."""
     *others, last = words

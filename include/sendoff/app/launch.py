@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sendoff.app.results import LaunchPreview, Report, Verdicts
 from sendoff.errors import GateError, LateError, NotYetError, SettingsError
-from sendoff.figures import counted
+from sendoff.figures import counted, counts_in_words
 from sendoff.states import UNFINISHED, DispatchState, LaunchState
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Launch:
         self.created_at = frozen.created_at
 
     def __repr__(self) -> str:
-        requests = ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in self.requests.items())
+        requests = counts_in_words(self.requests)
         return f"<launch {self.key[:12]} of {self.name}, period {self.period.key}: {self.state}; requests: {requests}>"
 
     @property

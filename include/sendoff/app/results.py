@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sendoff.errors import SettingsError
-from sendoff.figures import counted, people_of
+from sendoff.figures import counted, counts_in_words, people_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +94,7 @@ class Report(_Rendered):
         self.stage = stage
 
     def __repr__(self) -> str:
-        return f"<report of {self.figures.campaign}: {_counts(self.figures.verdicts)}>"
+        return f"<report of {self.figures.campaign}: {counts_in_words(self.figures.verdicts) or 'no one'}>"
 
     @cached_property
     def document(self) -> Document:
@@ -174,7 +174,7 @@ class Verdicts(_Rows):
         return sum(self.counts.values())
 
     def __repr__(self) -> str:
-        return f"<verdicts of {self.campaign}: {_counts(self.counts)}>"
+        return f"<verdicts of {self.campaign}: {counts_in_words(self.counts) or 'no one'}>"
 
 
 class SuppressionEntries(_Rows):
@@ -224,8 +224,3 @@ def pandas() -> Any:
             "A DataFrame needs pandas, which is not installed. Run: pip install 'airflow-provider-sendoff[notebook]'"
         ) from None
     return pd
-
-
-def _counts(verdicts: Mapping[str, int]) -> str:
-    found = [f"{count:,} {verdict.replace('_', ' ')}" for verdict, count in verdicts.items() if count]
-    return ", ".join(found) or "no one"

@@ -39,7 +39,7 @@ from sendoff.errors import (
     SendoffError,
     SettingsError,
 )
-from sendoff.figures import counted, people_of
+from sendoff.figures import counted, counts_in_words, people_of
 from sendoff.settings import load_settings
 from sendoff.states import UNFINISHED, DispatchState, LaunchState
 
@@ -345,9 +345,8 @@ def _sent(launch: Launch, options: _Options) -> _Result:
     status = Status.ALREADY_SENT if finished else Status.SENT
     message = ""
     if finished:
-        message = (
-            f"{_counts(launch.requests)}, the last at {finished:%Y-%m-%d %H:%M} UTC. Nothing was sent now."
-        )
+        requests = counts_in_words(launch.requests)
+        message = f"{requests}, the last at {finished:%Y-%m-%d %H:%M} UTC. Nothing was sent now."
 
     def send() -> None:
         sending = steps.step("sending", sum(launch.requests.values()), lambda: _made(launch))
@@ -404,7 +403,7 @@ def _print(result: _Result, *, as_json: bool) -> None:
     people, requests = people_of(launch.people), launch.requests
     total = counted(sum(requests.values()), "request")
     typer.echo(f"launch {launch.key[:12]} of {launch.name}, period {launch.period.key}: {people}, {total}")
-    typer.echo(f"{result.status}: {result.message or _counts(requests)}")
+    typer.echo(f"{result.status}: {result.message or counts_in_words(requests)}")
     if requests.get(DispatchState.IN_DOUBT):
         typer.echo(f"Some requests got no clear answer. List them with: sendoff doubts {launch.key[:12]}")
     elif result.status is Status.ALREADY_SENT and not result.period:  # a journey is often run again
@@ -431,10 +430,6 @@ def _print_rest(what: str, results: Iterable[_Result]) -> None:
                 f"For what is left, run: sendoff send {shlex.quote(what)} --period {result.period.key}"
             )
             return
-
-
-def _counts(requests: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in requests.items())
 
 
 def _as_json(result: _Result) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 from sendoff.cli.progress import Steps
 from sendoff.cli.shared import LedgerUrl, app
 from sendoff.errors import RefusedError, SettingsError
-from sendoff.figures import people_of
+from sendoff.figures import counts_in_words, people_of
 
 
 @app.command("send-test")
@@ -64,9 +64,7 @@ def send_test(
                     test.send(wait=True)
                 except RefusedError as error:  # the other variants are sent all the same
                     refused.append(str(error))
-            counts = ", ".join(
-                f"{count:,} {state.replace('_', ' ')}" for state, count in test.requests.items()
-            )
+            counts = counts_in_words(test.requests)
             typer.echo(
                 f"launch {test.key[:12]} of {test.name}{of_variant}: {people_of(test.people)}, {counts}"
             )

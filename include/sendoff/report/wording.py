@@ -16,6 +16,7 @@ from sendoff.figures import (
     LaunchStats,
     TimelinePoint,
     counted,
+    counts_in_words,
     share,
     span_in_words,
     spoken_reason,
@@ -256,10 +257,11 @@ def _came(deliveries: int, opens: int) -> tuple[str, str]:
 def requests_and_post_backs(figures: LaunchStats) -> list[tuple[str, str]]:
     """Return the requests by state, the post-backs by kind, and the anomalies among them, as text."""
     came = _came(*(figures.post_backs.get(kind, 0) for kind in PostBackKind))
+    anomalies = {spoken_reason(kind): count for kind, count in figures.anomalies.items()}
     return [
-        ("requests", _listed(_requests(figures))),
+        ("requests", counts_in_words(_requests(figures)) or "none"),
         ("post-backs", ", ".join(came)),
-        ("anomalies", _listed({spoken_reason(kind): count for kind, count in figures.anomalies.items()})),
+        ("anomalies", counts_in_words(anomalies) or "none"),
     ]
 
 
@@ -280,8 +282,3 @@ def _requests(figures: LaunchStats) -> Mapping[str, int]:
     others = {state: count for state, count in figures.dispatches.items() if state != DispatchState.PLANNED}
     left = figures.dispatches.get(DispatchState.PLANNED, 0)
     return others | {f"not made, and never will be (launch {figures.state})": left}
-
-
-def _listed(counts: Mapping[str, int]) -> str:
-    some = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
-    return ", ".join(some) or "none"

@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import Any
 
 from sendoff.errors import SendoffError
+from sendoff.figures import counts_in_words
 from sendoff_airflow import LEDGER
 
 _log = logging.getLogger(__name__)
@@ -40,8 +41,6 @@ def launch_progress(campaign: str, ledger_conn_id: str = LEDGER) -> str:
             return "the ledger has no launch of this campaign"
         states = ledger.dispatch_queries.states(launch.launch_key)
         newest = ledger.aggregates.newest(launch.launch_key).received_at
-    counts = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in states.items())
     heard = f"newest post-back {newest:%Y-%m-%d %H:%M:%S} UTC" if newest else "no post-backs"
-    return (
-        f"launch {launch.launch_key} for {launch.period.key} is {launch.state}; requests: {counts}; {heard}"
-    )
+    requests = f"requests: {counts_in_words(states)}"
+    return f"launch {launch.launch_key} for {launch.period.key} is {launch.state}; {requests}; {heard}"
