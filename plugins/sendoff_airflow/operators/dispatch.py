@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 
-from airflow.sdk import Context
+from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import TaskDeferred
 
 from sendoff.errors import CampaignError, GateError, NotYetError
@@ -184,8 +184,6 @@ class DispatchOperator(PreparingOperator):
         return launch
 
     def _work(self, context: Context, ledger: Ledger, launch: LaunchRecord) -> dict[str, int]:
-        from airflow.providers.standard.triggers.temporal import DateTimeTrigger
-
         from sendoff.dispatch import check_all_sent, check_refusals, send_launch
         from sendoff_airflow.hooks.receiver import post_back_signer
         from sendoff_airflow.hooks.service import SendoffHook
@@ -200,13 +198,10 @@ class DispatchOperator(PreparingOperator):
             if self.launch_key is None:
                 check_all_sent(ledger, key)
         except NotYetError as early:
-            self.log.info("%s; waiting until %s", early, early.until)
-            until = early.until
-        else:
-            check_refusals(ledger, key)
-            self.emit(context, {**launch_facts(launch), **asdict(result)})
-            return asdict(result)
-        raise TaskDeferred(trigger=DateTimeTrigger(moment=until), method_name="go_on")
+            _wait(self, early)
+        check_refusals(ledger, key)
+        self.emit(context, {**launch_facts(launch), **asdict(result)})
+        return asdict(result)
 
     def build_lineage(self, facts: Mapping[str, Any]) -> Any:
         """Return the lineage to the launch: from its audience, or from the tables of the campaign's queries."""
@@ -251,6 +246,14 @@ def _worker(context: Context, number: int) -> str:
     return f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{number}/try {ti.try_number}"
 
 
+def _wait(operator: BaseOperator, early: NotYetError) -> NoReturn:
+    """Make a task wait in the triggerer, which then calls ``go_on``."""
+    from airflow.providers.standard.triggers.temporal import DateTimeTrigger
+
+    operator.log.info("%s; waiting until %s", early, early.until)
+    raise TaskDeferred(trigger=DateTimeTrigger(moment=early.until), method_name="go_on") from None
+
+
 class CheckDispatchedOperator(LaunchOperator, LaunchEventOperator):
     """Check that every request of a launch was made, and emit one asset event, however many workers made them.
 
@@ -268,16 +271,13 @@ class CheckDispatchedOperator(LaunchOperator, LaunchEventOperator):
     @translate_errors
     def go_on(self, context: Context, event: Any = None) -> dict[str, int]:  # noqa: ARG002
         """Count the requests: at first, and after waiting in the triggerer."""
-        from airflow.providers.standard.triggers.temporal import DateTimeTrigger
-
         from sendoff.dispatch import check_all_sent
 
         with self.open_ledger() as ledger:
             try:
                 check_all_sent(ledger, self.launch_key)
             except NotYetError as early:
-                self.log.info("%s; waiting until %s", early, early.until)
-                raise TaskDeferred(trigger=DateTimeTrigger(moment=early.until), method_name="go_on") from None
+                _wait(self, early)
             states = ledger.dispatch_queries.states(self.launch_key)
             launch = ledger.launches.get(self.launch_key)
         self.emit(context, {**launch_facts(launch), "audience": launch.audience, "dispatches": states})
