@@ -40,32 +40,7 @@ def _record_and_claim(*, at_rate: bool) -> Any:
     row has the content of the claim, or nulls if there is none. A dispatch that has evidence is not claimed.
     ``at_rate``: the claim also reserves its moment of the rate limit. Without a near moment, nothing is claimed.
     """
-    number: sa.BindParameter[int | None] = sa.bindparam("campaign", type_=sa.BigInteger)
-    moved = (
-        sa.update(dispatches)
-        .where(
-            dispatches.c.dispatch_key == sa.bindparam("of"),
-            dispatches.c.attempt == sa.bindparam("by"),
-            dispatches.c.state == DispatchState.IN_FLIGHT,
-        )
-        .values(
-            state=DispatchState.ACCEPTED,
-            lease_until=None,
-            campaign_id=sa.func.coalesce(number, dispatches.c.campaign_id),
-        )
-        .returning(dispatches.c.dispatch_key, dispatches.c.attempt, IS_REPORTED.label("is_reported"))
-        .cte("moved")
-    )
-    kind = sa.literal(OutcomeKind.ACCEPTED, outcomes.c.kind.type)
-    status = sa.bindparam("status", type_=sa.Integer)
-    recorded = (
-        sa.insert(outcomes)
-        .from_select(
-            ["dispatch_key", "attempt", "kind", "status", "recorded_at"],
-            sa.select(moved.c.dispatch_key, moved.c.attempt, kind, status, _NOW),
-        )
-        .cte("recorded")
-    )
+    moved = _moved()
     # The reference to ``moved`` also makes the database wait there first, for another try of the same worker.
     is_moved = sa.select(moved.c.attempt)
     # This statement bumps the revision of a launch with a report last. Claims bump it before they reserve a moment, so
@@ -76,23 +51,6 @@ def _record_and_claim(*, at_rate: bool) -> Any:
     slot = _slot(sa.exists(chosen)) if at_rate else None
     is_near = sa.true() if slot is None else sa.exists(sa.select(slot.c.slot))
     claimed = claim_statement(chosen.where(is_near)).where(sa.not_(HAS_EVIDENCE)).cte("claimed")
-    intent = (
-        sa.insert(attempts)
-        .from_select(
-            ["dispatch_key", "number", "worker", "started_at"],
-            sa.select(claimed.c.dispatch_key, claimed.c.attempt, sa.bindparam("name", type_=sa.Text), _NOW),
-        )
-        .cte("intent")
-    )
-    revised = (
-        sa.update(launches)
-        .where(
-            launches.c.launch_key == sa.bindparam("launch"),
-            sa.exists(sa.select(moved.c.attempt).where(moved.c.is_reported)),
-        )
-        .values(revision=launches.c.revision + 1)
-        .cte("revised")
-    )
     content = ("identifiers", "language", "time_zone", "wave", "template_values", "body")
     columns = (
         claimed,
@@ -113,7 +71,55 @@ def _record_and_claim(*, at_rate: bool) -> Any:
     )
     if slot is not None:
         columns, found = (slot, *columns), found.outerjoin(slot, sa.true())
-    return sa.select(*columns).select_from(found).add_cte(recorded, intent, revised)
+    statement = sa.select(*columns).select_from(found)
+    return statement.add_cte(_recorded(moved), _attempted(claimed), _revised(moved))
+
+
+def _moved() -> sa.CTE:
+    """Accept the dispatch, and return its attempt and whether its launch has a report."""
+    number: sa.BindParameter[int | None] = sa.bindparam("campaign", type_=sa.BigInteger)
+    return (
+        sa.update(dispatches)
+        .where(
+            dispatches.c.dispatch_key == sa.bindparam("of"),
+            dispatches.c.attempt == sa.bindparam("by"),
+            dispatches.c.state == DispatchState.IN_FLIGHT,
+        )
+        .values(
+            state=DispatchState.ACCEPTED,
+            lease_until=None,
+            campaign_id=sa.func.coalesce(number, dispatches.c.campaign_id),
+        )
+        .returning(dispatches.c.dispatch_key, dispatches.c.attempt, IS_REPORTED.label("is_reported"))
+        .cte("moved")
+    )
+
+
+def _recorded(moved: sa.CTE) -> sa.CTE:
+    """Store the outcome of the accepted dispatch."""
+    kind = sa.literal(OutcomeKind.ACCEPTED, outcomes.c.kind.type)
+    status = sa.bindparam("status", type_=sa.Integer)
+    of = sa.select(moved.c.dispatch_key, moved.c.attempt, kind, status, _NOW)
+    columns = ["dispatch_key", "attempt", "kind", "status", "recorded_at"]
+    return sa.insert(outcomes).from_select(columns, of).cte("recorded")
+
+
+def _attempted(claimed: sa.CTE) -> sa.CTE:
+    """Store the attempt of the claim."""
+    of = sa.select(claimed.c.dispatch_key, claimed.c.attempt, sa.bindparam("name", type_=sa.Text), _NOW)
+    columns = ["dispatch_key", "number", "worker", "started_at"]
+    return sa.insert(attempts).from_select(columns, of).cte("intent")
+
+
+def _revised(moved: sa.CTE) -> sa.CTE:
+    """Bump the revision of the launch if it has a report."""
+    is_reported = sa.exists(sa.select(moved.c.attempt).where(moved.c.is_reported))
+    return (
+        sa.update(launches)
+        .where(launches.c.launch_key == sa.bindparam("launch"), is_reported)
+        .values(revision=launches.c.revision + 1)
+        .cte("revised")
+    )
 
 
 def _slot(*conditions: sa.ColumnElement[bool]) -> sa.CTE:
