@@ -17,6 +17,7 @@ from .control import resume as resume
 from .control import resume_all as resume_all
 from .control import stop as stop
 from .control import stop_all as stop_all
+from .decisions import newest_of as newest_of
 from .lookup import resolve_by_listing as resolve_by_listing
 from .rate_watch import hold_launches_above_limits as hold_launches_above_limits
 from .request import DEFAULT_REQUESTS_AT_ONCE as DEFAULT_REQUESTS_AT_ONCE

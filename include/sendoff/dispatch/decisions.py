@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import datetime
 
 from sendoff.ledger import Decision, Ledger
@@ -11,10 +12,14 @@ from sendoff.states import DecisionKind
 _log = logging.getLogger(__name__)
 
 
+def newest_of(decisions: Sequence[Decision], *kinds: DecisionKind) -> Decision | None:
+    """Return the newest decision of some kinds. Without one of kind *held*, a held launch waits for its approval."""
+    return next((decision for decision in reversed(decisions) if decision.kind in kinds), None)
+
+
 def last_decision(ledger: Ledger, launch_key: str, kind: DecisionKind) -> Decision | None:
     """Return the newest decision of one kind about a launch, or None."""
-    decisions = ledger.audit_log.of_launch(launch_key)
-    return next((decision for decision in reversed(decisions) if decision.kind == kind), None)
+    return newest_of(ledger.audit_log.of_launch(launch_key), kind)
 
 
 def released_at(ledger: Ledger, launch_key: str) -> datetime | None:

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from sendoff.campaign import Campaign, Decide
 from sendoff.comparison import leader_of
-from sendoff.dispatch.decisions import hold
+from sendoff.dispatch.decisions import hold, newest_of
 from sendoff.errors import NotYetError
 from sendoff.ledger import Decision, LaunchRecord, Ledger
 from sendoff.postbacks import reconcile_launch
@@ -71,7 +71,7 @@ def proposal_of(launch: LaunchRecord, decisions: Sequence[Decision]) -> Proposal
     """
     if launch.state != LaunchState.HELD or launch.winner is not None:
         return None
-    held = next((each for each in reversed(decisions) if each.kind == DecisionKind.HELD), None)
+    held = newest_of(decisions, DecisionKind.HELD)
     winner = (held.detail or {}).get("winner") if held else None
     if winner is None:
         return None

@@ -8,13 +8,13 @@ from datetime import datetime
 from functools import cached_property
 
 from sendoff.campaign import Variation
-from sendoff.dispatch import Proposal, awaited_role, proposal_of
+from sendoff.dispatch import Proposal, awaited_role, newest_of, proposal_of
 from sendoff.launch import HeldByService, has_begun, held_by_service
 from sendoff.ledger import Decision, LaunchRecord, Ledger
 from sendoff.states import DecisionKind, LaunchState
 from sendoff_airflow.views.airflow_state import airflow_db
 from sendoff_airflow.views.airflow_state.deadlines import deadlines_of
-from sendoff_airflow.views.facts.holds import Asked, acts_on, asked_at, newest_of, visible_run
+from sendoff_airflow.views.facts.holds import Asked, acts_on, asked_at, visible_run
 from sendoff_airflow.views.facts.unsent import Unsent, reached_of, unsent_of
 from sendoff_airflow.views.web.permissions import Viewer
 

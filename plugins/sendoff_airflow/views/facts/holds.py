@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sendoff.launch import Standing, standings
-from sendoff.ledger import ALL, Decision, GlobalPause, LaunchRecord, Ledger, Selection, scope_of
-from sendoff.states import UNFINISHED, DecisionKind, LaunchState, Stage
+from sendoff.ledger import ALL, GlobalPause, LaunchRecord, Ledger, Selection, scope_of
+from sendoff.states import UNFINISHED, LaunchState, Stage
 from sendoff_airflow.views.airflow_state import airflow_db
 from sendoff_airflow.views.facts.unsent import Unsent, unsent_of
 from sendoff_airflow.views.web.permissions import Viewer
@@ -73,11 +73,6 @@ def stuck_launches(ledger: Ledger, campaigns: Collection[str]) -> dict[str, Stan
 def standings_of(ledger: Ledger, selection: Selection) -> dict[str, Standing]:
     """Return the states of launches, which depend on their runs in Airflow too."""
     return standings(ledger, selection, works=_works_in_airflow)
-
-
-def newest_of(decisions: Sequence[Decision], *kinds: DecisionKind) -> Decision | None:
-    """Return the newest decision of some kinds. Without one of kind *held*, a held launch waits for its approval."""
-    return next((decision for decision in reversed(decisions) if decision.kind in kinds), None)
 
 
 def visible_run(viewer: Viewer, launch: LaunchRecord) -> airflow_db.Run | None:

@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse
 
 from sendoff.dispatch import (
     awaited_role,
+    newest_of,
     pause,
     pause_all,
     proposal_of,
@@ -30,7 +31,7 @@ from sendoff.launch import held_by_service
 from sendoff.ledger import Decision, LaunchRecord, Ledger
 from sendoff.states import DecisionKind, LaunchState, Resolution
 from sendoff_airflow.views.facts.continuing import NextStep, approve_in_airflow, continue_run
-from sendoff_airflow.views.facts.holds import asked_at, newest_of
+from sendoff_airflow.views.facts.holds import asked_at
 from sendoff_airflow.views.web.dependencies import LedgerDep, visible_launch
 from sendoff_airflow.views.web.permissions import Viewer, ViewerDep, check_own_request, conflict
 from sendoff_airflow.views.web.request_models import DecisionIn, PauseIn, ResolutionIn, body_of

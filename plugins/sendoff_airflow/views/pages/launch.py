@@ -11,6 +11,7 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from sendoff.campaign import Campaign
+from sendoff.dispatch import newest_of
 from sendoff.launch import Standing, has_begun, has_gone_out
 from sendoff.ledger import LaunchRecord, Ledger, Selection
 from sendoff.report import blocks_as_html, css, sections_as_html
@@ -18,7 +19,7 @@ from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
 from sendoff_airflow.views.airflow_state.deadlines import goes_out
 from sendoff_airflow.views.facts.decidable import decidable
 from sendoff_airflow.views.facts.flow import checked, requests_by_state, rows_to_people
-from sendoff_airflow.views.facts.holds import newest_of, standings_of, stuck_at, unanswered
+from sendoff_airflow.views.facts.holds import standings_of, stuck_at, unanswered
 from sendoff_airflow.views.facts.messages import email_page, messages_of_launch
 from sendoff_airflow.views.pages.results import downloads, outcomes_of, results_of
 from sendoff_airflow.views.web.dependencies import (
