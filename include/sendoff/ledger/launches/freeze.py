@@ -17,6 +17,7 @@ from sendoff.audience import Audience, Segment
 from sendoff.audience.identifiers import Identifiers, empty
 from sendoff.campaign import Period, Slot, dispatch_key
 from sendoff.ledger.control.audit_log import Decision, append_decision
+from sendoff.ledger.launches.launch_record import period_columns
 from sendoff.ledger.storage.schema import audiences, dispatches, launches
 from sendoff.ledger.storage.schema import segments as segments_table
 from sendoff.ledger.storage.stored_sets import GROUPS, SUPPRESSED, batches
@@ -62,12 +63,8 @@ class NewLaunch:
 def insert_launch(db: sa.Connection, launch: NewLaunch) -> None:
     """Store a launch and everything that it freezes."""
     names = ("launch_key", "connection", "campaign", "resend", "definition", "created_at", "state")
-    period = launch.period
-    bounds = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
-    db.execute(
-        sa.insert(launches),
-        {name: getattr(launch, name) for name in (*names, "due_at", "sends_at", "origin")} | bounds,
-    )
+    values = {name: getattr(launch, name) for name in (*names, "due_at", "sends_at", "origin")}
+    db.execute(sa.insert(launches), values | period_columns(launch.period))
     _insert_audience(db, launch.launch_key, launch.audience)
     # A reason without recipients is not stored.
     suppressed = {reason: members for reason, members in (launch.suppressed or {}).items() if len(members)}

@@ -80,7 +80,15 @@ LAUNCH = sa.select(
 def launch_of(row: sa.Row[Any]) -> LaunchRecord:
     """Return the launch of a row with the columns of ``LAUNCH``, and maybe others."""
     columns = row._mapping
-    period = Period(*(columns[name] for name in ("period_start", "period_end", "partition")))
-    return LaunchRecord(
-        period=period, **{name: columns[name] for name in LaunchRecord.__slots__ if name != "period"}
-    )
+    values = {name: columns[name] for name in LaunchRecord.__slots__ if name != "period"}
+    return LaunchRecord(period=period_of(row), **values)
+
+
+def period_of(row: sa.Row[Any]) -> Period:
+    """Return the period of a row with its columns."""
+    return Period(row.period_start, row.period_end, row.partition)
+
+
+def period_columns(period: Period) -> dict[str, datetime | str | None]:
+    """Return the columns of a period by name."""
+    return {"period_start": period.start, "period_end": period.end, "partition": period.partition}

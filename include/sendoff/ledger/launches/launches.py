@@ -80,7 +80,7 @@ class Launches(LedgerPart):
             launches.c.connection == connection,
             launches.c.campaign == campaign,
             ended,
-            sa.or_(launches.c.state.in_(LIVING), _IS_SENT),
+            sa.or_(launches.c.state.in_(LIVING), _MAY_SEND),
         ).order_by(
             launches.c.partition.is_not_distinct_from(period.partition).desc(),
             launches.c.period_end.desc(),
@@ -166,7 +166,7 @@ class Launches(LedgerPart):
         query = LAUNCH.where(
             launches.c.connection == connection,
             sa.or_(launches.c.sends_at > since, launches.c.sends_at.is_(None)),
-            _IS_SENT,
+            _MAY_SEND,
         ).order_by(launches.c.sends_at, launches.c.launch_key)
         return [launch_of(row) for row in self._database.rows(query)]
 
@@ -239,7 +239,7 @@ _MAY_BE_SENT = sa.or_(
         launches.c.state.in_(LIVING),
     ),
 )
-_IS_SENT = (
+_MAY_SEND = (
     sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT).correlate(launches)
 )
 _LAUNCH_OF_KEY = LAUNCH.where(launches.c.launch_key == sa.bindparam("key"))

@@ -13,6 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from sendoff.campaign import Period
+from sendoff.ledger.launches.launch_record import period_columns, period_of
 from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.schema import launches, not_launched
 
@@ -35,11 +36,9 @@ class NotLaunchedLog(LedgerPart):
 
     def store(self, entry: NotLaunched) -> None:
         """Store an entry in place of an earlier one for the same launch."""
-        period = entry.period
-        bounds = {"period_start": period.start, "period_end": period.end, "partition": period.partition}
         values = {name: value for name, value in asdict(entry).items() if name != "period"}
         with self._database.write() as db:
-            db.execute(self._database.insert_or_replace(not_launched), values | bounds)
+            db.execute(self._database.insert_or_replace(not_launched), values | period_columns(entry.period))
 
     def campaigns(self) -> dict[str, NotLaunched]:
         """Return the newest launch that was not made of each campaign that has one, by the campaign's name."""
@@ -80,6 +79,5 @@ IS_CURRENT = ~sa.exists().where(launches.c.launch_key == not_launched.c.launch_k
 
 
 def _entry(row: sa.Row[Any]) -> NotLaunched:
-    values = dict(row._mapping)
-    period = Period(*(values.pop(name) for name in ("period_start", "period_end", "partition")))
-    return NotLaunched(period=period, **values)
+    values = {name: row._mapping[name] for name in NotLaunched.__slots__ if name != "period"}
+    return NotLaunched(period=period_of(row), **values)

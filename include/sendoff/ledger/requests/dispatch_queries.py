@@ -185,19 +185,17 @@ class DispatchQueries(LedgerPart):
 
         That may be long after its request: if evidence settled a doubt, or no one noticed a dead worker.
         """
-        return self._newest(outcomes, outcomes.c.recorded_at, launch_key)
+        return self._newest(outcomes.c.recorded_at, launch_key)
 
     def newest_request(self, launch_key: str, *, up_to_wave: int | None = None) -> datetime | None:
         """Return when the newest request of a launch began, optionally up to a wave; None before the first."""
-        return self._newest(attempts, attempts.c.started_at, launch_key, up_to_wave)
+        return self._newest(attempts.c.started_at, launch_key, up_to_wave)
 
     def newest_exchange(self, launch_key: str, *, up_to_wave: int) -> datetime | None:
         """Return when the newest request of a launch up to a wave began, or was answered if that is later."""
         times = (
             self.newest_request(launch_key, up_to_wave=up_to_wave),
-            self._newest(
-                outcomes, outcomes.c.recorded_at, launch_key, up_to_wave, outcomes.c.status.is_not(None)
-            ),
+            self._newest(outcomes.c.recorded_at, launch_key, up_to_wave, outcomes.c.status.is_not(None)),
         )
         return max((time for time in times if time), default=None)
 
@@ -213,7 +211,6 @@ class DispatchQueries(LedgerPart):
 
     def _newest(
         self,
-        table: sa.Table,
         time: sa.Column[datetime],
         launch_key: str,
         up_to_wave: int | None = None,
@@ -221,7 +218,7 @@ class DispatchQueries(LedgerPart):
     ) -> datetime | None:
         query = (
             sa.select(time)
-            .join(dispatches, dispatches.c.dispatch_key == table.c.dispatch_key)
+            .join(dispatches, dispatches.c.dispatch_key == time.table.c.dispatch_key)
             .where(dispatches.c.launch_key == launch_key, *where)
             .order_by(time.desc())
             .limit(1)
