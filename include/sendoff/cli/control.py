@@ -21,6 +21,7 @@ from sendoff.cli.shared import (
     only_launch,
     opened,
     print_json,
+    refuse_without_launch,
 )
 from sendoff.errors import NotFoundError, SettingsError
 from sendoff.figures import counted
@@ -149,10 +150,8 @@ def release(
     """Release a held launch so that it is sent, or every launch that was held because something went wrong."""
     from sendoff import dispatch as steering
 
-    if without_approval and launch is None:
-        raise SettingsError("--without-approval needs a launch. Give its key, or the first characters of it.")
-    if variant is not None and launch is None:
-        raise SettingsError("--variant needs a launch. Give its key, or the first characters of it.")
+    if launch is None:
+        refuse_without_launch(without_approval=without_approval, variant=variant)
     with _steered(ledger_url, why, launch, everything, connection) as steered:
         if key := steered.launch:
             steering.release(

@@ -11,7 +11,17 @@ import typer
 from rich.console import Console
 
 from sendoff.cli.progress import Steps
-from sendoff.cli.shared import AsJson, LaunchKey, LedgerUrl, MaybeLaunch, app, only_launch, opened, print_json
+from sendoff.cli.shared import (
+    AsJson,
+    LaunchKey,
+    LedgerUrl,
+    MaybeLaunch,
+    app,
+    only_launch,
+    opened,
+    print_json,
+    refuse_without_launch,
+)
 from sendoff.errors import AudienceError, SettingsError
 from sendoff.figures import counted, people_of
 from sendoff.states import Stage, Verdict
@@ -63,9 +73,7 @@ def report(
     them are those that were not launched, and why.
     """
     if launch is None:
-        for option, given in (("--picture", picture), ("--html", html), ("--outcome", outcome)):
-            if given:
-                raise SettingsError(f"{option} needs a launch. Give its key, or the first characters of it.")
+        refuse_without_launch(picture=picture, html=html, outcome=outcome)
         _list_launches(ledger_url, as_json=as_json)
         return
     difference = _percent(detect)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -74,7 +74,6 @@ def forget(
     Needs SENDOFF_ERASURE_SECRET. It can be interrupted at any moment, and continues with --continue.
     """
     from sendoff.postbacks import continue_erasures, replay_erasures
-    from sendoff.postbacks import forget as erase
 
     people = [*(identifiers or []), *_lines(file)]
     acts = sum((bool(people), replay is not None, resume))
@@ -86,12 +85,7 @@ def forget(
         if people:
             named = ledger.erasures.named(identified_by, people)
             unknown = len(named.identifiers) - ledger.erasures.count_known(named)
-            done = _erased(
-                ledger,
-                lambda: erase(
-                    ledger, people, identified_by=identified_by, who=who or user_name(), reason=str(reason)
-                ),
-            )
+            done = _erased(ledger, people, identified_by, who or user_name(), str(reason))
             _show(ledger, done, reclaim=reclaim)
             if unknown:
                 _show_unknown(unknown, identified_by)
@@ -105,10 +99,12 @@ def forget(
                 typer.echo(f"done: {statement}")
 
 
-def _erased(ledger: Ledger, erase: Callable[[], Erased]) -> Erased:
+def _erased(ledger: Ledger, people: Sequence[str], identified_by: str, who: str, reason: str) -> Erased:
     """Erase people, and say if the request is stored although this user of the database may not carry it out."""
+    from sendoff.postbacks import forget as erase
+
     try:
-        return erase()
+        return erase(ledger, people, identified_by=identified_by, who=who, reason=reason)
     except UnusableLedgerError as error:
         if not ledger.erasures.pending():
             raise

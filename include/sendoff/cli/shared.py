@@ -145,6 +145,14 @@ def opened(url: str | None, *, is_scraped: bool = False) -> Iterator[Ledger]:
         ledger.close()
 
 
+def refuse_without_launch(**options: object) -> None:
+    """Raise SettingsError if one of these options is given: it needs a launch."""
+    for name, value in options.items():
+        if value not in (None, False):
+            option = f"--{name.replace('_', '-')}"
+            raise SettingsError(f"{option} needs a launch. Give its key, or the first characters of it.")
+
+
 def only_launch(ledger: Ledger, prefix: str) -> str:
     """Return the key of the launch that starts with ``prefix``.
 
