@@ -46,7 +46,8 @@ def _reason(text: str) -> str:
 
 FileName = Annotated[str, Field(strict=True), AfterValidator(_file_name)]
 _Reason = Annotated[str, Field(strict=True), AfterValidator(_reason)]
-KnownVerdict = Literal["engaged", "delivered", "missing", "in_doubt", "not_sent"]
+_KnownVerdict = Literal["engaged", "delivered", "missing", "in_doubt", "not_sent"]
+KnownVerdicts = Annotated[tuple[_KnownVerdict, ...], Field(min_length=1)]
 DaysBefore = Annotated[int, between(0, 3_650)]
 _DAYS_BEFORE = (
     "The period of the other launch may also end up to this many days before the period of this launch"
@@ -101,7 +102,7 @@ class VerdictExclusion(_Exclusion):
 
     kind: Literal["verdicts"] = "verdicts"
     of: Text = Field(description="Name of the other campaign; its launch is chosen as for audience.source")
-    are: Annotated[tuple[KnownVerdict, ...], Field(min_length=1)] = Field(
+    are: KnownVerdicts = Field(
         description="Verdicts of the recipients to leave out. Each request checks opens and deliveries again"
     )
     days: DaysBefore = optional(_DAYS_BEFORE, 0)
@@ -182,7 +183,7 @@ class VerdictSource(FrozenModel):
         description="Name of the other campaign, which is the name of its folder. The launch whose report started the "
         "run counts, or else the newest one whose period ends within the period of this launch"
     )
-    are: Annotated[tuple[KnownVerdict, ...], Field(min_length=1)] = Field(
+    are: KnownVerdicts = Field(
         description="Verdicts of the recipients to send to. Recipients who get another verdict before their request, "
         "because they open the other message or it is delivered, are left out"
     )

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from sendoff.campaign.audience_rules import FileName, KnownVerdict, QueryExclusion
+from sendoff.campaign.audience_rules import FileName, KnownVerdicts, QueryExclusion
 from sendoff.campaign.campaign_folder import ALLOWED_NAMES, TEST, CampaignFolder, is_campaign_name
 from sendoff.campaign.defaults import RULES, used_definitions
 from sendoff.campaign.error_messages import MOST_MISTAKES, sentences, with_required_kinds
@@ -51,7 +51,7 @@ class VerdictExit(FrozenModel):
     """Recipients with some verdicts in any earlier step leave the journey."""
 
     kind: Literal["verdicts"] = "verdicts"
-    are: Annotated[tuple[KnownVerdict, ...], Field(min_length=1)] = Field(
+    are: KnownVerdicts = Field(
         description="Verdicts, such as engaged. Each request of a later step checks opens and deliveries again"
     )
 
@@ -77,9 +77,7 @@ class When(FrozenModel):
     """Which recipients of an earlier step take a step."""
 
     of: Text = Field(description="Name of the earlier step")
-    are: Annotated[tuple[KnownVerdict, ...], Field(min_length=1)] = Field(
-        description="Verdicts of its recipients who take this step"
-    )
+    are: KnownVerdicts = Field(description="Verdicts of its recipients who take this step")
     unknowable: Literal["leave_out", "include"] = optional(
         "What to do with recipients whose result cannot be known", "leave_out"
     )
