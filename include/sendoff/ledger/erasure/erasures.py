@@ -316,9 +316,9 @@ class Erasures(LedgerPart):
         """Rewrite the database files so that they contain no bytes of deleted rows, and return the statements.
 
         It takes as long as copying the ledger. On SQLite, nothing can be stored meanwhile. On PostgreSQL, each table
-        is locked while it is rewritten.
+        is locked while it is rewritten, and its statistics are made again.
         """
-        return self._database.rewrite_files(person_columns.TABLES)
+        return self._database.rewrite_files((*person_columns.SETS, *person_columns.OTHERS))
 
     def _secret(self) -> str | None:
         if self._given is not None:

@@ -32,6 +32,14 @@ _log = logging.getLogger(__name__)
 
 _SHARE = 0.2  # of the time, which a long series of transactions may hold SQLite's write lock
 
+# Changes that leave columns as they are, and delete their statistics. ANALYZE keeps those of a table that became empty.
+_SAME_TYPES = sa.text("""
+    SELECT string_agg(format('ALTER %1$I TYPE %2$s, ALTER %1$I SET STORAGE %3$s', attname,
+        format_type(atttypid, atttypmod),
+        CASE attstorage WHEN 'p' THEN 'PLAIN' WHEN 'e' THEN 'EXTERNAL' WHEN 'm' THEN 'MAIN' ELSE 'EXTENDED' END), ', ')
+    FROM pg_attribute WHERE attrelid = CAST(:table AS regclass) AND attname = ANY(:columns)
+""")
+
 
 class Database:
     """Connections to the database behind one SQLAlchemy URL, opened when first needed."""
@@ -236,20 +244,27 @@ class Database:
                     f"{self.name}: the ledger lacks the tables {', '.join(missing)}. Restore a backup"
                 )
 
-    def rewrite_files(self, tables: Iterable[sa.Table]) -> list[str]:
-        """Rewrite the files of some tables without the bytes of old rows, and return the statements that did it.
+    def rewrite_files(self, columns: Iterable[sa.Column[Any]]) -> list[str]:
+        """Rewrite the files of some columns' tables without the bytes of old rows, and return the statements.
 
         On SQLite, the whole file is rewritten. Raise LedgerUnavailableError if another process is in the way.
+        PostgreSQL also makes the statistics of the columns again, because they have samples of old values.
         """
         with self.translated(), self._turn:
             if self._is_sqlite:
                 return self._rewrite_sqlite()
-            statements = [f"VACUUM (FULL) {table.name}" for table in tables]
+            names: dict[str, list[str]] = {}
+            for column in columns:
+                names.setdefault(column.table.name, []).append(column.name)
+            statements = []
             with self._engine.connect() as db:
                 db.exec_driver_sql("SET statement_timeout = 0")
                 try:
-                    for statement in statements:
-                        db.exec_driver_sql(statement)
+                    for table, own in names.items():
+                        same = db.scalar(_SAME_TYPES, {"table": table, "columns": own})
+                        for statement in (f"ALTER TABLE {table} {same}", f"VACUUM (FULL, ANALYZE) {table}"):
+                            db.exec_driver_sql(statement)
+                            statements.append(statement)
                 finally:  # the connection goes back to a pool that resets nothing
                     db.exec_driver_sql("RESET statement_timeout")
         return statements
