@@ -80,3 +80,9 @@ def test_people_that_a_query_returns_are_erased_and_an_interrupted_erasure_is_fi
         assert ledger.erasures.get(2).people == 2
         with pytest.raises(NoResultFound):
             ledger.erasures.get(3)
+    # The log was set too late, so the same query adds the people to it, once.
+    log = tmp_path / "erasures.jsonl"
+    monkeypatch.setenv("SENDOFF_ERASURE_LOG", str(log))
+    for _ in range(2):
+        assert run_dag(dag).state == "success"
+    assert len(log.read_text().splitlines()) == 2

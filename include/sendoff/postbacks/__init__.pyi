@@ -1,6 +1,7 @@
 from .aggregation import aggregate as aggregate
 from .erasure import Erased as Erased
 from .erasure import continue_erasures as continue_erasures
+from .erasure import erased_before as erased_before
 from .erasure import forget as forget
 from .erasure import replay_erasures as replay_erasures
 from .erasure import request_erasure as request_erasure

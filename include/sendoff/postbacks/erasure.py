@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sendoff.audience import HashedIdentifier
+from sendoff.audience.identifiers import Identifiers
 from sendoff.campaign import EVERYTHING
 from sendoff.errors import SettingsError
 from sendoff.ledger import Erasure, Ledger, Remembered, SuppressionChange
@@ -87,6 +88,16 @@ def request_erasure(
     return request
 
 
+def erased_before(ledger: Ledger, identified_by: str, identifiers: Identifiers) -> Identifiers:
+    """Return the members of a set who need no erasure: they were erased, and the erasure log, if any, has them."""
+    erased = ledger.erasures.people().among(identified_by, identifiers)
+    file = _log_file(ledger)
+    if file is None or not len(erased):
+        return erased
+    logged = read_log(file) if file.exists() else ()
+    return ledger.erasures.among_logged(logged, identified_by, erased)
+
+
 def continue_erasures(ledger: Ledger, *, now: datetime | None = None) -> Erased:
     """Finish the erasures that were interrupted, oldest first."""
     requests = ledger.erasures.pending()
@@ -157,9 +168,14 @@ def read_log(file: Path) -> Iterator[Remembered]:
 
 def _log_of(ledger: Ledger) -> Path | None:
     """Return the erasure log, or warn that there is none."""
-    file = ledger.erasure_log or load_settings(["erasure_log"]).erasure_log
-    if not file:
+    file = _log_file(ledger)
+    if file is None:
         _log.warning(_NO_LOG)
+    return file
+
+
+def _log_file(ledger: Ledger) -> Path | None:
+    file = ledger.erasure_log or load_settings(["erasure_log"]).erasure_log
     return Path(file) if file else None
 
 

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 class ForgetOperator(QueryingOperator):
     """Erase the people whose identifiers a query of the warehouse returns, such as a table of requests to be forgotten.
 
-    People who were erased before are skipped, so that the query may return them again. A task that was interrupted
-    continues. Return how many ``people`` were erased, and how many ``reports`` were made again.
+    People who were erased before are skipped, so that the query may return them again. If the erasure log lacks them,
+    they are erased again. A task that was interrupted continues. Return how many ``people`` were erased, and how many
+    ``reports`` were made again.
 
     :param sql: a query with one column, named as in audience queries, such as ``device_id``
     :param reason: for the audit log
@@ -38,17 +39,16 @@ class ForgetOperator(QueryingOperator):
         """Erase the people."""
         from sendoff import warehouse
         from sendoff.audience import build_audience
-        from sendoff.postbacks import continue_erasures, forget
+        from sendoff.postbacks import continue_erasures, erased_before, forget
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
         with warehouse.read(warehouse_source(self.warehouse), self.sql, parameters={}) as batches:
             found = build_audience(batches)
         with self.open_ledger() as ledger:
             continued = continue_erasures(ledger)
-            known = ledger.erasures.people().among(found.identified_by, found.identifiers)
             done = forget(
                 ledger,
-                found.identifiers - known,
+                found.identifiers - erased_before(ledger, found.identified_by, found.identifiers),
                 identified_by=found.identified_by,
                 who=f"DAG {context['dag'].dag_id}",
                 reason=self.reason,

@@ -245,11 +245,16 @@ class Erasures(LedgerPart):
             if not rows:
                 return ErasedPeople(version)
             secret = self._secret_of(db)
-        by_column: dict[tuple[str, Kind], list[HashedIdentifier]] = {}
-        for identified_by, kind, digest, bucket in rows:
-            by_column.setdefault((identified_by, kind), []).append(HashedIdentifier(digest, bucket))
-        known = {key: KnownPeople.of(KeyedHash(secret, *key), hashed) for key, hashed in by_column.items()}
-        return ErasedPeople(version, known)
+        hashes = (((column, kind), HashedIdentifier(*hashed)) for column, kind, *hashed in rows)
+        return ErasedPeople(version, _by_column(secret, hashes))
+
+    def among_logged(
+        self, logged: Iterable[Remembered], identified_by: str, identifiers: Identifiers
+    ) -> Identifiers:
+        """Return the members of a set whose hashes are among those of an erasure log."""
+        hashes = (((each.identified_by, each.kind), each.hashed) for each in logged)
+        known = ErasedPeople(0, _by_column(self._needed_secret(), hashes))
+        return known.among(identified_by, identifiers)
 
     def in_set(self, identified_by: str, identifiers: Identifiers) -> Identifiers:
         """Return the members of a set who were erased. Raise SettingsError as :meth:`people` does."""
@@ -360,6 +365,15 @@ class Erasures(LedgerPart):
         ]
         for part in in_parts(rows, _AT_ONCE):
             db.execute(self._database.insert_or_ignore(erased), part)
+
+
+def _by_column(
+    secret: str, hashes: Iterable[tuple[tuple[str, Kind], HashedIdentifier]]
+) -> dict[tuple[str, Kind], KnownPeople]:
+    by_column: dict[tuple[str, Kind], list[HashedIdentifier]] = {}
+    for column, hashed in hashes:
+        by_column.setdefault(column, []).append(hashed)
+    return {column: KnownPeople.of(KeyedHash(secret, *column), known) for column, known in by_column.items()}
 
 
 def _raise_version(work: steps.Work, _position: str) -> str | None:
