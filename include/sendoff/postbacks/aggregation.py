@@ -90,6 +90,9 @@ class _Runs:
         named_by = self._named_by()
         with self._ledger.post_backs.read(runs, named_by=named_by) as batches:
             totals = self._total(batches, named_by)
+        if totals.has_unreadable and self._erased.by_column:
+            for run in runs:
+                totals.note_erased(run.receiver, self._ledger.erasures.in_unreadable(self._erased, run))
         parked = totals.parked()
         if orphans := sum(each.post_backs for each in parked if each.dispatch_key not in totals.contexts):
             _log.warning("%d post-backs are parked: the ledger does not have their dispatches", orphans)

@@ -94,6 +94,7 @@ class BatchTotals:
         self._open: dict[tuple[int, str], BitMap64] = {}
         self._minutes = {name: Counter[int]() for name in (_ALL, PostBackKind.OPEN)}
         self.post_backs = 0
+        self.has_unreadable = False  # also among those that were left out
 
     def codes(self, batch: pa.RecordBatch) -> Codes:
         """Return the code of each post-back's dispatch."""
@@ -131,6 +132,7 @@ class BatchTotals:
     def add(self, codes: Codes, batch: pa.RecordBatch) -> None:
         """Count post-backs of loaded dispatches. Post-backs of waiting dispatches are left out."""
         names_erased = self._name_erased(batch)
+        self.has_unreadable |= not (values(batch["what"]) & READABLE).all()
         if self._is_waiting.any():
             is_waiting = self._is_waiting[codes]
             waiting, rows = np.flatnonzero(is_waiting), np.flatnonzero(~is_waiting)
@@ -172,9 +174,12 @@ class BatchTotals:
         if named.any():
             of_receiver, numbers = (values(batch[name])[named] for name in ("receiver", "number"))
             for receiver in np.unique(of_receiver).tolist():
-                some = numbers[of_receiver == receiver].tolist()
-                self._erased_numbers.setdefault(receiver, []).extend(some)
+                self.note_erased(receiver, numbers[of_receiver == receiver].tolist())
         return named
+
+    def note_erased(self, receiver: int, numbers: Collection[int]) -> None:
+        """Note the numbers of post-backs that name a person who was erased, so that they are emptied."""
+        self._erased_numbers.setdefault(receiver, []).extend(numbers)
 
     def _park(self, codes: Codes, batch: pa.RecordBatch) -> None:
         """Note post-backs that cannot be counted yet, by receiver, dispatch, and day in UTC."""

@@ -403,6 +403,19 @@ def test_a_late_post_back_of_an_erased_person_is_not_kept(ledger: Ledger) -> Non
     assert figures.unaccounted_identifiers == 0
 
 
+@pytest.mark.parametrize("column", ["device_id", "user_id"])
+def test_a_late_unreadable_post_back_of_an_erased_person_is_not_kept(ledger: Ledger, column: str) -> None:
+    key = make_accepted(ledger, [1_000_001, 1_000_002])
+    forget(ledger, [1_000_002], identified_by=column, **ROWS)
+    others = unreadable(key, '{"time": "now", "device": {"id": 1000001}}')
+    store(ledger, others, unreadable(key, '{"time": "now", "device": {"id": 01000002}}'))
+    store(ledger, unreadable("f" * 32, '{"time": "now", "profile": {"user_id": "1000002"}}'))  # parked
+    aggregate(ledger, now=NOW)
+    assert [each.body for each in stored_post_backs(ledger)].count(b"") == (2 if column == "device_id" else 1)
+    assert b"1000001" in b"".join(each.body or b"" for each in stored_post_backs(ledger))
+    assert reconcile_launch(ledger, KEY, now=NOW).anomalies["unreadable"] == 2
+
+
 def test_an_erasure_keeps_the_post_backs_that_another_receiver_stored_under_the_same_numbers(
     ledger: Ledger,
 ) -> None:

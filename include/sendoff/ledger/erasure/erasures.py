@@ -24,6 +24,7 @@ import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 import sqlalchemy as sa
 
@@ -33,6 +34,7 @@ from sendoff.errors import SettingsError
 from sendoff.ledger.control.audit_log import Decision, append_decision
 from sendoff.ledger.erasure import erasure_steps as steps
 from sendoff.ledger.erasure import person_columns
+from sendoff.ledger.post_backs.post_backs import PendingRun
 from sendoff.ledger.storage.bulk import in_parts
 from sendoff.ledger.storage.database import Database, LedgerPart
 from sendoff.ledger.storage.erasure_state import raise_version, version_of
@@ -255,6 +257,14 @@ class Erasures(LedgerPart):
         hashes = (((each.identified_by, each.kind), each.hashed) for each in logged)
         known = ErasedPeople(0, _by_column(self._needed_secret(), hashes))
         return known.among(identified_by, identifiers)
+
+    def in_unreadable(self, people: ErasedPeople, run: PendingRun) -> set[int]:
+        """Return the numbers of the unreadable post-backs in a run that name people who were erased."""
+        numbers: set[int] = set()
+        for column in {column for column, _ in people.by_column}:
+            among = partial(people.among, column)
+            numbers |= person_columns.unreadable_naming(self._database, run, column, among)
+        return numbers
 
     def in_set(self, identified_by: str, identifiers: Identifiers) -> Identifiers:
         """Return the members of a set who were erased. Raise SettingsError as :meth:`people` does."""

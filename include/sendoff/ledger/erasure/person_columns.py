@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -69,6 +69,7 @@ OTHERS: tuple[sa.Column[Any], ...] = (
 TABLES: tuple[sa.Table, ...] = tuple(dict.fromkeys(column.table for column in (*SETS, *OTHERS)))
 """The tables that hold identifiers."""
 
+_BODIES_AT_ONCE = 1_000
 _COMPARED_AT_ONCE = 50_000  # possible identifiers in bodies
 _DIGITS = re.compile(rb"[0-9]+")
 
@@ -205,6 +206,25 @@ def naming(database: Database, people: People, run: PendingRun) -> list[int]:
             unreadable = (each for part in group for each in part.unreadable_bodies())
             numbers.update(number for number, body in unreadable if people.are_named_in(body))
     return sorted(numbers)
+
+
+def unreadable_naming(
+    database: Database, run: PendingRun, column: str, among: Callable[[Identifiers], Identifiers]
+) -> set[int]:
+    """Return the numbers of the unreadable post-backs in a run that name people of a column.
+
+    ``among``: returns the members of a set who are these people. Their identifiers are recognised as :func:`in_bodies`
+    describes.
+    """
+    numbers: set[int] = set()
+    bodies = (each for part in parts_of(database, run) for each in part.unreadable_bodies())
+    for some in in_parts(bodies, _BODIES_AT_ONCE):
+        possible = [(number, set(_possible_identifiers(body))) for number, body in some]
+        kinds = as_kinds(column, set().union(*(texts for _, texts in possible)))
+        found = People.of(column, [str(each) for people in kinds.values() for each in among(people)])
+        if found.texts:
+            numbers.update(number for number, texts in possible if any(map(found.includes, texts)))
+    return numbers
 
 
 def in_bodies(database: Database, identified_by: str) -> Iterator[Identifiers]:
