@@ -2693,7 +2693,7 @@ def test_a_person_is_erased_after_the_identifier_was_entered_twice(
 
 
 def test_everything_held_about_a_person_is_downloaded_and_that_is_audited(
-    olga: Person, ledger: Ledger
+    olga: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = freeze(ledger, "spring_sale", people=20)
     device = str(FIRST_DEVICE + 7)
@@ -2708,6 +2708,11 @@ def test_everything_held_about_a_person_is_downloaded_and_that_is_audited(
         olga.post("suppression/export", {"identified_by": "device_id", "identifier": device}).status_code
         == 422
     )
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", "0123456789abcdef" * 4)
+    request_erasure(ledger, [1], identified_by="device_id", who="anna", reason="asked")
+    monkeypatch.delenv("SENDOFF_ERASURE_SECRET")
+    refused = olga.post("suppression/export", {**WHY, "identified_by": "device_id", "identifier": device})
+    assert (refused.status_code, "SENDOFF_ERASURE_SECRET is not set" in refused.text) == (422, True)
 
 
 JOURNEY = f"""

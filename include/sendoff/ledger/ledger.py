@@ -65,7 +65,7 @@ class Ledger:
         self.erasures = Erasures(self._database, erasure_secret)
         self.uploaded_lists = UploadedLists(self._database, self.erasures.in_set)
         self.suppressions = SuppressionList(self._database, self.erasures.among)
-        self.persons = Persons(self._database)
+        self.persons = Persons(self._database, self.erasures.erased_at)
         self.verdicts = StoredVerdicts(self._database)
         self.comparisons = Comparisons(self._database)
         self.feed_states = FeedStates(self._database)

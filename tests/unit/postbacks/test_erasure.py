@@ -1070,6 +1070,21 @@ def test_the_export_has_everything_about_one_person(ledger: Ledger) -> None:
     assert not any(no_one[name] for name in ("launches", "post_backs", "lists", "suppressions"))
 
 
+def test_the_export_of_an_erased_person_says_that_a_hash_is_kept(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget(ledger, ["7"], identified_by="device_token", **ROWS)
+    who: dict[str, Any] = {"who": "bert", "why": "asked", "now": NOW}
+    assert (
+        ledger.persons.export("device_token", "007", **who)["erased_at"] == NOW.isoformat()
+    )  # a number in audiences
+    assert ledger.persons.export("device_token", "8", **who)["erased_at"] is None
+    assert ledger.persons.export("user_id", "7", **who)["erased_at"] is None
+    monkeypatch.delenv("SENDOFF_ERASURE_SECRET")
+    with pytest.raises(SettingsError, match="SENDOFF_ERASURE_SECRET is not set"):
+        ledger.persons.export("device_token", "7", **who)
+
+
 @pytest.mark.parametrize("kind", ["integer", "string"])
 def test_an_export_searches_every_place_that_an_erasure_empties(ledger: Ledger, kind: Kind) -> None:
     """A place that only one of the two knows fails this test, or the one that decodes all values after an erasure."""

@@ -294,6 +294,22 @@ class Erasures(LedgerPart):
                     found.update(text for text, digest in digests.items() if digest in known)
         return found
 
+    def erased_at(self, identified_by: str, text: str) -> datetime | None:
+        """Return when a person was erased first, or None. Raise SettingsError as :meth:`people` does."""
+        with self._database.read() as db:
+            if db.scalar(sa.select(erased.c.digest).limit(1)) is None:
+                return None
+            secret = self._secret_of(db)
+            digests = [
+                KeyedHash(secret, identified_by, kind).digest(member)
+                for kind in KINDS[identified_by]
+                if (member := as_member(kind, text)) is not None
+            ]
+            query = sa.select(sa.func.min(erased.c.erased_at))
+            own = erased.c.identified_by == identified_by, erased.c.digest.in_(digests)
+            first: datetime | None = db.scalar(query.where(*own))
+            return first
+
     def reported_before(self) -> list[str]:
         """Return the keys of the launches that lost recipients since their newest report was made."""
         query = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from operator import attrgetter
@@ -34,8 +34,9 @@ _Place = dict[str, Any]
 class Persons(LedgerPart):
     """What a ledger holds about single persons."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, erased_at: Callable[[str, str], datetime | None]) -> None:
         super().__init__(database)
+        self._erased_at = erased_at
         self._launches = Launches(database)
 
     def export(
@@ -44,15 +45,18 @@ class Persons(LedgerPart):
         """Return everything held about one person as JSON values, and record in the audit log that it was exported.
 
         It searches every place that an erasure empties. ``launches`` has the places that name the person in each. The
-        other members are ``post_backs``, ``lists``, ``suppressions``, unfinished ``erasures``, ``refusals``, and
-        ``held_in``: the columns of the ledger that name the person.
+        other members are ``post_backs``, ``lists``, ``suppressions``, unfinished ``erasures``, and ``refusals``.
+        ``held_in``: the columns of the ledger that name the person. ``erased_at``: when the person was erased, if so,
+        because the ledger keeps a hash of them.
 
-        Raise AudienceError if the identifier is blank, or not a whole number as a device ID.
+        Raise AudienceError if the identifier is blank, or not a whole number as a device ID. Raise SettingsError if
+        people were erased, and the secret that recognises them is missing.
         """
         (text,) = checked_texts(identified_by, [identifier])
+        erased_at = self._erased_at(identified_by, text)
         person = People.of(identified_by, [text])
         sets, requests = list(self._sets(person)), self._own_requests(person)
-        found = {
+        found: dict[str, Any] = {
             "identified_by": identified_by,
             "identifier": text,
             "exported_at": now.isoformat(),
@@ -62,6 +66,7 @@ class Persons(LedgerPart):
             "suppressions": self._suppressions(person),
             "erasures": self._erasures(person),
             "refusals": self._refusals(person),
+            "erased_at": erased_at and erased_at.isoformat(),
         }
         others = {
             "post_backs.block": found["post_backs"],

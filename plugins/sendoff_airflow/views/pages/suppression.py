@@ -212,9 +212,12 @@ def export_person(
 ) -> JSONResponse:
     """Return everything that the ledger holds about one person, as a JSON file."""
     [identifier] = _of_body(body.identified_by, body.identifier).identifiers
-    held = ledger.persons.export(
-        body.identified_by, identifier, who=viewer.name, why=body.reason, now=datetime.now(UTC)
-    )
+    try:
+        held = ledger.persons.export(
+            body.identified_by, identifier, who=viewer.name, why=body.reason, now=datetime.now(UTC)
+        )
+    except SettingsError as error:
+        raise _unreadable(str(error)) from None
     return JSONResponse(held, headers={"Content-Disposition": 'attachment; filename="person.json"'})
 
 
