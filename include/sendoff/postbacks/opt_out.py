@@ -40,8 +40,9 @@ _WORDS = (b"List-Unsubscribe", b"One-Click")  # in a form of either encoding (RF
 class OptOutEndpoint:
     """Serves the addresses of opt-outs: 200 once one is stored; 404 if it is none of them, or no one can have it.
 
-    GET returns a page to confirm, and changes nothing. A POST without ``List-Unsubscribe=One-Click`` gets 400. A 503
-    with Retry-After means that nothing was stored, so it may be sent again.
+    GET returns a page to confirm, and changes nothing. HEAD returns its status, for programs that check links. A POST
+    without ``List-Unsubscribe=One-Click`` gets 400. A 503 with Retry-After means that nothing was stored, so it may be
+    sent again.
     """
 
     ledger: Ledger
@@ -61,18 +62,19 @@ class OptOutEndpoint:
             self.counts.opt_outs_refused += 1
             metrics.refused_post_back(status)
         # A link is followed by a browser, but mail programs also post by themselves, and show nothing.
-        body = page if scope.method == "GET" or "text/html" in scope.headers.get("accept", "") else ""
+        wants_page = scope.method == "GET" or "text/html" in scope.headers.get("accept", "")
+        body = page if wants_page and scope.method != "HEAD" else ""
         proto.response_str(status, [*_HEADERS, *_MORE.get(status, ())], body)
 
     async def _answer(self, scope: Scope, proto: HTTPProtocol) -> tuple[int, str]:
-        if scope.method not in ("GET", "POST"):
+        if scope.method not in ("GET", "HEAD", "POST"):
             return 405, _page("This address cannot do that.", "Open the link from your message again.")
         opt_out = self.signer.read(scope.path)
         if opt_out is None or as_member("string", opt_out.identifier) is None:
             return 404, _page(
                 "This link does not work.", "Copy the whole link from your message, and try again."
             )
-        if scope.method == "GET":
+        if scope.method != "POST":
             return 200, _page("Stop these messages?", _out_of(opt_out), has_button=True)
         try:
             body = await self.bodies.read(scope, proto, _MAX_BODY)
@@ -187,7 +189,7 @@ _HEADERS = [
 _CLOSE = ("connection", "close")  # the rest of a body is not read
 _MORE = {
     400: [_CLOSE],
-    405: [("allow", "GET, POST"), _CLOSE],
+    405: [("allow", "GET, HEAD, POST"), _CLOSE],
     408: [_CLOSE],
     413: [_CLOSE],
     503: [("retry-after", "30")],
