@@ -120,7 +120,8 @@ def _lines(file: Path | None) -> Sequence[str]:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         raise SettingsError(f"{file}: the text is not UTF-8. Save it as UTF-8") from None
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    # An identifier may contain what splitlines() takes for the end of a line, such as U+2028.
+    return [line.strip() for line in text.split("\n") if line.strip()]
 
 
 def _show(ledger: Ledger, done: Erased, *, reclaim: bool) -> None:

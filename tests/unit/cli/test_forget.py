@@ -52,6 +52,15 @@ def test_people_are_erased_by_arguments_and_by_a_file(url: str, tmp_path: Path) 
     assert warning in out
 
 
+def test_a_line_of_the_file_ends_only_at_a_line_break(url: str, tmp_path: Path) -> None:
+    odd = ["a\u2028b", "c\x85d", "e\x0cf"]
+    (tmp_path / "people.txt").write_text("\r\n".join(odd), encoding="utf-8", newline="")
+    words = ("--file", str(tmp_path / "people.txt"), "--identified-by", "user_id", "--reason", "letters")
+    assert "erased: 3 identifiers" in run("forget", *words, "--ledger", url)
+    with closing(Ledger(url, erasure_secret=SECRET["SENDOFF_ERASURE_SECRET"])) as ledger:
+        assert ledger.erasures.among("user_id", odd) == set(odd)
+
+
 def test_identifiers_that_no_one_knows_are_counted_and_remembered(url: str, tmp_path: Path) -> None:
     (tmp_path / "people.txt").write_text("2\n4711\n4712\n")
     words = ("--file", str(tmp_path / "people.txt"), "--reason", "letters", "--ledger", url)
