@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -771,7 +772,8 @@ def test_an_erasure_that_breaks_off_at_any_statement_is_finished_by_the_next(
     for point in range(1, 2_000, step):
         file = Path(shutil.copy(full, tmp_path / f"{point}.db"))
         with closing(Ledger(f"sqlite:///{file}")) as ledger:
-            ended = _forget_until(ledger, event, point)
+            erase = partial(forget, ledger, GONE, identified_by="device_id", **ROWS)
+            ended = _ends_before(ledger, event, point, erase)
             if not ended and not ledger.erasures.pending():
                 forget(ledger, GONE, identified_by="device_id", **ROWS)
             continue_erasures(ledger, now=NOW)
@@ -787,8 +789,34 @@ def test_an_erasure_that_breaks_off_at_any_statement_is_finished_by_the_next(
     pytest.fail("the erasure never ended")
 
 
-def _forget_until(ledger: Ledger, event: str, point: int) -> bool:
-    """Begin an erasure and break off before a statement or a commit of changes. Return whether it ended before."""
+@pytest.mark.promise("erased/late")
+def test_an_aggregation_that_breaks_off_at_any_statement_empties_late_post_backs_once(
+    tmp_path: Path, migrated_file: Path
+) -> None:
+    full = shutil.copy(migrated_file, tmp_path / "full.db")
+    with closing(Ledger(f"sqlite:///{full}")) as ledger:
+        key = make_accepted(ledger, [1_000_001, 1_000_002])
+        forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
+        late = [unreadable(key, f'{{"device": {{"id": {device}}}}}') for device in (1_000_001, 1_000_002)]
+        store(ledger, *late, post_back(key, "open", 1_000_001), post_back(key, "open", 1_000_002))
+    for point in range(1, 200):
+        file = Path(shutil.copy(full, tmp_path / f"{point}.db"))
+        with closing(Ledger(f"sqlite:///{file}")) as ledger:
+            ended = _ends_before(ledger, "before_cursor_execute", point, lambda: aggregate(ledger, now=NOW))
+            aggregate(ledger, now=NOW)
+            assert named_in(ledger, integers([1_000_002])) == set(), f"at {point}"
+            assert len(named_in(ledger, integers([1_000_001]))) > 1
+            figures = reconcile_launch(ledger, KEY, now=NOW)
+            assert figures.post_backs == {"delivery": 2, "open": 2}, f"at {point}"
+            assert (figures.anomalies["unreadable"], figures.anomalies["erased"]) == (2, 1), f"at {point}"
+        if ended:
+            assert point > 10
+            return
+    pytest.fail("the aggregation never ended")
+
+
+def _ends_before(ledger: Ledger, event: str, point: int, act: Callable[[], object]) -> bool:
+    """Do something and break off before a statement or a commit of changes. Return whether it ended before."""
     events, has_changed = 0, False
 
     def note(_db: sa.Connection, _cursor: object, text: str, *_: Any) -> None:
@@ -808,7 +836,7 @@ def _forget_until(ledger: Ledger, event: str, point: int) -> bool:
     sa.event.listen(engine, "before_cursor_execute", note)
     sa.event.listen(engine, event, interrupt)
     try:
-        forget(ledger, GONE, identified_by="device_id", **ROWS)
+        act()
     except BrokenOffError:
         return False
     finally:
