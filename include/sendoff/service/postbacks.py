@@ -120,7 +120,7 @@ class PostBack:
     def received(cls, kind: str, dispatch_key: str, received_at: datetime, body: bytes) -> Self:
         """Parse the body (service.md, section 6). An unreadable one is kept anyway."""
         try:
-            fields = read_post_back(body)
+            fields = read_post_back(body, received_at)
         except Unreadable:
             fields = None
         return cls(kind, dispatch_key, received_at, body, fields)

@@ -381,6 +381,22 @@ def test_an_unreadable_body_is_stored_and_answered_200(database: Database, body:
     ]
 
 
+@pytest.mark.promise("lost/kept")
+def test_members_of_other_types_hide_no_recipient(database: Database) -> None:
+    body = (
+        b'{"device": {"id": 17}, "profile": {"id": "p-1"}, "send": {"id": "6b1f-4c"}, "campaign": {"id": 20}}'
+    )
+
+    async def test() -> dict[str, int]:
+        async with running(database) as app:
+            assert status_of(await send(app, body=body)) == 200
+            return app.counts()
+
+    assert run(test())["unreadable"] == 0
+    stored = database.stored("readable", "device_id", "profile_id", "send_id", "campaign_id", "occurred_at")
+    assert stored == [(True, 17, None, None, 20, NOW)]
+
+
 async def eventually(check: Callable[[], Awaitable[bool]]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not await check():

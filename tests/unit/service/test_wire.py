@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -991,6 +992,11 @@ DOTTED = {
     "campaign.id": "20",
 }
 READ = PostBackBody(datetime(2026, 11, 20, 8, tzinfo=UTC), 17, 18, "cust-9", 19, 20)
+RECEIVED_AT = datetime(2026, 11, 20, 8, 1, tzinfo=UTC)
+
+
+def read(body: dict[str, Any]) -> PostBackBody:
+    return read_post_back(orjson.dumps(body), RECEIVED_AT)
 
 
 @pytest.mark.rule(
@@ -998,54 +1004,84 @@ READ = PostBackBody(datetime(2026, 11, 20, 8, tzinfo=UTC), 17, 18, "cust-9", 19,
 )
 @pytest.mark.parametrize("content", [NESTED, DOTTED, {**NESTED, "more": [1]}])
 def test_a_post_back_may_be_nested_or_dotted(content: dict[str, Any]) -> None:
-    assert read_post_back(orjson.dumps(content)) == READ
+    assert read(content) == READ
 
 
-def test_a_post_back_may_lack_all_but_a_time_and_a_person() -> None:
-    assert read_post_back(b'{"time": 0, "profile": {"user_id": 44, "id": null}}').user_id == "44"
-    assert read_post_back(b'{"time": 0, "profile": {"user_id": "", "id": 9}}').user_id is None
+def test_a_post_back_may_lack_all_but_a_person() -> None:
+    assert read({"time": 0, "profile": {"user_id": 44, "id": None}}).user_id == "44"
+    assert read({"time": 0, "profile": {"user_id": "", "id": 9}}).user_id is None
+    assert read({"profile": {"user_id": "44"}}) == PostBackBody(RECEIVED_AT, user_id="44")
 
 
 @pytest.mark.rule("6/time", side="client")
 @pytest.mark.parametrize(
-    ("time", "read"),
+    ("time", "moment"),
     [
         (1795161600, READ.time),
         (1795161600.5, datetime(2026, 11, 20, 8, 0, 0, 500_000, tzinfo=UTC)),
         ("1795161600", READ.time),
+        (1795161600_000, READ.time),
+        ("1795161600000", READ.time),
+        (1795161600_500_000, datetime(2026, 11, 20, 8, 0, 0, 500_000, tzinfo=UTC)),
+        (1795161600_000_000_000, READ.time),
         ("2026-11-20T08:00:00Z", READ.time),
         ("2026-11-20T09:00:00+01:00", READ.time),
         ("2026-11-20 08:00:00", READ.time),
+        (99_999_999_999, datetime(5138, 11, 16, 9, 46, 39, tzinfo=UTC)),
     ],
 )
-def test_the_time_of_a_post_back_is_read(time: Any, read: datetime) -> None:
-    assert read_post_back(orjson.dumps({**NESTED, "time": time})).time == read
+def test_the_time_of_a_post_back_is_read(time: Any, moment: datetime) -> None:
+    assert read({**NESTED, "time": time}).time == moment
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        None, True, "", "yesterday", "²", "Fri, 20 Nov 2026 08:00:00 GMT", "9999-12-31T23:59:59-23:00",
+        1e25, -(10**18), 1e300, "9" * 400, [1795161600], {"date": "2026-11-20"},
+    ],
+)  # fmt: skip
+def test_without_a_time_that_can_be_read_a_post_back_has_the_time_of_its_arrival(time: Any) -> None:
+    assert read({**NESTED, "time": time}) == replace(READ, time=RECEIVED_AT)
 
 
 @pytest.mark.parametrize(
     ("given", "number"), [(1, 1), ("1", 1), (2**63 - 1, 2**63 - 1), (str(2**63 - 1), 2**63 - 1)]
 )
 def test_each_positive_number_of_63_bits_is_an_id(given: int | str, number: int) -> None:
-    assert read_post_back(orjson.dumps({**NESTED, "device": {"id": given}})).device_id == number
+    assert read({**NESTED, "device": {"id": given}}).device_id == number
     page = {"success": True, "data": [{"id": given, "title": "A"}]}
     assert read_campaigns(orjson.dumps(page)) == [(number, "A")]
+
+
+@pytest.mark.parametrize("given", [0, -1, 1.5, 2**63, True, "", "6b1f-4c", "1" * 5_000, [17], {}])
+def test_ids_that_decide_no_verdict_may_have_any_type(given: Any) -> None:
+    others = {name: {"id": given} for name in ("send", "campaign")}
+    profile = {"id": given, "user_id": "cust-9"}
+    expected = replace(READ, profile_id=None, send_id=None, campaign_id=None)
+    assert read({**NESTED, **others, "profile": profile}) == expected
+
+
+@pytest.mark.parametrize("device", [None, {}, [], {"id": None}, {"id": 0}, {"id": "0"}, {"id": ""}])
+def test_a_person_may_have_no_device(device: Any) -> None:
+    assert read({**NESTED, "device": device}) == replace(READ, device_id=None)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"device": {"id": str(2**63)}}, {"device": {"id": "0"}}, {"device": {"id": "1" * 5_000}},
-        {"device": {"id": "²"}}, {"time": "²"}, {"profile": {"user_id": "a\0"}},
-        {"time": None}, {"time": True}, {"time": "yesterday"}, {"time": 10**18}, {"time": "9999-12-31T23:59:59-23:00"},
-        {"device": {"id": 0}}, {"device": {"id": -1}}, {"device": {"id": 2**63}}, {"device": {"id": 1.5}},
-        {"device": {"id": True}}, {"device": {"id": "seventeen"}}, {"device": {"id": [17]}}, {"campaign": {"id": {}}},
-        {"profile": {"user_id": ["a"]}}, {"profile": {"user_id": True}},
-        {"device": {}, "profile": {}},
+        {"device": {"id": str(2**63)}}, {"device": {"id": "1" * 5_000}}, {"device": {"id": "²"}},
+        {"device": {"id": -1}}, {"device": {"id": 2**63}}, {"device": {"id": 1.5}}, {"device": {"id": True}},
+        {"device": {"id": "seventeen"}}, {"device": {"id": [17]}},
+        {"profile": {"user_id": "a\0"}}, {"profile": {"user_id": ["a"]}}, {"profile": {"user_id": True}},
+        {"device": {}, "profile": {}}, {"device": {"id": 0}, "profile": {"id": "x"}},
     ],
 )  # fmt: skip
-def test_a_post_back_of_other_types_is_unreadable_and_not_quoted(change: dict[str, Any]) -> None:
+def test_a_post_back_that_names_nobody_as_expected_is_unreadable_and_not_quoted(
+    change: dict[str, Any],
+) -> None:
     with pytest.raises(Unreadable) as error:
-        read_post_back(orjson.dumps({**NESTED, **change}))
+        read({**NESTED, **change})
     assert "17" not in str(error.value)
 
 
@@ -1054,7 +1090,7 @@ def test_a_post_back_of_other_types_is_unreadable_and_not_quoted(change: dict[st
 )
 def test_a_post_back_that_is_no_json_object_is_unreadable(content: bytes) -> None:
     with pytest.raises(Unreadable):
-        read_post_back(content)
+        read_post_back(content, RECEIVED_AT)
 
 
 def test_a_person_is_in_no_repr() -> None:

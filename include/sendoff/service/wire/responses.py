@@ -11,6 +11,9 @@ import orjson
 
 _DEEPEST = 8  # levels of ``errors`` that are read
 _TOO_LARGE = 2**63
+_UNITS = (1, 10**3, 10**6, 10**9)  # of a Unix time, for each second
+_TOO_LATE = 10**11  # Unix seconds in the year 5138; milliseconds in 1973
+_NO_DEVICE = (None, 0, "", "0")
 
 
 class Unreadable(ValueError):  # noqa: N818 - it describes an answer, and is caught rather than shown
@@ -75,12 +78,13 @@ def read_campaigns(content: bytes) -> list[tuple[int, str]]:
     return [(number or 0, title if isinstance(title, str) else "") for number, title in found]
 
 
-def read_post_back(content: bytes) -> PostBackBody:
+def read_post_back(content: bytes, received_at: datetime) -> PostBackBody:
     """Read the body of a post-back. Raise Unreadable if that fails.
 
-    Members may be nested (``{"device": {"id": 1}}``) or dotted (``{"device.id": 1}``); IDs are integers or digits.
-    ``time`` is in Unix seconds or ISO 8601, and in UTC if it has no offset. The body must identify a person in some
-    way.
+    The document does not show the types of its members, so only those that decide verdicts must be readable. A device
+    ID is an integer or digits. A user ID is text or an integer. Members may be nested (``{"device": {"id": 1}}``) or
+    dotted (``{"device.id": 1}``). The body must identify a person in some way. Other IDs count as missing if they are
+    not integers. ``received_at`` is used if the body has no time that can be read.
     """
     document = _object(content)
     user_id = _member(document, "profile", "user_id")
@@ -89,13 +93,15 @@ def read_post_back(content: bytes) -> PostBackBody:
     if user_id is not None and (not isinstance(user_id, str) or "\0" in user_id):
         raise Unreadable("profile.user_id is neither text that can be stored nor a number")
     body = PostBackBody(
-        _time(document.get("time")),
+        _time(document.get("time")) or received_at,
         _id(document, "device"),
         _id(document, "profile"),
         user_id or None,
         _id(document, "send"),
         _id(document, "campaign"),
     )
+    if body.device_id is None and _member(document, "device", "id") not in _NO_DEVICE:
+        raise Unreadable("device.id is not a positive number of 63 bits")
     if body.device_id is None and body.profile_id is None and body.user_id is None:
         raise Unreadable("no device, profile or user is named")
     return body
@@ -120,12 +126,7 @@ def _member(document: dict[str, Any], outer: str, inner: str) -> Any:
 
 def _id(document: dict[str, Any], outer: str) -> int | None:
     found = _member(document, outer, "id")
-    if found is None:
-        return None
-    number = found if type(found) is int and 0 < found < _TOO_LARGE else _whole(found)
-    if number is None:
-        raise Unreadable(f"{outer}.id is not a positive number of 63 bits")
-    return number
+    return found if type(found) is int and 0 < found < _TOO_LARGE else _whole(found)
 
 
 def _whole(value: Any) -> int | None:
@@ -136,18 +137,24 @@ def _whole(value: Any) -> int | None:
     return None
 
 
-def _time(value: Any) -> datetime:
+def _time(value: Any) -> datetime | None:
+    """Read a time in Unix seconds or ISO 8601, which is in UTC without an offset. Return None if it is neither.
+
+    Numbers too large for seconds are milliseconds, microseconds or nanoseconds.
+    """
     try:
-        if type(value) is int:
+        if type(value) is int and value < _TOO_LATE:
             return datetime.fromtimestamp(value, UTC)
         if isinstance(value, bool):
-            raise TypeError
+            return None
         if isinstance(value, str) and not (value.isascii() and value.isdigit()):
             moment = datetime.fromisoformat(value)
             return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return datetime.fromtimestamp(float(value), UTC)
+        number = float(value)
+        unit = next((unit for unit in _UNITS if number < unit * _TOO_LATE), 1)
+        return datetime.fromtimestamp(number / unit, UTC)
     except (TypeError, ValueError, OverflowError, OSError):
-        raise Unreadable("time is neither Unix seconds nor ISO 8601") from None
+        return None
 
 
 def _sentences(errors: Any, depth: int) -> Iterator[str]:
