@@ -1,4 +1,8 @@
-"""A deadline for a whole exchange. When it ends, the connection is cut, however much was received."""
+"""Connections that leave few requests in doubt.
+
+A deadline for a whole exchange cuts its connection, however much was received. A connection that was idle is not used
+again.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,13 @@ from typing import Any, Self
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import ConnectTimeoutError
+
+_MAX_IDLE = 1.0
+"""Seconds after which a connection is not used again.
+
+Servers close idle connections, many after two or five seconds, and routers forget them. A request that crosses with
+the end of its connection gets no answer, and would be in doubt.
+"""
 
 
 class Deadline:
@@ -139,6 +150,17 @@ class _Adapter(HTTPAdapter):
 
 class _DeadlineConnection:
     sock: Any
+    _answered_at = -math.inf
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether this connection may take another request. urllib3 asks before it uses a connection again."""
+        return super().is_connected and monotonic() - self._answered_at < _MAX_IDLE  # type: ignore[misc]
+
+    def getresponse(self) -> Any:
+        response = super().getresponse()  # type: ignore[misc]
+        self._answered_at = monotonic()
+        return response
 
     def _new_conn(self) -> Any:
         """Connect. The proxy tunnel and TLS come after this, and they may hang too."""

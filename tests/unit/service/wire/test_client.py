@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import select
 import socket
@@ -37,6 +38,11 @@ CREDENTIALS = ClientSecret("client-1", "a-client-secret")
 PATIENCE = NotProcessed("the service limits the rate of requests (429)", is_rate_limited=True)
 SILENCE = 0.3  # the read timeout of an impatient client, in seconds
 PATIENT = Timeout(60.0, 60.0)
+
+
+@pytest.fixture(autouse=True)
+def idle_connections_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadline, "_MAX_IDLE", math.inf)
 
 
 @pytest.fixture
@@ -455,6 +461,22 @@ def test_a_connection_that_closes_without_an_answer_is_in_doubt(script: Any, cli
     assert isinstance(outcome(script, client, script.close_at_once), InDoubt)
     script.tell(script.reset)
     assert isinstance(client.create_campaign(BODY), InDoubt)
+
+
+def test_a_connection_that_was_idle_is_not_used_again(
+    script: Any, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service may be closing it, and a request that crosses with its end gets no answer."""
+
+    def closes_later(connection: socket.socket, read: Callable[[], None]) -> None:
+        read()
+        connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        read()
+
+    assert outcome(script, client, closes_later) == Refused(404, "HTTP 404")
+    script.tell(script.answer(200, YES))
+    monkeypatch.setattr(deadline, "_MAX_IDLE", 0.0)
+    assert client.create_campaign(BODY) == Accepted(200, 701)
 
 
 def test_a_status_counts_also_where_the_rest_of_the_answer_is_lost(script: Any, client: Client) -> None:
