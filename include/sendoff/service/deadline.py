@@ -37,6 +37,7 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self.is_over = False
+        self.is_connecting = False  # or failed to: then no part of the request was sent
         self.ends_at = math.inf
         self._seconds = seconds
         self._sock: socket.socket | None = None
@@ -161,6 +162,15 @@ class _DeadlineConnection:
         response = super().getresponse()  # type: ignore[misc]
         self._answered_at = monotonic()
         return response
+
+    def connect(self) -> None:
+        """Open the connection, with the proxy tunnel and TLS. A request is written only after that."""
+        end = _deadline.get()
+        if end is not None:
+            end.is_connecting = True
+        super().connect()  # type: ignore[misc]
+        if end is not None:
+            end.is_connecting = False
 
     def _new_conn(self) -> Any:
         """Connect. The proxy tunnel and TLS come after this, and they may hang too."""

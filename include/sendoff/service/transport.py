@@ -181,6 +181,8 @@ class Transport:
                     return _answer(response, self.clock, end)
             except Exception as error:  # also if the libraries fail on an answer: the request was sent
                 failure = _failure(error, host := urlsplit(url).netloc, self.timeout)
+                if end.is_connecting and isinstance(failure, NoAnswer):
+                    return NotSent(f"no connection to {host} was completed ({type(_cause(error)).__name__})")
                 if end.is_over and isinstance(failure, NoAnswer):
                     return NoAnswer(
                         f"no complete answer from {host} within {self.timeout.deadline:g} seconds"

@@ -387,6 +387,28 @@ def test_a_proxy_that_opens_no_connection_is_not_processed(
     assert told == NotProcessed(f"the proxy opened no connection to api.example.com: HTTP {status}")
 
 
+@pytest.mark.parametrize("proxied", [False, True])
+@pytest.mark.parametrize("reply", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x15\x03\x03\x00\x02\x02\x28"])
+def test_a_connection_that_breaks_off_before_a_request_is_not_processed(
+    script: Any, session: requests.Session, reply: bytes, proxied: bool
+) -> None:
+    """The service, or a proxy before it, closes the connection during the TLS handshake."""
+
+    def breaks_off(connection: socket.socket, _: Callable[[], None]) -> None:
+        if proxied:
+            connection.recv(2**16)
+            connection.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
+        connection.recv(2**16)
+        connection.sendall(reply)
+
+    tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
+    with service_session(1, proxy=script.url if proxied else None) as over_tls:
+        over_tls.trust_env = False
+        told = outcome(script, Client(script.url.replace("http:", "https:"), over_tls, tokens), breaks_off)
+    assert isinstance(told, NotProcessed)
+    assert told.reason.startswith(f"no connection to {urlsplit(script.url).netloc} was completed (")
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
@@ -589,7 +611,7 @@ def test_an_answer_that_never_ends_is_in_doubt_after_the_deadline(
     }
 
 
-def test_tls_that_is_never_done_is_in_doubt_after_the_deadline(
+def test_tls_that_is_never_done_is_not_processed_after_the_deadline(
     script: Any, session: requests.Session, time_is_up: Callable[[], None]
 ) -> None:
     """A handshake is also read in pieces; its first bytes announce a long message."""
@@ -601,7 +623,7 @@ def test_tls_that_is_never_done_is_in_doubt_after_the_deadline(
     tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
     url = script.url.replace("http:", "https:")
     client = Client(url, session, tokens, timeout=Timeout(60.0, 60.0, DEADLINE))
-    assert isinstance(outcome(script, client, handshake), InDoubt)
+    assert isinstance(outcome(script, client, handshake), NotProcessed)
 
 
 def test_an_endpoint_of_tokens_that_is_never_done_holds_nobody(
