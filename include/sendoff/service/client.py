@@ -122,7 +122,7 @@ class Client:
         """Post with a token. After a 401, which comes before any processing, post once more with a new one (5.3)."""
         token = self._tokens.token()
         exchange = self._post_with(token, path, body)
-        if isinstance(exchange, Answer) and exchange.status == requests.codes.unauthorized:
+        if _refuses_token(exchange):
             return self._post_with(self._tokens.renew(token), path, body)
         return exchange
 
@@ -132,6 +132,15 @@ class Client:
         status = exchange.status if isinstance(exchange, Answer) else None
         metrics.request_seconds(path, monotonic() - start, status)
         return exchange
+
+
+def _refuses_token(exchange: Exchange) -> bool:
+    """Return whether the status of an answer is 401, or within 2xx, the code of its reply."""
+    if not isinstance(exchange, Answer):
+        return False
+    reply = _reply(exchange) if 200 <= exchange.status < 300 else None
+    status = exchange.status if reply is None or reply.success else reply.code
+    return bool(status == requests.codes.unauthorized)
 
 
 def outcome_of(exchange: Exchange) -> Outcome:

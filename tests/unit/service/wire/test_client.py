@@ -234,6 +234,15 @@ def test_a_401_is_answered_with_one_new_token_and_one_repetition(script: Any, cl
     assert script.bodies()[1] == script.bodies()[3] == BODY
 
 
+def test_a_401_may_be_only_in_the_reply(script: Any, client: Client) -> None:
+    refused = script.answer(200, {"success": False, "code": 401, "message": "expired"})
+    told = outcome(script, client, refused, script.token("token-two"), script.answer(200, YES))
+    assert told == Accepted(200, 701)
+    script.tell(refused, script.token("token-three"), refused)
+    reason = "the service refused the token, and a new one too (401): expired"
+    assert client.create_campaign(BODY) == NotProcessed(reason, is_permanent=True)
+
+
 def test_a_second_401_is_not_processed(script: Any, client: Client) -> None:
     told = outcome(script, client, script.answer(401), script.token("token-two"), script.answer(401))
     refused = "the service refused the token, and a new one too (401): "
