@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
 import requests
 
 from sendoff.errors import (
@@ -18,6 +17,7 @@ from sendoff.errors import (
     UnreachableError,
 )
 from sendoff.service.transport import Answer, Bearer, NotSent, Transport, excerpt
+from sendoff.service.wire import Unreadable, read_object
 
 TOKEN_PATH = "/api/oauth/token"  # noqa: S105 - a path
 
@@ -44,11 +44,11 @@ def request_token(transport: Transport, grant: Mapping[str, str]) -> tuple[str, 
 def _read_token(answer: Answer) -> tuple[str, int]:
     if answer.content is None:
         raise RetryableError("no token: the answer was cut off")
-    if answer.is_html:
+    document = _document(answer)
+    if answer.is_html and not document:
         raise SettingsError(
             "no token: the base URL returned a web page; check that it is the URL of the service's API"
         )
-    document = _document(answer)
     token, seconds = document.get("access_token"), document.get("expires_in")
     if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token.strip():
         raise SettingsError(
@@ -67,12 +67,12 @@ def _refusal(answer: Answer, grant: Mapping[str, str]) -> SendoffError:
     status = answer.status
     if status == requests.codes.too_many_requests:
         return RateLimitedError("no token: the service limits the rate of requests (429)", answer.retry_after)
-    if status >= 500 or status in (408, 425):
+    if status < 200 or status >= 500 or status in (408, 425):
         return ServiceUnavailableError(f"no token: the service failed (HTTP {status})", answer.retry_after)
     if 300 <= status < 400:
         target = answer.location or "another address"
         return SettingsError(f"no token: the base URL leads to {target} (HTTP {status}); correct it")
-    if status in (404, 405, 410) or answer.is_html:
+    if status in (404, 405, 410) or (answer.is_html and not _document(answer)):
         return SettingsError(
             f"no token: there is no token endpoint at the base URL (HTTP {status}); correct it"
         )
@@ -91,7 +91,6 @@ def _message(answer: Answer, grant: Mapping[str, str]) -> str:
 
 def _document(answer: Answer) -> Mapping[str, Any]:
     try:
-        document = orjson.loads(answer.content or b"")
-    except orjson.JSONDecodeError:
+        return read_object(answer.content or b"")
+    except Unreadable:
         return {}
-    return document if isinstance(document, dict) else {}

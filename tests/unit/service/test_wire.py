@@ -22,6 +22,7 @@ from sendoff.service.wire import (
     FieldNames,
     PostBackAddresses,
     PostBackBody,
+    Reply,
     Targeting,
     Unreadable,
     create_body,
@@ -900,6 +901,11 @@ def test_a_reply_is_read_by_its_envelope(
 ) -> None:
     reply = read_reply(202, orjson.dumps(content))
     assert (reply.success, reply.code, reply.campaign_id) == (success, code, campaign_id)
+
+
+def test_a_byte_order_mark_is_skipped() -> None:
+    assert read_reply(200, b'\xef\xbb\xbf{"success": true}') == Reply(True, 200)
+    assert read_post_back(b"\xef\xbb\xbf" + orjson.dumps(NESTED), RECEIVED_AT) == READ
 
 
 def test_a_page_of_campaigns_is_read() -> None:

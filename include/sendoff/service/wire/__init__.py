@@ -23,6 +23,7 @@ from sendoff.service.wire.responses import (
     Reply,
     Unreadable,
     read_campaigns,
+    read_object,
     read_post_back,
     read_reply,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "execute_body",
     "list_body",
     "read_campaigns",
+    "read_object",
     "read_own_body",
     "read_post_back",
     "read_reply",

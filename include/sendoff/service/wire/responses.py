@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -51,7 +52,7 @@ def read_reply(status: int, content: bytes) -> Reply:
 
     A readable reply is a JSON object with a boolean ``success``. A missing ``code`` is the HTTP status.
     """
-    document = _object(content)
+    document = read_object(content)
     success = document.get("success")
     if not isinstance(success, bool):
         raise Unreadable("the reply does not say whether it was a success")
@@ -68,7 +69,7 @@ def read_reply(status: int, content: bytes) -> Reply:
 
 def read_campaigns(content: bytes) -> list[tuple[int, str]]:
     """Read a page of the list of campaigns as IDs and titles. Raise Unreadable if that fails."""
-    document = _object(content)
+    document = read_object(content)
     page = document.get("data")
     if document.get("success") is False or not isinstance(page, list):
         raise Unreadable("the reply lists no campaigns")
@@ -86,7 +87,7 @@ def read_post_back(content: bytes, received_at: datetime) -> PostBackBody:
     dotted (``{"device.id": 1}``). The body must identify a person in some way. Other IDs count as missing if they are
     not integers. ``received_at`` is used if the body has no time that can be read.
     """
-    document = _object(content)
+    document = read_object(content)
     user_id = _member(document, "profile", "user_id")
     if isinstance(user_id, int) and not isinstance(user_id, bool):
         user_id = str(user_id)
@@ -107,9 +108,10 @@ def read_post_back(content: bytes, received_at: datetime) -> PostBackBody:
     return body
 
 
-def _object(content: bytes) -> dict[str, Any]:
+def read_object(content: bytes) -> dict[str, Any]:
+    """Read a JSON object, with or without a byte order mark. Raise Unreadable if that fails."""
     try:
-        document = orjson.loads(content)
+        document = orjson.loads(content.removeprefix(BOM_UTF8))
     except orjson.JSONDecodeError:
         raise Unreadable("not JSON") from None
     if not isinstance(document, dict):

@@ -282,6 +282,7 @@ def test_a_token_shorter_than_was_asked_for_is_a_sign_that_the_client_id_ends(
         (429, b"", RateLimitedError, "the service limits the rate of requests (429)"),
         (425, b"", ServiceUnavailableError, "the service failed (HTTP 425)"),
         (499, b"", CredentialsError, "(HTTP 499)"),
+        (103, b"", ServiceUnavailableError, "the service failed (HTTP 103)"),
         (500, b"", ServiceUnavailableError, "the service failed (HTTP 500)"),
         (503, b"<html>", ServiceUnavailableError, "the service failed (HTTP 503)"),
         (200, b"", SettingsError, "the answer contains none"),
@@ -316,6 +317,19 @@ def test_a_web_page_instead_of_a_token_is_told_as_such(script: Any, source: Toke
         source.token()
     with pytest.raises(SettingsError, match=r"no token endpoint at the base URL \(HTTP 403\)"):
         source.token()
+
+
+def test_json_is_read_also_if_it_is_labelled_as_a_web_page_or_has_a_byte_order_mark(
+    script: Any, source: TokenSource
+) -> None:
+    granted = b'\xef\xbb\xbf{"access_token": "token-one", "expires_in": 60}'
+    script.tell(
+        script.answer(401, {"error": "invalid_client"}, Content_Type="text/html"),
+        script.answer(200, granted, Content_Type="text/html; charset=UTF-8"),
+    )
+    with pytest.raises(CredentialsError, match=r"\(HTTP 401\): invalid_client"):
+        source.token()
+    assert source.token() == "token-one"
 
 
 def test_a_redirect_is_not_followed_but_told(script: Any, source: TokenSource) -> None:
