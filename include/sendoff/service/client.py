@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from http.cookiejar import DefaultCookiePolicy
 from time import monotonic
 
@@ -88,8 +89,13 @@ class Client:
         return self._outcome(CREATE_PATH, body)
 
     def execute_campaign(self, body: bytes) -> Outcome:
-        """Execute a template (section 4.3) with the body of :func:`sendoff.service.wire.execute_body`."""
-        return self._outcome(EXECUTE_PATH, body)
+        """Execute a template (section 4.3) with the body of :func:`sendoff.service.wire.execute_body`.
+
+        The outcome has no campaign ID. The document does not show the reply, so its ID may be that of this sending,
+        which post-backs do not name as their campaign.
+        """
+        outcome = self._outcome(EXECUTE_PATH, body)
+        return replace(outcome, campaign_id=None) if isinstance(outcome, Accepted) else outcome
 
     def list_campaigns(self, body: bytes) -> list[tuple[int, str]]:
         """Return a page of the service's campaigns as IDs and titles (:func:`sendoff.service.wire.list_body`).

@@ -84,13 +84,20 @@ def test_a_body_is_posted_as_it_is_with_a_token(
     script: Any, client: Client, send: Callable[[Client, bytes], Outcome], path: str
 ) -> None:
     script.tell(script.token("token-one"), script.answer(200, YES))
-    assert send(client, BODY) == Accepted(200, 701)
+    assert send(client, BODY).kind == "accepted"
     request = script.requests[1]
     assert request.line == f"POST {path} HTTP/1.1"
     assert request.headers["Authorization"] == "Bearer token-one"
     assert request.headers["Content-Type"] == "application/json"
     assert request.headers["User-Agent"].startswith("sendoff/")
     assert request.body == BODY
+
+
+def test_the_reply_to_an_execution_names_no_campaign(script: Any, client: Client) -> None:
+    """Its ID may be that of the sending. Every post-back would then be of another campaign."""
+    script.tell(script.token("token-one"), script.answer(200, YES), script.answer(200, YES))
+    assert client.create_campaign(BODY) == Accepted(200, 701)
+    assert client.execute_campaign(BODY) == Accepted(200, None)
 
 
 @pytest.mark.rule("5/bearer", side="client")
