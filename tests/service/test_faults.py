@@ -157,7 +157,15 @@ def test_the_command_asks_for_faults_of_a_service_that_runs(service_process):
 def test_the_kinds_are_listed(service_command):
     said = service_command("faults", "kinds")
     assert {"401", "429", "slow", "reset", "lost"} < set(said["requests"])
-    assert set(said["post_backs"]) == {"duplicate", "delay", "reorder", "lose", "malformed", "burst"}
+    assert set(said["post_backs"]) == {
+        "duplicate",
+        "delay",
+        "reorder",
+        "lose",
+        "retyped",
+        "malformed",
+        "burst",
+    }
 
 
 @pytest.mark.parametrize(
@@ -273,6 +281,15 @@ def test_post_backs_come_in_bursts(service_process, service_listener):
     service_process.advance("10m", wait=False)
     expected = delivered(service_process, campaign)
     assert service_listener.devices("/d") == expected
+
+
+def test_post_backs_may_have_other_types(service_process, service_listener):
+    ask_for(service_process, kind="retyped", probability=1)
+    expected = delivered(service_process, send_one(service_process, service_listener, device_ids=EVEN))
+    bodies = [body for _, body in service_listener.received]
+    assert sorted(body["device"]["id"] for body in bodies) == sorted(map(str, expected))
+    assert {type(body[name]["id"]) for body in bodies for name in ("send", "profile")} == {str}
+    assert min(body["time"] for body in bodies) > 10**12
 
 
 def test_post_backs_are_malformed_at_the_first_try(service_process, service_listener):

@@ -249,6 +249,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         waits=True,
     ),
     _fault("post-backs in bursts", "many come at once", _post_back("burst", seconds=1), waits=True),
+    _fault(
+        "post-backs of other types",
+        "some have texts as IDs, and times in milliseconds",
+        _post_back("retyped"),
+        waits=True,
+        short=1,
+    ),
     _fault("post-backs damaged", "some cannot be read", _post_back("malformed"), waits=True, short=1),
     _fault(
         "post-backs lost",

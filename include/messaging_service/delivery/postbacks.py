@@ -21,7 +21,7 @@ from messaging_service.clock import ServiceClock
 from messaging_service.delivery.leases import Leases
 from messaging_service.delivery.loopback import USER_AGENT, NotOnThisMachineError, refuse_number_elsewhere
 from messaging_service.delivery.resolver import resolver
-from messaging_service.faults.postback_faults import apply_faults, corrupted_body
+from messaging_service.faults.postback_faults import apply_faults, sent_body
 from messaging_service.store import Store
 from messaging_service.tables import post_backs, runs
 
@@ -138,7 +138,7 @@ class PostBackSender:
             if not await self._is_ours(item):
                 continue
             row = item.row
-            body = corrupted_body(row.send_id, row.body) if "malformed" in item.faults else row.body
+            body = sent_body(row.send_id, row.body, item.faults)
             accepted, answer = await self._post(session, item.address, body)
             if "duplicate" in item.faults:
                 await self._post(session, item.address, body)

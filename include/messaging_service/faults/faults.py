@@ -42,6 +42,7 @@ POST_BACK_FAULTS: Mapping[str, str] = {
     "reorder": "sends each post-back later by a random time, up to the given seconds",
     "lose": "never sends a post-back",
     "malformed": "damages the body of a post-back at the first attempt",
+    "retyped": "sends a post-back with other types of members; the document shows none",
     "burst": "collects post-backs for the given seconds, and sends them all at once",
 }
 KINDS = (*REQUEST_FAULTS, *POST_BACK_FAULTS)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
+import orjson
 from sqlalchemy import Connection, Row, bindparam, select, update
 
 from messaging_service.faults.faults import InjectedFault, PostBackFaults
@@ -36,7 +37,24 @@ def apply_faults(
     return connection.execute(query.order_by(post_backs.c.due_at)).all()
 
 
-def corrupted_body(send_id: int, body: bytes) -> bytes:
+def sent_body(send_id: int, body: bytes, faults: Collection[str]) -> bytes:
+    """Return the body of a post-back as its faults change it."""
+    if "retyped" in faults:
+        body = _retyped_body(body)
+    return _corrupted_body(send_id, body) if "malformed" in faults else body
+
+
+def _retyped_body(body: bytes) -> bytes:
+    """Return a body with other types of members: texts, and a time in milliseconds."""
+    event = orjson.loads(body)
+    event["time"] *= 1000
+    event["device"]["id"] = str(event["device"]["id"])
+    for name in ("profile", "send"):
+        event[name]["id"] = f"{name}-{event[name]['id']}"
+    return orjson.dumps(event)
+
+
+def _corrupted_body(send_id: int, body: bytes) -> bytes:
     """Return a body that violates the document: cut short, or something else entirely."""
     choice = send_id % (len(_NOT_BODIES) + 1)
     return _NOT_BODIES[choice - 1] if choice else body[: len(body) // 2]
