@@ -14,9 +14,9 @@ _HEAD = """\
 # Commands
 
 All commands of `sendoff`. An [error](errors.md) is printed as one line on standard error, with exit code 1. With
-`SENDOFF_LOG_FORMAT=json`, that line is JSON. Wrong usage ends with exit code 2. `sendoff preview` ends with exit code 3
-if a run would not send the launch that it shows. `sendoff check` ends with exit code 1 if a campaign has a mistake, and
-`sendoff diff --exit-code` with 3 if something changes. `sendoff send` ends
+`SENDOFF_LOG_FORMAT=json`, that line is JSON. Wrong usage, such as options that exclude each other, ends with exit code
+2. `sendoff preview` ends with exit code 3 if a run would not send the launch that it shows. `sendoff check` ends with
+exit code 1 if a campaign has a mistake, and `sendoff diff --exit-code` with 3 if something changes. `sendoff send` ends
 with 3 if the launch must not be sent now:
 [all its exit codes](../tutorial/from-a-shell.md#from-cron). Ctrl-C ends a command with 130. `sendoff receiver` and
 `sendoff metrics --every` run until they are stopped, and end with 0.

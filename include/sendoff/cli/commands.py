@@ -22,7 +22,7 @@ from sendoff.cli import (  # noqa: F401 - importing them registers their command
     send_test,
     suppress,
 )
-from sendoff.cli.shared import app
+from sendoff.cli.shared import UsageError, app
 from sendoff.errors import SendoffError
 from sendoff.telemetry import logs
 
@@ -30,7 +30,10 @@ __all__ = ["app", "run"]
 
 
 def run() -> None:
-    """Run the command. Print a SendoffError as one line on standard error and exit with code 1."""
+    """Run the command. Print a SendoffError as one line on standard error.
+
+    Then exit with code 2 after wrong usage, and with code 1 otherwise.
+    """
     is_json = False
     try:
         is_json = logs.start()
@@ -41,4 +44,4 @@ def run() -> None:
             logging.getLogger("sendoff").error("%s", text)
         else:
             Console(stderr=True, highlight=False).print(f"sendoff: {text}", markup=False, soft_wrap=True)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, UsageError) else 1)

@@ -16,6 +16,7 @@ from sendoff.cli.shared import (
     LedgerUrl,
     MaybeLaunch,
     OfConnection,
+    UsageError,
     Why,
     app,
     only_launch,
@@ -71,7 +72,7 @@ def _steered(
 ) -> Iterator[_Steered]:
     given = launch is not None, everything, connection is not None
     if sum(given) != 1 or "" in (launch, connection):
-        raise SettingsError("Give exactly one of: a launch key, --all, or --connection NAME.")
+        raise UsageError("Give exactly one of: a launch key, --all, or --connection NAME.")
     with opened(ledger_url) as ledger:
         yield _Steered(ledger, only_launch(ledger, launch) if launch else None, connection, why)
 

@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from sendoff.cli.progress import Steps
-from sendoff.cli.shared import LedgerUrl, app, opened
-from sendoff.errors import SettingsError
+from sendoff.cli.shared import LedgerUrl, UsageError, app, opened
 from sendoff.figures import counted
 from sendoff.ledger import Ledger
 from sendoff.settings import load_settings
@@ -75,7 +74,7 @@ def grants(
     from sendoff.ledger import grant_statements as statements
 
     if role not in ROLES:
-        raise SettingsError(f"--role: {role!r} is not a role. Use {', '.join(ROLES)}.")
+        raise UsageError(f"--role: {role!r} is not a role. Use {', '.join(ROLES)}.")
     typer.echo("\n".join(statements(role, user, schema)))
 
 

@@ -16,13 +16,14 @@ from sendoff.cli.shared import (
     LaunchKey,
     LedgerUrl,
     MaybeLaunch,
+    UsageError,
     app,
     only_launch,
     opened,
     print_json,
     refuse_without_launch,
 )
-from sendoff.errors import AudienceError, SettingsError
+from sendoff.errors import AudienceError
 from sendoff.figures import counted, people_of
 from sendoff.states import Stage, Verdict
 
@@ -120,10 +121,10 @@ def _comparisons(
 
 
 def _percent(given: str) -> float:
-    """Return a positive percentage, such as ``5%``, as a share. Raise SettingsError if it is something else."""
+    """Return a positive percentage, such as ``5%``, as a share. Raise UsageError if it is something else."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%?", given.strip())
     if not found or not float(found[1]):
-        raise SettingsError(f"--detect: {given!r} is not a percentage above 0. Write it as 5%.")
+        raise UsageError(f"--detect: {given!r} is not a percentage above 0. Write it as 5%.")
     return float(found[1]) / 100
 
 
@@ -155,7 +156,7 @@ def verdicts(
     In a table, only the rows of this launch are replaced. The output identifies people, so protect it accordingly.
     """
     if bool(to) != bool(table) or not (out or to):
-        raise SettingsError("Give a destination: --out FILE, or --to URL with --table NAME.")
+        raise UsageError("Give a destination: --out FILE, or --to URL with --table NAME.")
     from sendoff.postbacks import reconcile_launch
     from sendoff.report import VerdictRows, verdict_named, write_file, write_table
 

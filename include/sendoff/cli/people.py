@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sendoff.app import user_name
-from sendoff.cli.shared import LedgerUrl, app, opened
+from sendoff.cli.shared import LedgerUrl, UsageError, app, opened
 from sendoff.errors import SettingsError, UnusableLedgerError
 from sendoff.figures import counted
 
@@ -78,9 +78,9 @@ def forget(
     people = [*(identifiers or []), *_lines(file)]
     acts = sum((bool(people), replay is not None, resume))
     if acts > 1 or (acts == 0 and not reclaim):
-        raise SettingsError("Give identifiers or --file FILE, or --replay LOG, --continue or --reclaim.")
+        raise UsageError("Give identifiers or --file FILE, or --replay LOG, --continue or --reclaim.")
     if people and not (reason and reason.strip()):
-        raise SettingsError("Give a reason: --reason TEXT. It must not name the people.")
+        raise UsageError("Give a reason: --reason TEXT. It must not name the people.")
     with opened(ledger_url) as ledger:
         if people:
             named = ledger.erasures.named(identified_by, people)

@@ -21,6 +21,7 @@ from sendoff.cli.shared import (
     AsJson,
     GivenPeriod,
     LedgerUrl,
+    UsageError,
     WarehouseUrls,
     app,
     asked_period,
@@ -37,7 +38,6 @@ from sendoff.errors import (
     NotYetError,
     RefusedError,
     SendoffError,
-    SettingsError,
 )
 from sendoff.figures import counted, counts_in_words, people_of
 from sendoff.settings import load_settings
@@ -188,7 +188,7 @@ def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
     journey = load_journey(path.parent if only else path)
     if options.given["resend"] and not only:
         example = path / journey.journey.steps[0].name
-        raise SettingsError(
+        raise UsageError(
             f"--resend: a journey is not sent again. Name the step to send again, such as {example}."
         )
     campaigns = [each for each in journey.campaigns if only in (None, each.name)]
@@ -310,7 +310,7 @@ def _period(campaign: Campaign, given: str | None) -> Period | None:
         return None
     period = asked_period(campaign, given)
     if period is None:
-        raise SettingsError(
+        raise UsageError(
             "The campaign has no schedule, so its period is not known. Name it: --period 2026-11-16 for a day, or "
             "--period START/END."
         )
@@ -319,9 +319,7 @@ def _period(campaign: Campaign, given: str | None) -> Period | None:
 
 def _found(sender: App, key: str, options: _Options) -> Launch:
     if unused := [f"--{name.replace('_', '-')}" for name, value in options.given.items() if value]:
-        raise SettingsError(
-            f"{', '.join(unused)}: a launch that exists is sent as it was frozen. Leave it out."
-        )
+        raise UsageError(f"{', '.join(unused)}: a launch that exists is sent as it was frozen. Leave it out.")
     try:
         with opened(options.ledger_url) as ledger:
             return sender.launch(only_launch(ledger, key))

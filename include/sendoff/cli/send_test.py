@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from sendoff.cli.progress import Steps
-from sendoff.cli.shared import LedgerUrl, app
-from sendoff.errors import RefusedError, SettingsError
+from sendoff.cli.shared import LedgerUrl, UsageError, app
+from sendoff.errors import RefusedError
 from sendoff.figures import counts_in_words, people_of
 
 
@@ -77,7 +77,7 @@ def _recipients(identifiers: list[str] | None, file: Path | None, identified_by:
     from sendoff.launch import recipients_of
 
     if bool(identifiers) == bool(file):
-        raise SettingsError("Name the recipients: give identifiers, or --file FILE, and not both.")
+        raise UsageError("Name the recipients: give identifiers, or --file FILE, and not both.")
     if file:
         return file
     return [{identified_by: each} for each in recipients_of(identifiers, identified_by).identifiers]

@@ -122,6 +122,10 @@ OfConnection = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON")]
 
 
+class UsageError(SettingsError):
+    """The options and arguments of a command do not fit together, or one has a wrong value."""
+
+
 _CONNECTION = re.compile(r"[\w.-]+")
 _OF_LEDGER = ("ledger_url", "erasure_secret", "erasure_log")
 
@@ -146,11 +150,11 @@ def opened(url: str | None, *, is_scraped: bool = False) -> Iterator[Ledger]:
 
 
 def refuse_without_launch(**options: object) -> None:
-    """Raise SettingsError if one of these options is given: it needs a launch."""
+    """Raise UsageError if one of these options is given: it needs a launch."""
     for name, value in options.items():
         if value not in (None, False):
             option = f"--{name.replace('_', '-')}"
-            raise SettingsError(f"{option} needs a launch. Give its key, or the first characters of it.")
+            raise UsageError(f"{option} needs a launch. Give its key, or the first characters of it.")
 
 
 def only_launch(ledger: Ledger, prefix: str) -> str:
@@ -195,7 +199,7 @@ def warehouse_urls(given: list[str], campaigns: Iterable[Campaign]) -> Callable[
     """Return a function from a connection's name to its URL, or else to the URL that was given without a name.
 
     Another warehouse than a campaign's own, which an exclusion reads, needs its name: its query would otherwise run on
-    the wrong database. Raise SettingsError if several URLs have no name.
+    the wrong database. Raise UsageError if several URLs have no name.
     """
     named, plain = {}, []
     for each in given:
@@ -205,7 +209,7 @@ def warehouse_urls(given: list[str], campaigns: Iterable[Campaign]) -> Callable[
         elif each:
             plain.append(each)
     if len(plain) > 1:
-        raise SettingsError(
+        raise UsageError(
             "--warehouse: found several URLs without a name. Write all but one as CONNECTION=URL."
         )
     others = frozenset(name for campaign in campaigns for name in campaign.other_warehouses)

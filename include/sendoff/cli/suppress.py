@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sendoff.app import user_name
-from sendoff.cli.shared import AsJson, LedgerUrl, app, opened, print_json
+from sendoff.cli.shared import AsJson, LedgerUrl, UsageError, app, opened, print_json
 from sendoff.errors import SettingsError
 from sendoff.figures import counted, noun_of
 
@@ -111,7 +111,7 @@ def remove(
     from sendoff.ledger import SuppressionChange
 
     if file is not None and source is None:
-        raise SettingsError(
+        raise UsageError(
             "Name the source whose entries end: --source, such as --source command. People's own opt-outs have the "
             "source opt-out."
         )
@@ -252,7 +252,7 @@ def _named(identifiers: Sequence[str] | None, file: Path | None, identified_by: 
     from sendoff.launch import recipients_in_csv, recipients_of
 
     if bool(identifiers) == bool(file):
-        raise SettingsError("Name the recipients: give identifiers, or --file FILE.csv, and not both.")
+        raise UsageError("Name the recipients: give identifiers, or --file FILE.csv, and not both.")
     if file is not None:
         return recipients_in_csv(file, identified_by)
     return recipients_of(identifiers, identified_by)

@@ -215,10 +215,26 @@ def test_an_empty_ledger_has_nothing_to_list(tmp_path: Path, sendoff: Command) -
     )
 
 
-def test_a_picture_needs_a_launch(ledger_url: str, tmp_path: Path, sendoff: Command) -> None:
-    done = sendoff("report", "--picture", str(tmp_path / "report.png"), "--ledger", ledger_url)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "--picture needs a launch" in done.stderr
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("report", "--picture", "report.png"), "--picture needs a launch"),
+        (("report", KEY, "--detect", "some"), "--detect: 'some' is not a percentage above 0"),
+        (("verdicts", KEY), "Give a destination: --out FILE"),
+        (("pause", KEY, "--all", "--why", "tests"), "Give exactly one of: a launch key, --all"),
+        (("release", "--all", "--why", "tests", "--variant", "a"), "--variant needs a launch"),
+        (("grants", "ann", "--role", "boss"), "--role: 'boss' is not a role"),
+        (("forget",), "Give identifiers or --file FILE"),
+        (("forget", "7"), "Give a reason: --reason TEXT"),
+        (("suppress", "add", "--reason", "tests"), "Name the recipients: give identifiers, or --file"),
+        (("suppress", "add"), "Missing option '--reason'"),
+        (("grants", "--boss"), "No such option: --boss"),
+    ],
+)
+def test_wrong_usage_ends_with_2(arguments: tuple[str, ...], said: str, sendoff: Command) -> None:
+    done = sendoff(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
 
 
 def test_stopping_a_launch_says_whether_anything_was_left(ledger_url: str, sendoff: Command) -> None:
@@ -392,7 +408,7 @@ def test_the_warehouse_of_an_exclusion_is_given_beside_the_campaigns(
 def test_only_one_warehouse_has_no_name(campaign: tuple[str, str], sendoff: Command) -> None:
     folder, url = campaign
     done = sendoff("preview", folder, "--warehouse", url, "--warehouse", "sqlite:///other.db")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("sendoff: --warehouse: found several URLs without a name.")
 
 
