@@ -20,7 +20,7 @@ from sendoff.cli import main
 from sendoff.errors import LedgerUnavailableError, PermanentError, SettingsError, UnusableLedgerError
 from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.ledger.storage.bulk import by_adbc, driver
-from sendoff.ledger.storage.problems import LedgerAddress
+from sendoff.ledger.storage.problems import LedgerAddress, problem_of
 from sendoff.ledger.storage.schema import launches
 
 from ...factories import NOW
@@ -304,6 +304,15 @@ def test_a_file_that_another_process_holds_may_be_free_later(
 
 
 # The receiver
+
+
+@pytest.mark.parametrize("name", ["SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"])
+def test_a_full_disk_is_named_and_may_pass(name: str) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorname = name
+    found = problem_of(error, LedgerAddress.of(sa.make_url("sqlite:///ledger.db")))
+    assert isinstance(found, LedgerUnavailableError)
+    assert str(found) == "the disk of the ledger ledger.db is full; free some space"
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])

@@ -219,7 +219,7 @@ def _of_sqlite(error: sqlite3.Error, place: LedgerAddress, tables: str) -> Ledge
         return LedgerUnavailableError(
             f"the ledger {file} is locked: another process has held it for too long"
         )
-    if name.startswith("SQLITE_FULL"):
+    if name in ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"):  # the second one: no room for the -shm file
         return LedgerUnavailableError(f"the disk of the ledger {file} is full; free some space")
     return LedgerUnavailableError(f"the ledger {file} cannot be used ({name or type(error).__name__})")
 
