@@ -62,7 +62,7 @@ def test_a_wrong_ledger_url_is_not_repeated_in_the_error(monkeypatch: pytest.Mon
     _connection(monkeypatch, "sendoff_ledger", conn_type="sendoff_ledger", password="open-sesame")
     working, message = LedgerHook().test_connection()
     assert not working
-    assert "the ledger URL cannot be used" in message
+    assert "the connection sendoff_ledger) cannot be used" in message
     assert "open-sesame" not in message
 
 

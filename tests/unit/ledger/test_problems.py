@@ -306,6 +306,14 @@ def test_a_file_that_another_process_holds_may_be_free_later(
 # The receiver
 
 
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:///file::memory:?uri=true"]
+)
+def test_a_ledger_that_no_file_keeps_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"SENDOFF_LEDGER_URL.* names no file"):
+        Ledger(url)
+
+
 @pytest.mark.parametrize("name", ["SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"])
 def test_a_full_disk_is_named_and_may_pass(name: str) -> None:
     error = sqlite3.OperationalError("disk I/O error")

@@ -30,6 +30,7 @@ from sendoff.ledger.storage.schema import UtcDateTime, launches, metadata, recei
 
 _log = logging.getLogger(__name__)
 
+_PLACES = "the ledger URL (SENDOFF_LEDGER_URL, --ledger, or the password of the connection sendoff_ledger)"
 _SHARE = 0.2  # of the time, which a long series of transactions may hold SQLite's write lock
 
 # Changes that leave columns as they are, and delete their statistics. ANALYZE keeps those of a table that became empty.
@@ -52,14 +53,18 @@ class Database:
                 raise ValueError(parsed.get_backend_name())
         except (exc.ArgumentError, ImportError, ValueError) as error:
             raise SettingsError(
-                f"the ledger URL cannot be used ({type(error).__name__}). Write it as "
+                f"{_PLACES} cannot be used ({type(error).__name__}). Write it as "
                 "sqlite:////data/sendoff.db or postgresql+psycopg://user@host/name "
                 "(PostgreSQL needs: pip install 'airflow-provider-sendoff[postgres]')"
             ) from None
         if "@" in (parsed.host or ""):  # an error would show the end of the password as part of the host
-            raise SettingsError("the ledger URL has more than one @; write an @ in its password as %40")
+            raise SettingsError(f"{_PLACES} has more than one @; write an @ in its password as %40")
         self.name = shown(parsed)
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
+        if self._is_sqlite and ":memory:" in (parsed.database or ":memory:"):
+            raise SettingsError(
+                f"{_PLACES} names no file, so the ledger would be lost. Write it as sqlite:////data/sendoff.db"
+            )
         self.can_combine = not self._is_sqlite  # one statement may change several tables
         self._insert: Any = sqlite.insert if self._is_sqlite else postgresql.insert
         self._may_be_made = False
