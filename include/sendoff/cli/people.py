@@ -164,11 +164,15 @@ def export_person(
         )
     try:
         target = os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            with os.fdopen(target, "w", encoding="utf-8") as text:
+                json.dump(found, text, indent=2, ensure_ascii=False)
+                text.write("\n")
+        except BaseException:
+            out.unlink()
+            raise
     except OSError as error:
         raise SettingsError(f"{out} cannot be written: {error.strerror}.") from None
-    with os.fdopen(target, "w", encoding="utf-8") as text:
-        json.dump(found, text, indent=2, ensure_ascii=False)
-        text.write("\n")
     names = {
         "launches": "launch",
         "post_backs": "post-back",

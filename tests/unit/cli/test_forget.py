@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from contextlib import closing
 from pathlib import Path
 
@@ -115,6 +116,26 @@ def test_a_text_that_is_no_device_id_is_an_error_that_does_not_quote_it(url: str
             run(*words, "--ledger", url)
         assert "abc" not in str(error.value)
     assert not file.exists()
+
+
+def test_an_export_that_the_disk_has_no_room_for_leaves_no_file(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "person.json"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    close = Ledger.close
+
+    def fill_disk(ledger: Ledger) -> None:
+        close(ledger)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16, limits[1]))
+
+    monkeypatch.setattr(Ledger, "close", fill_disk)
+    try:
+        with pytest.raises(SettingsError, match=f"{file} cannot be written: File too large"):
+            run("export-person", "2", "-o", str(file), "--ledger", url)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.glob("*person.json*")) == []
 
 
 def test_the_export_is_a_private_file_that_is_not_replaced(url: str, tmp_path: Path) -> None:
