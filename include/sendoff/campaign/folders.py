@@ -208,7 +208,7 @@ def _notes(folder: CampaignFolder) -> Iterator[Finding]:
         text = f"rules: not applied, because the campaign is transactional ({why})"
         yield folder.finding(("transactional",), text)
     for setting in folder.settings():
-        value = json.dumps(setting.value)
+        value = json.dumps(setting.value, ensure_ascii=False)
         _, _, rule = setting.path.partition(f"{RULES}.")
         if folder.rules and rule and (rule == "warm_up" or not why):
             text = f"{setting.path} holds for all campaigns: {value}"

@@ -111,7 +111,7 @@ def _section(settings: list[Setting]) -> Section:
     rows = [
         (
             setting.path,
-            json.dumps(setting.value),
+            json.dumps(setting.value, ensure_ascii=False),
             setting.origin + (f":{setting.line}" if setting.line else ""),
         )
         for setting in settings

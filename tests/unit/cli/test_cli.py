@@ -441,9 +441,9 @@ def test_a_warehouse_that_nobody_gave_is_asked_for_by_its_name(
 
 def test_a_preview_shows_where_each_setting_comes_from(campaign: tuple[str, str], sendoff: Command) -> None:
     folder, url = campaign
-    Path(folder).with_name("defaults.yaml").write_text("gates: {unusable: 1}\nowner: crm\n")
+    Path(folder).with_name("defaults.yaml").write_text("gates: {unusable: 1}\nowner: Zoë\n", encoding="utf-8")
     rows = [line.split() for line in sendoff("preview", folder, "--warehouse", url).stdout.splitlines()]
-    assert ["owner", '"crm"', "defaults.yaml:2"] in rows
+    assert ["owner", '"Zoë"', "defaults.yaml:2"] in rows
     assert ["gates.most", "2", "campaign.yaml"] in rows
     assert ["retries", "8", "built", "in"] in rows
     seen = json.loads(sendoff("preview", folder, "--warehouse", url, "--json").stdout)["settings"]
