@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from io import TextIOWrapper
 
 from rich.console import Console
 
@@ -37,6 +38,8 @@ def run() -> None:
     is_json = False
     try:
         is_json = logs.start()
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # a terminal may lack characters of a message
         app()
     except SendoffError as error:
         text = "\n".join([str(error), *getattr(error, "__notes__", ())])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -403,6 +404,25 @@ def test_the_warehouse_of_an_exclusion_is_given_beside_the_campaigns(
         assert wrong.stderr.endswith(
             "No warehouse was given for the connection support. Add --warehouse support=URL.\n"
         )
+
+
+def test_a_terminal_may_lack_characters_of_a_message(campaign: tuple[str, str]) -> None:
+    folder, url = campaign
+    with (Path(folder) / "campaign.yaml").open("a", encoding="utf-8") as file:
+        file.write("owner: Zoë\n")
+    command = [
+        sys.executable,
+        "-c",
+        "from sendoff.cli import main; main()",
+        "preview",
+        folder,
+        "--warehouse",
+        url,
+    ]
+    latin = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, env=latin, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert '"Zo?"' in done.stdout
 
 
 def test_only_one_warehouse_has_no_name(campaign: tuple[str, str], sendoff: Command) -> None:
