@@ -124,6 +124,7 @@ def test_a_launch_needs_no_more_than_the_rights_of_each_part(
     reader = open_ledger("reader")
     assert reader.verdicts.figures(KEY).verdicts == figures.verdicts
     assert reader.dispatch_queries.states(KEY) == {"accepted": 2}
+    assert reader.stats.collect_gauges().reported_at is not None
     assert not open_ledger("receiver").post_backs.is_registered(0, "nobody", NOW)  # called after an outage
     opted_out = SuppressionChange("account", "device_id", "opt-out", "recipient")
     assert open_ledger("receiver").suppressions.add(opted_out, [4_711_000_000], NOW) == 1
@@ -208,7 +209,7 @@ FORBIDDEN = {
         "SELECT identifiers FROM verdicts",
         "SELECT engaged FROM dispatch_totals",
         "SELECT definition FROM launches",
-        "SELECT last FROM post_backs",
+        "SELECT block FROM post_backs",
         "UPDATE reports SET as_of = as_of",
         "DELETE FROM reports",
     ],
