@@ -29,6 +29,7 @@ from sendoff.figures import counted
 from sendoff.launch import HeldByService
 from sendoff.ledger import Doubt, Ledger, PendingResend
 from sendoff.states import DispatchState, Resolution
+from sendoff.telemetry import logs
 
 _ALL_MADE = "all its requests had been made already"
 _CONTINUED = "tasks that wait continue within half a minute"
@@ -92,9 +93,8 @@ def pause(steered: _Steered) -> None:
         known = steered.ledger.launches.connections()
         if steered.connection and steered.connection not in known:
             names = ", ".join(known) or "none"
-            typer.echo(
-                f"No launch uses the connection {steered.connection} so far. Connections with launches: {names}",
-                err=True,
+            logs.note(
+                f"No launch uses the connection {steered.connection} so far. Connections with launches: {names}"
             )
     typer.echo(f"{steered} paused; no further request is made until it is resumed")
 

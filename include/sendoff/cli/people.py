@@ -15,6 +15,7 @@ from sendoff.app import user_name
 from sendoff.cli.shared import LedgerUrl, UsageError, app, opened
 from sendoff.errors import SettingsError, UnusableLedgerError
 from sendoff.figures import counted
+from sendoff.telemetry import logs
 
 if TYPE_CHECKING:
     from sendoff.ledger import Ledger
@@ -94,7 +95,7 @@ def forget(
         elif resume:
             _show(ledger, continue_erasures(ledger), reclaim=reclaim)
         if reclaim:
-            typer.echo(_MAY_BE_LOST, err=True)
+            logs.note(_MAY_BE_LOST)
             for statement in ledger.erasures.reclaim():
                 typer.echo(f"done: {statement}")
 

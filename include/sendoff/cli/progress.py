@@ -1,4 +1,4 @@
-"""Progress of long work on standard error: a bar in a terminal, and a line now and then elsewhere."""
+"""Progress of long work on standard error: a bar in a terminal, and a line now and then elsewhere or as JSON."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rich.progress import (
 )
 
 from sendoff.errors import SendoffError
+from sendoff.telemetry import logs
 
 _EVERY_IN_TERMINAL = 0.5  # seconds between two looks
 _EVERY = 10.0
@@ -27,7 +28,8 @@ class Steps:
 
     def __init__(self, console: Console | None = None, every: float = _EVERY) -> None:
         self._console = console or Console(stderr=True, highlight=False)
-        self._every = _EVERY_IN_TERMINAL if self._console.is_terminal else every
+        self._has_bar = self._console.is_terminal and not logs.is_json()
+        self._every = _EVERY_IN_TERMINAL if self._has_bar else every
 
     @contextmanager
     def step(
@@ -43,7 +45,7 @@ class Steps:
         ``done``: the part of ``total`` that is done; another thread calls it. ``is_often_short``: outside a terminal,
         the step is a line only if it takes long.
         """
-        if not self._console.is_terminal:
+        if not self._has_bar:
             late = (lambda: self._line(text)) if is_often_short else None
             if not late:
                 self._line(text)
@@ -59,7 +61,10 @@ class Steps:
                 yield
 
     def _line(self, text: str) -> None:
-        self._console.print(text, markup=False, soft_wrap=True)
+        if logs.is_json():
+            logs.note(text)
+        else:
+            self._console.print(text, markup=False, soft_wrap=True)
 
     @contextmanager
     def _watched(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ from sendoff import __version__
 from sendoff.errors import NotFoundError, NotYetError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.settings import load_settings
-from sendoff.telemetry import exporters
+from sendoff.telemetry import exporters, logs
 
 if TYPE_CHECKING:
     from sendoff.campaign import Campaign, Period
@@ -187,10 +188,10 @@ def asked_period(campaign: Campaign, given: str | None) -> Period | None:
     with suppress(NotYetError):
         own = last_period(campaign, period.end)
         if own and own.key != period.key and not period.partition:
-            typer.echo(
+            logs.note(
                 f"Warning: the period {period.key} is not an interval of the schedule, such as {own.key}. It is "
                 "another launch than the DAG's, so the same recipients may get the message twice.",
-                err=True,
+                logging.WARNING,
             )
     return period
 

@@ -15,6 +15,7 @@ from sendoff.app import user_name
 from sendoff.cli.shared import AsJson, LedgerUrl, UsageError, app, opened, print_json
 from sendoff.errors import SettingsError
 from sendoff.figures import counted, noun_of
+from sendoff.telemetry import logs
 
 if TYPE_CHECKING:
     from sendoff.launch import NamedRecipients
@@ -280,7 +281,7 @@ def _ending_later(change: Replacement) -> str:
 
 def _tell_skipped(named: NamedRecipients) -> None:
     if named.skipped:
-        typer.echo(f"skipped: {counted(named.skipped, 'row')} without an identifier", err=True)
+        logs.note(f"skipped: {counted(named.skipped, 'row')} without an identifier")
 
 
 def _history(entry: Suppression) -> str:

@@ -18,6 +18,7 @@ _FORMATS = ("text", "json")
 _BY_TIME = "%(asctime)s %(levelname)s %(message)s"
 _BY_NAME = "%(levelname)s %(name)s: %(message)s"
 _log = logging.getLogger("sendoff")
+_of_commands = logging.getLogger("sendoff.cli")
 
 
 def is_json() -> bool:
@@ -38,7 +39,17 @@ def start() -> bool:
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     if is_json():
         sys.excepthook = _log_uncaught
+        _of_commands.setLevel(logging.INFO)
     return is_json()
+
+
+def note(text: str, level: int = logging.INFO) -> None:
+    """Write a line of a command that is no result to standard error, or log it if the log is JSON."""
+    if is_json():
+        _of_commands.log(level, "%s", text)
+    else:
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
 
 
 def of_receiver() -> dict[str, Any]:

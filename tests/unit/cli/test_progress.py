@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import logging
 import threading
 
+import pytest
 from rich.console import Console
 
 from sendoff.cli.progress import Steps
@@ -25,6 +27,17 @@ def test_outside_of_a_terminal_a_step_is_a_line_and_so_is_each_change() -> None:
     with Steps(Console(file=out), every=0.001).step("sending", 10, done):
         assert seen.wait(60)
     assert out.getvalue() == "sending\nsending: 3 of 10\n"
+
+
+def test_if_the_log_is_json_so_are_the_steps(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SENDOFF_LOG_FORMAT", "json")
+    caplog.set_level(logging.INFO, "sendoff.cli")
+    out = io.StringIO()
+    with Steps(Console(file=out, force_terminal=True)).step("sending"):
+        pass
+    assert (out.getvalue(), caplog.messages) == ("", ["sending"])
 
 
 def test_a_step_that_is_often_short_is_a_line_only_if_it_takes_long() -> None:

@@ -54,6 +54,11 @@ def test_an_error_that_nobody_caught_is_one_line() -> None:
     assert "OSError: away" in told["exception"]
 
 
+def test_what_a_command_notes_is_one_line() -> None:
+    [told] = lines("logs.note('sending')")
+    assert (told["level"], told["logger"], told["message"]) == ("info", "sendoff.cli", "sending")
+
+
 @pytest.mark.proof
 def test_text_is_what_it_was() -> None:
     line = [sys.executable, "-c", START + "log.warning('careful'); log.info('unseen')"]
