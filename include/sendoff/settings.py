@@ -25,6 +25,7 @@ from sendoff.errors import SettingsError
 _PREFIX = "SENDOFF_"
 _SOURCE = "SENDOFF_SETTINGS_FROM"
 _GROUP = "sendoff.settings"
+_WAREHOUSE = "sendoff_warehouse"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,9 @@ class Found:
     place: str
 
 
-SettingsSource = Callable[[Collection[str], str], Mapping[str, Found]]
-"""Takes names of settings and the name of the connection to the service. Returns those of the settings that it knows.
+SettingsSource = Callable[[Collection[str], str, str], Mapping[str, Found]]
+"""Takes names of settings, and the names of the connections to the service and to the warehouse. Returns those of the
+settings that it knows.
 
 Raises SettingsError if it cannot look them up.
 """
@@ -209,16 +211,19 @@ class Settings(BaseSettings):
         return secrets
 
 
-def load_settings(needed: Collection[str] = (), /, **given: Any) -> Settings:
+def load_settings(needed: Collection[str] = (), warehouse: str = _WAREHOUSE, /, **given: Any) -> Settings:
     """Return the settings that are given, and read the others from the environment and from SENDOFF_SETTINGS_FROM.
 
-    ``needed``: the settings to look up in that source. Default: all that are not given. Raise SettingsError for a wrong
-    value, or if the environment and the source have different values. The error names settings, but never a value.
+    ``needed``: the settings to look up in that source. Default: all that are not given. ``warehouse``: the connection
+    that has ``warehouse_url`` in that source, as a campaign names it. Raise SettingsError for a wrong value, or if the
+    environment and the source have different values. The error names settings, but never a value.
     """
     names = [name for name in needed or Settings.model_fields if name not in given]
     source = os.environ.get(_SOURCE)
     own = environment_settings(**given)
-    return _combined(own, _source(source)(names, own.connection), given) if source and names else own
+    return (
+        _combined(own, _source(source)(names, own.connection, warehouse), given) if source and names else own
+    )
 
 
 def combined_settings(found: Mapping[str, Found], /, **given: Any) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import requests
 
+import sendoff
 from sendoff.audience.identifiers import integers
 from sendoff.demo.processes import Supervisor, answers
 from sendoff.errors import SettingsError
@@ -125,6 +127,40 @@ def test_the_service_and_the_warehouse_come_from_their_connections(monkeypatch: 
     assert (settings.field_names, settings.timeout, settings.allow_http) == ({"device_ids": "ids"}, 5, True)
     assert (settings.token_audience, settings.requests_per_second) == ("them", 2.5)
     assert (settings.ca_bundle, settings.warehouse_url) == ("/ca.pem", "sqlite:////data/shop.db")
+
+
+@proof
+def test_a_campaign_reads_the_connection_that_it_names_as_its_warehouse(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, device in (("sendoff_warehouse", 1), ("crm", 2), ("support", 3)):
+        with closing(sqlite3.connect(tmp_path / name)) as database, database:
+            database.execute(f"CREATE TABLE {name} AS SELECT {device} AS device_id")
+        fields = {"conn_type": "sqlite", "host": str(tmp_path / name)}
+        monkeypatch.setenv(f"AIRFLOW_CONN_{name.upper()}", json.dumps(fields))
+    exclusion = {"kind": "query", "file": "complained.sql", "warehouse": "support"}
+    campaign = {
+        "title": "Spring",
+        "message": {"text": "Hello"},
+        "channels": {"android_push": {}},
+        "warehouse": "crm",
+        "audience": {"exclude": [exclusion]},
+    }
+    folder = tmp_path / "spring"
+    folder.mkdir()
+    (folder / "campaign.yaml").write_text(json.dumps(campaign))
+    (folder / "audience.sql").write_text("SELECT device_id FROM crm")
+    (folder / "complained.sql").write_text("SELECT device_id FROM support")
+    command = [SENDOFF, "preview", str(folder), "--period", "2026-03-02", "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["people"] == 1
+    with sendoff.connect(f"sqlite:///{tmp_path / 'ledger.db'}") as app:
+        app.migrate()
+        assert app.preview(str(folder), period="2026-03-02").to_json()["people"] == 1
+        monkeypatch.delenv("AIRFLOW_CONN_CRM")
+        with pytest.raises(SettingsError, match="no warehouse for the connection crm"):
+            app.preview(str(folder), period="2026-03-02")
 
 
 @proof

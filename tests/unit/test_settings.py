@@ -138,7 +138,7 @@ def vault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None
         (tmp_path / "vault_settings.py").write_text(
             f"""
 from sendoff.settings import Found
-def read(names, connection):
+def read(names, connection, warehouse):
     return {{name: Found(value, f"item {{name}}") for name, value in {values!r}.items() if name in names}}
 """
         )

@@ -45,8 +45,9 @@ configuration.
 - A setting that only one side has is used. If both sides have it with different values, the command stops and names the
   variable and the connection.
 - If Airflow cannot look up a connection, the command stops. It does not fall back to the variables.
-- `SENDOFF_CONNECTION` names another connection to the service than `sendoff_default`. The warehouse counts only if
-  Sendoff reads [its type](#warehouses-any-type) itself, without Airflow's hook.
+- `SENDOFF_CONNECTION` names another connection to the service than `sendoff_default`.
+- A campaign with a `warehouse` of its own reads the connection with that name, as its DAG does. A warehouse counts only
+  if Sendoff reads [its type](#warehouses-any-type) itself, without Airflow's hook.
 - Each command looks up only the connections that it needs. The receiver reads them once, when it starts.
 - Importing Airflow takes each command some seconds. That is why Sendoff does it only if you ask for it.
 """

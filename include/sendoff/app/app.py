@@ -93,8 +93,8 @@ def connect(  # noqa: PLR0913 - an interface for users
     if "defaults" in given:
         given["defaults"] = str(given["defaults"])
     settings = load_settings(**given)
-    source = settings.warehouse_url if warehouse is None else warehouse
-    return App(Connections(settings, source, user_name()))
+    url = settings.warehouse_url if "warehouse_url" in given else None
+    return App(Connections(settings, url if warehouse is None else warehouse, user_name()))
 
 
 class App:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sendoff.errors import SettingsError
-from sendoff.settings import Settings
+from sendoff.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from sendoff.dispatch import ServiceConnection
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Connections:
-    """What an app connects. ``who``: the name that the audit log keeps for decisions."""
+    """What an app connects. Without ``warehouse``, the settings have that of each connection.
+
+    ``who``: the name that the audit log keeps for decisions.
+    """
 
     settings: Settings
     warehouse: Source | Mapping[str, Source] | None
@@ -55,6 +58,8 @@ class Connections:
     def source(self, connection: str) -> Source:
         """Return the warehouse of a connection. Raise SettingsError if there is none."""
         given = self.warehouse
+        if given is None:
+            given = load_settings(["warehouse_url"], connection).warehouse_url
         source = given.get(connection) if isinstance(given, Mapping) else given
         if source is None:
             raise SettingsError(

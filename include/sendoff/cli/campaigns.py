@@ -73,7 +73,7 @@ def preview(
 
     loaded = load_campaign(folder)
     previewed, remarks = previewed_period(loaded.campaign, period)
-    settings = load_settings(["ledger_url", "warehouse_url"])
+    settings = load_settings(["ledger_url", "warehouse_url"], loaded.campaign.warehouse)
     warehouses = warehouse_urls(warehouse or [settings.warehouse_url or ""], [loaded.campaign])
     url = ledger_url or settings.ledger_url
     with (

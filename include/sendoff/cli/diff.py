@@ -14,7 +14,6 @@ from sendoff.cli.campaigns import previewed_period
 from sendoff.cli.shared import AsJson, GivenPeriod, WarehouseUrls, app, print_json, warehouse_urls
 from sendoff.errors import CampaignError
 from sendoff.figures import counted
-from sendoff.settings import load_settings
 
 if TYPE_CHECKING:
     from sendoff.campaign import CampaignFolder
@@ -103,7 +102,7 @@ def _counts(pairs: Sequence[Pair], given: list[str] | None, period: str | None) 
     from sendoff.launch import compare_recipients
 
     campaigns = [folder.campaign for pair in pairs for folder in pair if folder]
-    urls = warehouse_urls(given or [load_settings(["warehouse_url"]).warehouse_url or ""], campaigns)
+    urls = warehouse_urls(given or [], campaigns)
     now = datetime.now(UTC)
     for old, new in pairs:
         folder = new or old

@@ -284,8 +284,11 @@ def _connected(folders: Sequence[CampaignFolder], options: _Options) -> App:
 def _urls(folders: Iterable[CampaignFolder], given: list[str] | None) -> Mapping[str, str] | None:
     """Return the warehouse of each connection that some campaigns read, or None if the settings name none either."""
     campaigns = [folder.campaign for folder in folders if folder.campaign.targeting.kind == "query"]
-    urls = given or list(filter(None, [load_settings(["warehouse_url"]).warehouse_url]))
-    if not urls or not campaigns:
+    if not campaigns:
+        return None
+    own = campaigns[0].warehouse  # the steps of a journey have the same one
+    urls = given or list(filter(None, [load_settings(["warehouse_url"], own).warehouse_url]))
+    if not urls:
         return None
     url_of = warehouse_urls(urls, campaigns)
     return {name: url_of(name) for each in campaigns for name in (each.warehouse, *each.other_warehouses)}

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,7 @@ from typer.core import TyperGroup
 from sendoff import __version__
 from sendoff.errors import NotFoundError, NotYetError, SettingsError
 from sendoff.ledger import Ledger
-from sendoff.settings import load_settings
+from sendoff.settings import environment_settings, load_settings
 from sendoff.telemetry import exporters, logs
 
 if TYPE_CHECKING:
@@ -197,10 +198,10 @@ def asked_period(campaign: Campaign, given: str | None) -> Period | None:
 
 
 def warehouse_urls(given: list[str], campaigns: Iterable[Campaign]) -> Callable[[str], str]:
-    """Return a function from a connection's name to its URL, or else to the URL that was given without a name.
+    """Return a function from a connection's name to its URL: as given, or else from the settings.
 
-    Another warehouse than a campaign's own, which an exclusion reads, needs its name: its query would otherwise run on
-    the wrong database. Raise UsageError if several URLs have no name.
+    A URL without a name, as in SENDOFF_WAREHOUSE_URL, is for the campaigns' own warehouses. The query of an exclusion
+    that reads another one would run on the wrong database. Raise UsageError if several URLs have no name.
     """
     named, plain = {}, []
     for each in given:
@@ -215,11 +216,15 @@ def warehouse_urls(given: list[str], campaigns: Iterable[Campaign]) -> Callable[
         )
     others = frozenset(name for campaign in campaigns for name in campaign.other_warehouses)
 
+    @cache
     def url_of(name: str) -> str:
         if url := named.get(name):
             return url
         if plain and name not in others:
             return plain[0]
+        is_named = name not in others or not environment_settings().warehouse_url
+        if is_named and (url := load_settings(["warehouse_url"], name).warehouse_url):
+            return url
         raise SettingsError(f"No warehouse was given for the connection {name}. Add --warehouse {name}=URL.")
 
     return url_of

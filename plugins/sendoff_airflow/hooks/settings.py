@@ -24,6 +24,7 @@ from sendoff_airflow import LEDGER, RECEIVER, SERVICE
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
+WAREHOUSE = "sendoff_warehouse"
 SOURCES: Mapping[str, Mapping[str, str]] = {
     LEDGER: {
         "ledger_url": "password",
@@ -31,7 +32,7 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
         "erasure_log": "extra.erasure_log",
     },
     RECEIVER: {"public_url": "host", "post_back_secrets": "password"},
-    "sendoff_warehouse": {"warehouse_url": "all fields"},
+    WAREHOUSE: {"warehouse_url": "all fields"},
     SERVICE: {
         "service_url": "host",
         "client_id": "login",
@@ -56,19 +57,19 @@ SOURCES: Mapping[str, Mapping[str, str]] = {
 _SECONDS = 120  # Airflow alone takes seconds to import, and a secrets backend may answer slowly
 
 
-def read_settings(names: Collection[str], service: str) -> Mapping[str, Found]:
+def read_settings(names: Collection[str], service: str, warehouse: str) -> Mapping[str, Found]:
     """Return the settings with these names that Airflow's connections hold.
 
-    ``service``: the connection to the messaging service, in place of ``sendoff_default``. Raise SettingsError if
-    Airflow is not installed, if a look-up fails, or if a connection is wrong. ``airflow.cfg`` and the environment
-    decide where Airflow looks: its secrets backend, AIRFLOW_CONN_* variables, then its database.
+    ``service`` and ``warehouse`` are the connections in place of ``sendoff_default`` and ``sendoff_warehouse``. Raise
+    SettingsError if Airflow is not installed, if a look-up fails, or if a connection is wrong. ``airflow.cfg`` and the
+    environment decide where Airflow looks: its secrets backend, AIRFLOW_CONN_* variables, then its database.
     """
     if find_spec("airflow") is None:
         raise SettingsError(
             "SENDOFF_SETTINGS_FROM is airflow, but Airflow is not installed here. Install "
             "airflow-provider-sendoff[airflow], or set the SENDOFF_* variables instead."
         )
-    command = [sys.executable, "-P", "-m", __name__, service, *names]
+    command = [sys.executable, "-P", "-m", __name__, service, warehouse, *names]
     try:
         child = subprocess.run(command, stdout=subprocess.PIPE, timeout=_SECONDS, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
@@ -84,12 +85,15 @@ def read_settings(names: Collection[str], service: str) -> Mapping[str, Found]:
     return {name: Found(**each) for name, each in answer["found"].items()}
 
 
-def _main(service: str, *names: str) -> None:
+def _main(service: str, warehouse: str, *names: str) -> None:
     """Write the settings to standard output, as :func:`read_settings` reads them."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # Airflow may print messages
     try:
-        found = {name: {"value": each.value, "place": each.place} for name, each in _find(service, names)}
+        found = {
+            name: {"value": each.value, "place": each.place}
+            for name, each in _find({SERVICE: service, WAREHOUSE: warehouse}, names)
+        }
         answer: dict[str, object] = {"found": found}
     except SendoffError as error:
         answer = {"error": str(error)}
@@ -97,10 +101,10 @@ def _main(service: str, *names: str) -> None:
         json.dump(answer, answers)
 
 
-def _find(service: str, names: Collection[str]) -> Iterator[tuple[str, Found]]:
+def _find(named: Mapping[str, str], names: Collection[str]) -> Iterator[tuple[str, Found]]:
     for default, fields in SOURCES.items():
         needed = {name: field for name, field in fields.items() if name in names}
-        conn_id = service if default == SERVICE else default
+        conn_id = named.get(default, default)
         if needed and (connection := _look_up(conn_id)):
             for name, field in needed.items():
                 value = _value(connection, name, field)
