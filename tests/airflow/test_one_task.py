@@ -464,6 +464,7 @@ def test_a_function_is_called_once_for_a_launch_and_its_recipients_stay_in_its_t
             ("lapsed", "launch_key", -1): of_day(house, "from_function"),
             ("lapsed", "campaign", -1): "from_function",
         }
+        assert house.xcoms(run)["send", "launch_key", -1] == of_day(house, "from_function")
     assert calls == [30]
     assert targeted(house, "from_function") == house.devices[:60]
     assert not re.search(r"7340000\d{3}", shown(run))

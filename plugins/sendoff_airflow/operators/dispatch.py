@@ -138,6 +138,7 @@ class DispatchOperator(PreparingOperator):
             if self.launch_key is None:
                 return self._work(context, ledger, self._own_launch(context, ledger, options))
             launch = ledger.launches.get(self.launch_key)
+            context["ti"].xcom_push("launch_key", launch.launch_key)
             self._check_mode(launch.campaign, Campaign.frozen(launch.definition))
             if self.sendoff_conn_id and self.sendoff_conn_id != launch.connection:
                 raise CampaignError(
