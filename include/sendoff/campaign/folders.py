@@ -186,13 +186,17 @@ def _refused(folder: CampaignFolder) -> Iterator[Finding]:
 
 
 def _unreachable(folder: CampaignFolder) -> Iterator[Finding]:
-    """Yield a mistake if the files show several identifier columns, or one that the campaign cannot have."""
+    """Yield a mistake if the files show no or several identifier columns, or one that the campaign cannot have."""
     promised = {name.lower(): name for name in folder.campaign.audience.columns}
     returned = returned_columns(folder.audience_sql or "")
     columns = dict.fromkeys((*CREATED_FOR, *EXECUTED_FOR))
     if len(several := [each for each in columns if each in returned]) > 1:
         text = f"the query has {' and '.join(several)}. Use exactly one of {', '.join(columns)}"
         yield Finding(folder.path / AUDIENCE, text, max(returned[each] for each in several))
+    if returned and "" not in returned and returned.keys().isdisjoint(columns):
+        text = f"the query has no identifier column: found {', '.join(returned)}"
+        text = f"{text}. Use exactly one of {', '.join(columns)}"
+        yield Finding(folder.path / AUDIENCE, text, min(returned.values()))
     found = [each for each in columns if each in promised or each in returned]
     if len(found) == 1 and (why := folder.campaign.refuses(column := found[0])):
         if column in returned:

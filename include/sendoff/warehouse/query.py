@@ -227,13 +227,15 @@ def refusal(sql: str, parameters: Collection[str]) -> QueryError | None:
 def returned_columns(sql: str) -> dict[str, int]:
     """Return columns that a query certainly returns, in lower case, with the lines that name them.
 
-    They are known without running the query if it is a plain SELECT that names them, whatever database reads it.
+    They are known without running the query if it is a plain SELECT that names them, whatever database reads it. With
+    an empty name among them, the query may return others too.
     """
     ways = {code_of(sql, dialect, "\0") for family in _FAMILIES for dialect in dialects(family, sql)}
     first, *others = map(selected_columns, sorted(ways))
-    return {
+    certain = {
         name: Spot.at(sql, at).line for name, at in first.items() if all(name in other for other in others)
     }
+    return certain if all(first.keys() == other.keys() for other in others) else {**certain, "": 1}
 
 
 def named_parameters(sql: str) -> list[str]:

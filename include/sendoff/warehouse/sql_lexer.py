@@ -197,8 +197,8 @@ def code_of(sql: str, dialect: Dialect, quoted: str = " ") -> str:
 def selected_columns(code: str) -> dict[str, int]:
     """Return the names in the list of a plain SELECT, in lower case, with their offsets.
 
-    ``code``: from :func:`code_of`, with another character than a space for quoted names. These are left out, and so
-    are names that the list does not show.
+    ``code``: from :func:`code_of`, with another character than a space for quoted names. The empty name stands for
+    these, and for names that the list does not show.
     """
     outer = "".join(_outside_brackets(code))
     if not (found := _SELECTED.match(outer)):
@@ -208,6 +208,8 @@ def selected_columns(code: str) -> dict[str, int]:
         if column := _COLUMN.fullmatch(item):
             number = column.lastindex or 0
             columns[column[number].lower()] = at + column.start(number)
+        else:
+            columns[""] = at
         at += len(item) + 1
     return columns
 

@@ -179,6 +179,11 @@ BY_USER = "a campaign cannot be created for recipients identified by user_id, on
             "SELECT external_id,\n  device_id FROM d",
             "audience.sql:2: mistake: the query has device_id and external_id. Use exactly one of device_id, ",
         ),
+        (
+            FINE,
+            "SELECT\n  d.device_ref, lower(d.platform) AS platform FROM d",
+            "audience.sql:2: mistake: the query has no identifier column: found device_ref, platform. Use exactly one ",
+        ),
     ],
 )
 def test_an_identifier_that_the_service_does_not_take_is_a_mistake_if_the_files_show_it(
@@ -206,6 +211,11 @@ def test_an_identifier_that_the_service_does_not_take_is_a_mistake_if_the_files_
         (FINE, "SELECT 1 AS n, 'of user_id' FROM devices"),
         (FINE, 'SELECT user_id "external_id" FROM devices'),
         (FINE, "SELECT user_id 'external_id' FROM devices"),
+        (FINE, 'SELECT platform, "Device" FROM devices'),
+        (FINE, "SELECT platform, id device_id FROM devices"),
+        (FINE, "SELECT platform, d.* FROM devices AS d"),
+        (FINE, "SELECT platform # , device_id\nFROM devices"),  # a comment in MySQL only
+        (FINE, "VALUES (7)"),
     ],
 )
 def test_an_identifier_that_the_service_takes_or_that_only_the_warehouse_knows_is_no_mistake(
