@@ -197,6 +197,11 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
         ("post_backs: {kinds: [click]}", "campaign.yaml:6: post_backs.kinds[0]: found 'click'. Use 'delivery' or"),
         ("push_expiry: {length: 3}", "campaign.yaml:6: push_expiry: found a length or a unit alone"),
         ("no: 1", "campaign.yaml:6: no: 'no' is not a field. Use after,"),
+        (
+            "holdout: {percent: 10}",
+            "campaign.yaml:6: holdout: 'holdout' is not a field (did you mean 'audience.holdout'?). Use ",
+        ),
+        ("kind: now", "campaign.yaml:6: kind: 'kind' is not a field. Use "),
         ("3: 1", "campaign.yaml:6: 3: found a key that is not text. Use text (put it in quotes)"),
         ("owner: &me crm", "campaign.yaml:6: not YAML: anchors and aliases are not supported"),
         ("owner: !!python/name:os.system x", "campaign.yaml:6: not YAML: tags are not supported"),
