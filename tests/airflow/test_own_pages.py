@@ -60,6 +60,16 @@ def test_each_task_instance_leads_to_its_launch_and_its_campaign_and_its_run_has
     assert _note(run) == f"Reported. 60 devices: {', '.join(parts)}"
 
 
+def test_the_note_of_a_run_in_place_of_a_scheduled_one_has_a_line_about_it(
+    house: Any, run_dag: Callable[..., DagRun]
+) -> None:
+    dag = house.campaign("in_place", house.few, more='schedule: "0 9 * * 1"\nstart: 2026-01-05\n')
+    run = run_dag(dag, logical_date=house.day, run_conf={"send_late": True})
+    result, warning = house.xcoms(run)["report", "note", -1].split("\n")
+    assert result.startswith("Reported. 60 devices: ")
+    assert warning.startswith("This run took the place of the scheduled run")
+
+
 def test_values_that_a_custom_xcom_backend_holds_are_neither_links_nor_notes(
     house: Any, run_dag: Callable[..., DagRun], links: Callable[..., dict[str, str | None]]
 ) -> None:

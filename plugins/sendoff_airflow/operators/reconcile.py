@@ -60,7 +60,7 @@ class ReconcileOperator(LaunchOperator, LaunchEventOperator):
         }
         self.emit(context, {**launch_facts(launch), **counts})
         context["ti"].xcom_push(
-            NOTE, " ".join(filter(None, [note_of(figures, launch, stage), displaced_run(context)]))
+            NOTE, "\n".join(filter(None, [note_of(figures, launch, stage), displaced_run(context)]))
         )
         facts = {"launch_key": launch.launch_key, "state": launch.state, **counts}
         if self.pictures:
