@@ -408,9 +408,9 @@ def test_a_late_post_back_of_an_erased_person_is_not_kept(ledger: Ledger) -> Non
 def test_a_late_unreadable_post_back_of_an_erased_person_is_not_kept(ledger: Ledger, column: str) -> None:
     key = make_accepted(ledger, [1_000_001, 1_000_002])
     forget(ledger, [1_000_002], identified_by=column, **ROWS)
-    others = unreadable(key, '{"time": "now", "device": {"id": 1000001}}')
-    store(ledger, others, unreadable(key, '{"time": "now", "device": {"id": 01000002}}'))
-    store(ledger, unreadable("f" * 32, '{"time": "now", "profile": {"user_id": "1000002"}}'))  # parked
+    others = unreadable(key, '{"device": {"id": 1000001}')
+    store(ledger, others, unreadable(key, '{"device": {"id": 01000002}'))
+    store(ledger, unreadable("f" * 32, '{"profile": {"user_id": "1000002"}'))  # parked
     aggregate(ledger, now=NOW)
     assert [each.body for each in stored_post_backs(ledger)].count(b"") == (2 if column == "device_id" else 1)
     assert b"1000001" in b"".join(each.body or b"" for each in stored_post_backs(ledger))
@@ -797,7 +797,7 @@ def test_an_aggregation_that_breaks_off_at_any_statement_empties_late_post_backs
     with closing(Ledger(f"sqlite:///{full}")) as ledger:
         key = make_accepted(ledger, [1_000_001, 1_000_002])
         forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
-        late = [unreadable(key, f'{{"device": {{"id": {device}}}}}') for device in (1_000_001, 1_000_002)]
+        late = [unreadable(key, f'{{"device": {{"id": {device}}}') for device in (1_000_001, 1_000_002)]
         store(ledger, *late, post_back(key, "open", 1_000_001), post_back(key, "open", 1_000_002))
     for point in range(1, 200):
         file = Path(shutil.copy(full, tmp_path / f"{point}.db"))
