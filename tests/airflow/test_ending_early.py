@@ -43,7 +43,10 @@ def test_a_request_of_a_thread_that_is_only_just_started_is_recorded(
     fault = {"kind": "slow", "at": ["create"], "probability": 1, "seconds": SECONDS}
     assert requests.post(faults, json=fault, timeout=PATIENCE).ok
     before = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())  # as Airflow does in the task's process
-    who: Any = {"ti": SimpleNamespace(dag_id="ended_early", run_id="one", task_id="dispatch", try_number=1)}
+    ti = SimpleNamespace(
+        dag_id="ended_early", run_id="one", task_id="dispatch", try_number=1, xcom_push=print
+    )
+    who: Any = {"ti": ti}
     try:
         with pytest.raises(RetryTaskError, match="ended the task before all requests were made"):
             task.execute(who)

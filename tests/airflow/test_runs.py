@@ -32,7 +32,9 @@ SKIPPED = {
     "wait_for_post_backs": ["skipped"],
     "report": ["skipped"],
 }
-CONTEXT: Any = {"ti": SimpleNamespace(dag_id="d", run_id="r", task_id="dispatch", try_number=1)}
+CONTEXT: Any = {
+    "ti": SimpleNamespace(dag_id="d", run_id="r", task_id="dispatch", try_number=1, xcom_push=print)
+}
 
 
 def launches(house: Any, name: str) -> list[Any]:
@@ -261,7 +263,7 @@ def test_an_operator_refuses_a_launch_that_is_for_the_other_one(house: Any) -> N
     key, _ = held_against_window(house, "for_the_other")
     operator = ExecuteCampaignOperator(task_id="dispatch", launch_key=key, sendoff_conn_id="service")
     with pytest.raises(AirflowFailException, match="Use CreateCampaignOperator"):
-        operator.execute({})
+        operator.execute(CONTEXT)
 
 
 def test_a_campaign_that_took_the_name_of_another_dag_sends_nothing(

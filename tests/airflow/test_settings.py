@@ -158,9 +158,12 @@ def test_a_campaign_reads_the_connection_that_it_names_as_its_warehouse(
     with sendoff.connect(f"sqlite:///{tmp_path / 'ledger.db'}") as app:
         app.migrate()
         assert app.preview(str(folder), period="2026-03-02").to_json()["people"] == 1
-        monkeypatch.delenv("AIRFLOW_CONN_CRM")
-        with pytest.raises(SettingsError, match="no warehouse for the connection crm"):
-            app.preview(str(folder), period="2026-03-02")
+    monkeypatch.delenv("AIRFLOW_CONN_CRM")
+    with (
+        sendoff.connect(f"sqlite:///{tmp_path / 'ledger.db'}") as app,
+        pytest.raises(SettingsError, match="no warehouse for the connection crm"),
+    ):
+        app.preview(str(folder), period="2026-03-02")
 
 
 @proof

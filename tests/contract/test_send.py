@@ -243,7 +243,7 @@ def test_what_is_not_sent_ends_with_its_own_code(
 
 def test_a_campaign_without_a_schedule_needs_a_period(send: Send, write: Callable[[str], str]) -> None:
     done = send(write(FIELDS.replace("schedule", "# schedule").replace("start", "# start")))
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert "--period 2026-11-16" in done.stderr
 
 
@@ -453,6 +453,6 @@ def test_an_interrupted_journey_sends_no_further_step(
 def test_a_journey_is_not_sent_again_but_a_step_is(service: LocalService, send: Send, journey: Path) -> None:
     again = ("--period", "2026-03-02", "--resend", "1", "--reason", "lost")
     refused = send(str(journey), *again)
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert f"Name the step to send again, such as {journey / 'a'}" in refused.stderr
     assert sent_to(service) == []

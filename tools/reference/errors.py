@@ -21,7 +21,7 @@ _HEAD = """\
 
 All errors that Sendoff raises on purpose are in `sendoff.errors`. Each is of one of three kinds. A *permanent* error
 needs a person. A *retryable* error may be retried automatically, an *ambiguous* one must not be. Commands print an
-error as one line on standard error, and end with exit code 1.
+error as one line on standard error, and end with exit code 1, or 2 after wrong usage.
 """
 
 _ADVICE = {

@@ -94,7 +94,7 @@ def connect(  # noqa: PLR0913 - an interface for users
         given["defaults"] = str(given["defaults"])
     settings = load_settings(**given)
     url = settings.warehouse_url if "warehouse_url" in given else None
-    return App(Connections(settings, url if warehouse is None else warehouse, user_name()))
+    return App(Connections(settings, url if warehouse is None else warehouse, user_name(), given))
 
 
 class App:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,8 @@ class Connections:
     settings: Settings
     warehouse: Source | Mapping[str, Source] | None
     who: str
+    given: Mapping[str, Any] = field(default_factory=dict)  # settings that no source is asked for
+    _found: dict[str, Source] = field(default_factory=dict)
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -59,7 +61,10 @@ class Connections:
         """Return the warehouse of a connection. Raise SettingsError if there is none."""
         given = self.warehouse
         if given is None:
-            given = load_settings(["warehouse_url"], connection).warehouse_url
+            if connection not in self._found:  # a source may take seconds to answer
+                url = load_settings(["warehouse_url"], connection, **self.given).warehouse_url
+                self._found.update({connection: url} if url else {})
+            given = self._found
         source = given.get(connection) if isinstance(given, Mapping) else given
         if source is None:
             raise SettingsError(

@@ -64,7 +64,11 @@ def _sentence(error: ErrorDetails, schema: Mapping[str, Any]) -> str:
         return f"the required field {str(loc[-1])!r} is missing"
     if kind == "extra_forbidden":
         allowed = sorted(_fields_at(loc[:-1], schema) - ({"rules"} if len(loc) == 1 else set()))
-        inside = [f"{name}.{loc[-1]}" for name in allowed if loc[-1] in _fields_at((*loc[:-1], name), schema)]
+        inside = [
+            ".".join(map(str, (*loc[:-1], name, loc[-1])))
+            for name in allowed
+            if loc[-1] in _fields_at((*loc[:-1], name), schema)
+        ]
         hint = f" (did you mean {inside[0]!r}?)" if len(inside) == 1 else did_you_mean(str(loc[-1]), allowed)
         return f"{str(loc[-1])!r} is not a field{hint}. Use {', '.join(allowed)}"
     if kind == "union_tag_not_found":

@@ -73,9 +73,8 @@ def preview(
 
     loaded = load_campaign(folder)
     previewed, remarks = previewed_period(loaded.campaign, period)
-    settings = load_settings(["ledger_url", "warehouse_url"], loaded.campaign.warehouse)
-    warehouses = warehouse_urls(warehouse or [settings.warehouse_url or ""], [loaded.campaign])
-    url = ledger_url or settings.ledger_url
+    warehouses = warehouse_urls(warehouse or [], [loaded.campaign])
+    url = ledger_url or load_settings(["ledger_url"]).ledger_url
     with (
         opened(url) if url else nullcontext() as ledger,
         Steps().step("reading the audience", is_often_short=True),

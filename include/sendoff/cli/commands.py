@@ -39,7 +39,7 @@ def run() -> None:
     try:
         is_json = logs.start()
         if isinstance(sys.stdout, TextIOWrapper):
-            sys.stdout.reconfigure(errors="replace")  # a terminal may lack characters of a message
+            sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack characters of a message
         app()
     except SendoffError as error:
         text = "\n".join([str(error), *getattr(error, "__notes__", ())])

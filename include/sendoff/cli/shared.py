@@ -89,8 +89,8 @@ WarehouseUrls = Annotated[
     typer.Option(
         "--warehouse",
         metavar="URL",
-        help="SQLAlchemy URL of the warehouse; default: SENDOFF_WAREHOUSE_URL. If exclusions read another "
-        "warehouse, repeat the option for it as CONNECTION=URL",
+        help="SQLAlchemy URL of the warehouse; default: SENDOFF_WAREHOUSE_URL, or Airflow's connection. If exclusions "
+        "read another warehouse, repeat the option for it as CONNECTION=URL",
         show_default=False,
     ),
 ]

@@ -42,6 +42,10 @@ _SELECTED = re.compile(r"\s*(?:WITH\b.*?[\s)])?SELECT\b(.*?)\bFROM\b", re.IGNORE
 _COLUMN = re.compile(
     r"(?:\s*(?:DISTINCT|ALL)\s)?\s*(?:\w+\.)*(\w+)\s*|.*\sAS\s+(\w+)\s*", re.IGNORECASE | re.DOTALL
 )
+_COMBINED = re.compile(r"\b(?:UNION|INTERSECT|EXCEPT|MINUS)\b", re.IGNORECASE)  # its first query is not seen
+_SEVERAL = re.compile(
+    r"\*|\bUNNEST\b", re.IGNORECASE
+)  # may be several columns, also with AS: * RENAME id AS device_id
 _JINJA = re.compile(r"\{\{|\{%")
 _MACRO = re.compile(
     r"\{\{-?\s*(?:ds|ts|(?:ds|ts)_no\w+|data_interval_\w+|logical_date|execution_date|(?:prev|next)_\w+|params|macros|"
@@ -201,14 +205,15 @@ def selected_columns(code: str) -> dict[str, int]:
     these, and for names that the list does not show.
     """
     outer = "".join(_outside_brackets(code))
-    if not (found := _SELECTED.match(outer)):
+    if not (found := _SELECTED.match(outer)) or _COMBINED.search(outer[: found.start(1)]) or "|>" in outer:
         return {}
     columns, at = {}, found.start(1)
     for item in found[1].split(","):
-        if column := _COLUMN.fullmatch(item):
+        column = _COLUMN.fullmatch(item)
+        if column:
             number = column.lastindex or 0
             columns[column[number].lower()] = at + column.start(number)
-        else:
+        if column is None or _SEVERAL.search(item):
             columns[""] = at
         at += len(item) + 1
     return columns

@@ -182,6 +182,17 @@ def test_a_warehouse_is_one_for_all_or_has_a_name() -> None:
         several.source("wherehouse")
 
 
+def test_a_variable_that_an_argument_replaces_is_not_read_for_a_warehouse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SENDOFF_CLIENT_SECRET_FILE", str(tmp_path / "missing"))
+    monkeypatch.setenv("SENDOFF_WAREHOUSE_URL", "sqlite://")
+    with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", client_secret="s") as app:
+        app.migrate()
+        found = app.preview(FIELDS, name="spring", audience="SELECT 7 AS device_id", period="2026-03-01")
+    assert found.figures.people == 1
+
+
 def test_a_campaign_needs_a_name_and_a_period(tmp_path: Path) -> None:
     app = sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db")
     campaign = sendoff.Campaign(**FIELDS)

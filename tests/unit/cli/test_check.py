@@ -216,6 +216,10 @@ def test_an_identifier_that_the_service_does_not_take_is_a_mistake_if_the_files_
         (FINE, "SELECT platform, d.* FROM devices AS d"),
         (FINE, "SELECT platform # , device_id\nFROM devices"),  # a comment in MySQL only
         (FINE, "VALUES (7)"),
+        (FINE, "WITH a AS (SELECT 1) (SELECT device_id FROM a LIMIT 5) UNION SELECT id FROM b"),
+        (FINE, "SELECT * RENAME platform AS p FROM devices"),
+        (FINE, "SELECT unnest(s) AS s FROM devices"),
+        (FINE, "SELECT id, platform FROM devices |> RENAME id AS device_id"),
     ],
 )
 def test_an_identifier_that_the_service_takes_or_that_only_the_warehouse_knows_is_no_mistake(

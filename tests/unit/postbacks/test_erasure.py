@@ -1368,6 +1368,22 @@ def test_the_statistics_of_postgresql_have_no_sample_of_the_person_after_reclaim
     assert ledger._database.scalars(samples) == []
 
 
+def test_a_view_of_a_table_does_not_keep_it_from_being_rewritten(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    if ledger.name.startswith("sqlite"):
+        pytest.skip("on PostgreSQL")
+    with ledger._database.write() as db:
+        db.exec_driver_sql("CREATE VIEW dashboard AS SELECT identifier FROM suppressions")
+    try:
+        statements = ledger.erasures.reclaim()
+    finally:
+        with ledger._database.write() as db:
+            db.exec_driver_sql("DROP VIEW dashboard")
+    assert "VACUUM (FULL, ANALYZE) suppressions" in statements
+    assert [each.args for each in caplog.records] == [("suppressions",)]
+
+
 @settings(max_examples=examples(50), deadline=None)
 @given(
     st.sets(st.one_of(st.integers(1, 5_000), st.integers(2**62, 2**63 - 1)), max_size=200),
