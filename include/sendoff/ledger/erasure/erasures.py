@@ -24,7 +24,6 @@ import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 
 import sqlalchemy as sa
 
@@ -260,11 +259,8 @@ class Erasures(LedgerPart):
 
     def in_unreadable(self, people: ErasedPeople, run: PendingRun) -> set[int]:
         """Return the numbers of the unreadable post-backs in a run that name people who were erased."""
-        numbers: set[int] = set()
-        for column in {column for column, _ in people.by_column}:
-            among = partial(people.among, column)
-            numbers |= person_columns.unreadable_naming(self._database, run, column, among)
-        return numbers
+        columns = {column for column, _ in people.by_column}
+        return person_columns.unreadable_naming(self._database, run, columns, people.among)
 
     def in_set(self, identified_by: str, identifiers: Identifiers) -> Identifiers:
         """Return the members of a set who were erased. Raise SettingsError as :meth:`people` does."""

@@ -209,21 +209,26 @@ def naming(database: Database, people: People, run: PendingRun) -> list[int]:
 
 
 def unreadable_naming(
-    database: Database, run: PendingRun, column: str, among: Callable[[Identifiers], Identifiers]
+    database: Database,
+    run: PendingRun,
+    columns: Collection[str],
+    among: Callable[[str, Identifiers], Identifiers],
 ) -> set[int]:
-    """Return the numbers of the unreadable post-backs in a run that name people of a column.
+    """Return the numbers of the unreadable post-backs in a run that name people of some columns.
 
-    ``among``: returns the members of a set who are these people. Their identifiers are recognised as :func:`in_bodies`
-    describes.
+    ``among``: returns the members of a column's set who are these people. Their identifiers are recognised as
+    :func:`in_bodies` describes.
     """
     numbers: set[int] = set()
     bodies = (each for part in parts_of(database, run) for each in part.unreadable_bodies())
     for some in in_parts(bodies, _BODIES_AT_ONCE):
         possible = [(number, set(_possible_identifiers(body))) for number, body in some]
-        kinds = as_kinds(column, set().union(*(texts for _, texts in possible)))
-        found = People.of(column, [str(each) for people in kinds.values() for each in among(people)])
-        if found.texts:
-            numbers.update(number for number, texts in possible if any(map(found.includes, texts)))
+        all_texts = set().union(*(texts for _, texts in possible))
+        for column in columns:
+            sets = as_kinds(column, all_texts).values()
+            found = People.of(column, [str(each) for people in sets for each in among(column, people)])
+            if found.texts:
+                numbers.update(number for number, texts in possible if any(map(found.includes, texts)))
     return numbers
 
 
