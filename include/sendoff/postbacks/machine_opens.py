@@ -7,8 +7,8 @@ An open is suspected in two cases:
     after the delivery ... it is within some seconds of the delivery to the same recipient
     in a burst ........... many opens of one request have the same second
 
-The times are those in the post-backs. Only post-backs that are read together are compared, so that nothing but the
-suspicion is stored. An open whose delivery was read earlier is not suspected.
+The times are those in the post-backs, or else those of their arrival. Only post-backs that are read together are
+compared, so that nothing but the suspicion is stored. An open whose delivery was read earlier is not suspected.
 """
 
 from __future__ import annotations
