@@ -28,8 +28,8 @@ class Connections:
     settings: Settings
     warehouse: Source | Mapping[str, Source] | None
     who: str
-    given: Mapping[str, Any] = field(default_factory=dict)  # settings that no source is asked for
-    _found: dict[str, Source] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict, repr=False)  # settings that no source is asked for
+    _found: dict[str, Source] = field(default_factory=dict, repr=False)
 
     @cached_property
     def ledger(self) -> Ledger:
