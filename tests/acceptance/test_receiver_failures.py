@@ -191,8 +191,6 @@ UNREADABLE = {
     "an id of the wrong type": b'{"time": 1772355600, "device": {"id": [987654321]}}',
     "an id that is not whole": b'{"time": 1772355600, "device": {"id": 987654321.5}}',
     "a user of the wrong type": b'{"time": 1772355600, "profile": {"user_id": {"is": "987654321"}}}',
-    "a time of the wrong type": b'{"time": {"at": 1}, "device": {"id": 987654321}}',
-    "a time before there was any": b'{"time": "0001-01-01T00:00:00+14:00", "device": {"id": 987654321}}',
     "a member of the wrong type": b'{"time": 1772355600, "device": 987654321}',
     "16,000 levels of lists": b"[" * 16_000,
     "2,500 levels of objects": b'{"a":' * 2_500 + b"1" + b"}" * 2_500,
@@ -211,6 +209,8 @@ READABLE = {
     "as it should be": PERSON,
     "the same key twice": b'{"time": 1772355600, "device": {"id": 1}, "device": {"id": 987654321}}',
     "members that nobody knows": b'{"time": 1772355600, "device": {"id": 987654321}, "x": {"y": ["z"]}}',
+    "a time of the wrong type": b'{"time": {"at": 1}, "device": {"id": 987654321}}',
+    "a time before there was any": b'{"time": "0001-01-01T00:00:00+14:00", "device": {"id": 987654321}}',
 }
 
 
