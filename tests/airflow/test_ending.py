@@ -63,7 +63,9 @@ def test_a_task_that_is_told_to_end_records_what_is_under_way_and_begins_nothing
         folder = load_campaign(house.folder / name)
         key = prepare_launch(ledger, folder, period=period, warehouses=warehouse_source).launch_key
     task = CreateCampaignOperator(task_id="dispatch", launch_key=key, sendoff_conn_id="service")
-    who: Any = {"ti": SimpleNamespace(dag_id=name, run_id="one", task_id="dispatch", try_number=1)}
+    who: Any = {
+        "ti": SimpleNamespace(dag_id=name, run_id="one", task_id="dispatch", try_number=1, xcom_push=print)
+    }
     before = signal.signal(signal.SIGTERM, lambda *_: task.on_kill())  # as Airflow does in the task's process
     teller = threading.Thread(target=told_to_end, args=(house, signal_it))
     try:

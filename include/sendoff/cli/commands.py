@@ -38,7 +38,7 @@ def run() -> None:
     is_json = False
     try:
         is_json = logs.start()
-        if isinstance(sys.stdout, TextIOWrapper):
+        if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
             sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack characters of a message
         app()
     except SendoffError as error:
