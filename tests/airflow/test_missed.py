@@ -58,6 +58,13 @@ def set_runs(name: str, *ago: int, state: str = "success", newest: datetime = NE
             session.add(run)
 
 
+def check_only(ledger: Ledger, name: str, end: datetime) -> None:
+    """Store that the launch of a day was checked and not made."""
+    period = Period(end - timedelta(days=1), end)
+    key = launch_key("service", name, period)
+    ledger.not_launched.store(NotLaunched(key, name, "Sale", period, 0, NOW, "no one is in it"))
+
+
 def change(name: str, **values: Any) -> None:
     with create_session() as session:
         session.query(DagModel).filter_by(dag_id=name).update(values)
@@ -92,10 +99,7 @@ def test_a_paused_campaign_says_since_when_and_which_periods_it_missed(
     assert f'datetime="{earlier[0]}" data-until="{earlier[1]}"' in page
     assert "Runs <time" not in page
     # A launch of a missed period, such as one of a manual run, means that it was sent.
-    end_of_sent = NEWEST
-    period = Period(end_of_sent - timedelta(days=1), end_of_sent)
-    key = launch_key("service", "paused_sale", period)
-    ledger.not_launched.store(NotLaunched(key, "paused_sale", "Sale", period, 0, NOW, "no one is in it"))
+    check_only(ledger, "paused_sale", NEWEST)
     assert "Not sent earlier: 3 periods" in words_of(vera.get("campaigns/paused_sale").text)
     run.pause(False)
     assert "Paused in Airflow" not in vera.get("campaigns/paused_sale").text
@@ -177,6 +181,37 @@ def test_a_run_that_failed_before_its_launch_is_on_the_page_of_its_campaign(
     assert "failed before anything was sent" in words_of(page)
     assert "dags/failed_sale/runs/scheduled__0" in page
     assert "not sent" not in page
+
+
+@pytest.mark.airflow_database
+def test_a_campaign_whose_newest_run_failed_before_its_launch_is_among_those_that_need_someone(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    ledger: Ledger,
+    tmp_path: Path,
+) -> None:
+    Run(server, tmp_path, "failing_sale", NOBODY)
+    set_runs("failing_sale", 1)
+    set_runs("failing_sale", 0, state="failed")
+    soon = NOW + timedelta(days=1)
+    change("failing_sale", is_paused=False, next_dagrun_create_after=soon)
+    why = "failed before anything was sent"
+
+    def item() -> str:
+        box = vera.get("").text.partition('class="attention"')[2].partition("</section>")[0]
+        return next((words_of(item) for item in box.split("<li>") if "campaigns/failing_sale" in item), "")
+
+    def row() -> str:
+        rows = vera.get("campaigns").text.split("<tr>")
+        return next(row.partition("</tr>")[0] for row in rows if "campaigns/failing_sale" in row)
+
+    assert re.search(rf" Spring sale : The run for \d.* {why}[.] ", item()), item()
+    assert re.search(f"{why}[.].* failed ", words_of(row())), row()
+    assert f'datetime="{soon.isoformat()}"' in row()
+    check_only(ledger, "failing_sale", NEWEST)  # the run failed after it, or another run made up for it
+    assert item() == ""
+    assert why not in words_of(row())
+    assert " scheduled " in words_of(row())
 
 
 @pytest.mark.airflow_database

@@ -19,6 +19,7 @@ from airflow.models.serialized_dag import SerializedDagModel
 from airflow.serialization.decoders import decode_timetable
 from airflow.timetables.base import TimeRestriction
 from airflow.utils.session import create_session
+from airflow.utils.state import DagRunState
 from airflow.utils.types import DagRunType
 from pendulum import instance
 from sqlalchemy import and_, func, or_, select
@@ -91,6 +92,13 @@ def missed_of(ledger: Ledger, names: Collection[str], *, since_newest_run: bool 
     return {name: each for name, each in found.items() if each != Missed()}
 
 
+def failed_newest_runs(names: Collection[str]) -> set[str]:
+    """Return the DAGs whose newest scheduled run failed, whether it made a launch or not."""
+    with create_session() as session:
+        rows = session.execute(_newest_runs(names, most=1))
+        return {row.dag_id for row in rows if row.state == DagRunState.FAILED}
+
+
 def paused_since(names: Collection[str]) -> dict[str, datetime]:
     """Return since when DAGs are paused, according to Airflow's audit log. Some are not in it."""
     is_change = or_(
@@ -133,7 +141,7 @@ def _timetables(session: Session, names: Collection[str]) -> dict[str, Any]:
     return found
 
 
-def _newest_runs(names: Collection[str]) -> Any:
+def _newest_runs(names: Collection[str], most: int = _MOST_RUNS) -> Any:
     columns = (
         DagRun.dag_id,
         DagRun.run_id,
@@ -147,7 +155,7 @@ def _newest_runs(names: Collection[str]) -> Any:
         .where(DagRun.dag_id.in_(names), DagRun.run_type.in_(_BY_CLOCK))
         .subquery()
     )
-    return select(ranked).where(ranked.c.place <= _MOST_RUNS)
+    return select(ranked).where(ranked.c.place <= most)
 
 
 def _missed(name: str, timetable: Any, known: _Known) -> Missed:
@@ -166,7 +174,7 @@ def _missed(name: str, timetable: Any, known: _Known) -> Missed:
     failed = [
         FailedRun(Period(*ends), run_path(name, run_id))
         for ends, (run_id, state) in sorted(known.runs.items())
-        if state == "failed" and ends not in launched
+        if state == DagRunState.FAILED and ends not in launched
     ]
     return Missed(
         periods=[Period(*ends) for ends in gaps if ends[0] >= newest],

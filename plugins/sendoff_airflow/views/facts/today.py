@@ -9,12 +9,15 @@ from zoneinfo import ZoneInfo
 
 from sendoff.ledger import Ledger
 from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
-from sendoff_airflow.views.airflow_state.missed import Missed, missed_of, paused_since
+from sendoff_airflow.views.airflow_state.missed import Missed, failed_newest_runs, missed_of, paused_since
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """A campaign with a schedule that sends nothing: its DAG is paused, has an error, or is not started."""
+    """A campaign with a schedule that sends nothing: its DAG is paused, has an error, or is not started.
+
+    Or its newest run failed before it made a launch.
+    """
 
     name: str
     title: str
@@ -26,8 +29,12 @@ class Idle:
 def idle_campaigns(
     ledger: Ledger, schedules: Mapping[str, DagSchedule], titles: Mapping[str, str]
 ) -> Sequence[Idle]:
-    """Return the campaigns that do not run, sorted by title. A paused campaign counts once it missed a period."""
-    chosen = {name: each for name, each in schedules.items() if each.is_idle}
+    """Return the campaigns that do not run, or whose newest run failed before its launch, sorted by title.
+
+    A paused campaign counts once it missed a period.
+    """
+    failed = failed_newest_runs(schedules)
+    chosen = {name: each for name, each in schedules.items() if each.is_idle or name in failed}
     if not chosen:
         return []
     missed = missed_of(ledger, chosen, since_newest_run=True)
@@ -35,7 +42,7 @@ def idle_campaigns(
     idle = [
         Idle(name, titles.get(name, each.title), each, since.get(name), missed.get(name, Missed()))
         for name, each in chosen.items()
-        if each.problem is not None or name in missed
+        if each.problem is not None or (name in missed if each.is_idle else missed.get(name, Missed()).failed)
     ]
     return sorted(idle, key=lambda each: (each.title.casefold(), each.name))
 

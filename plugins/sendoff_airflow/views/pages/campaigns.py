@@ -43,7 +43,7 @@ class _Row:
     newest: LaunchRow | None
     reported: ListedLaunch | None  # the newest launch that was sent and has a report
     last_check: NotLaunched | None  # of the newest launch that was not made
-    idle: Idle | None  # if it does not run as scheduled
+    idle: Idle | None  # if it does not run as scheduled, or its newest run failed
     journey: str | None  # the title of the journey that it is a step of
     has_steps: bool
 
@@ -93,6 +93,11 @@ class _Row:
         )
 
     @property
+    def has_failed(self) -> bool:
+        """Whether it runs as scheduled, and its newest run failed before its launch."""
+        return self.idle is not None and not self.idle.schedule.is_idle
+
+    @property
     def state(self) -> str:
         """What its newest launch waits for, or else whether the campaign runs by itself."""
         if self.newest is not None and self.newest.standing.stage in WAITS:
@@ -103,6 +108,8 @@ class _Row:
             return "error"
         if self.schedule.is_paused:
             return "paused"
+        if self.has_failed:
+            return "failed"
         return "scheduled" if self.schedule.next_run_at else "started by hand"
 
 
