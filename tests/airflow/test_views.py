@@ -2261,12 +2261,30 @@ def test_a_launch_that_went_out_or_was_stopped_says_when_and_why(vera: Person, l
     header = vera.get(f"launches/{keys['stopped']}").text.partition("<section")[0]
     flat = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", header))
     assert re.search(r"A part went out \d+ \w+ 20\d\d \d\d:\d\d UTC, .* ago", flat), flat
+    assert re.search(": at most 10 of 400 devices have the message. 390 devices do not get it.", flat), flat
     assert re.search("Stopped by ann, .*: the wrong picture[.]", flat), flat
     for name in ("approval", "running"):
         header = vera.get(f"launches/{keys[name]}").text.partition("<section")[0]
         assert "Stopped by" not in header
         assert ("A part went out" in header) is (name == "running")
     assert "<p>Went out" in vera.get(f"launches/{keys['reported']}").text
+
+
+def test_who_pauses_stops_or_resumes_a_launch_reads_how_many_have_not_got_it(
+    olga: Person, ledger: Ledger
+) -> None:
+    key = fill(ledger)["running"]  # 2 of its 40 requests are in flight, and 25 are not begun
+
+    def page() -> str:
+        return words(olga.get(f"launches/{key}").text)
+
+    left = "250 devices have not got it yet."
+    assert f"at most 150 of 400 devices have the message. {left}" in page()
+    assert page().count(left) == 3  # also in the forms that pause and stop it
+    pause(ledger, key, "ann", "the wrong picture", now=NOW)
+    assert f"within half a minute. {left} No one gets it twice." in page()
+    reconcile_launch(ledger, key)
+    assert "at most 150 of" not in page()  # the report has the numbers
 
 
 def test_a_campaign_whose_newest_launch_is_partly_out_shows_its_result_as_one_so_far(

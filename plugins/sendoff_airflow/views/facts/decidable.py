@@ -24,8 +24,8 @@ class Decidable:
     """A launch with the actions that are possible, and the facts that its page shows beside them.
 
     ``since``: the newest decision about it. ``why``: the decision that held it; None if it waits for its approval.
-    ``role``: the role that must approve it. ``asked``: Airflow's question to that role. ``unsent`` and ``reached``: of
-    a held launch. ``later``: what the service sends later.
+    ``role``: the role that must approve it. ``asked``: Airflow's question to that role. ``unsent``: if something
+    is possible. ``reached``: of a held launch. ``later``: what the service sends later.
     """
 
     viewer: Viewer
@@ -64,6 +64,7 @@ def decidable(
     since = ledger.audit_log.newest(launch.launch_key)
     decisions = ledger.audit_log.of_launch(launch.launch_key)
     role, is_held = awaited_role(launch, decisions), launch.state == LaunchState.HELD
+    acts = acts_on(launch, role, requests)
     return Decidable(
         viewer,
         launch,
@@ -71,11 +72,11 @@ def decidable(
         decisions,
         why=newest_of(decisions, DecisionKind.HELD),
         proposal=proposal_of(launch, decisions),
-        acts=acts_on(launch, role, requests),
+        acts=acts,
         role=role,
         asked=asked_at(viewer, launch) if role else None,
         rejects_itself_at=deadlines_of([launch]).get(launch.launch_key),
-        unsent=unsent_of(ledger, launch, variations) if is_held else None,
+        unsent=unsent_of(ledger, launch, variations) if acts else None,
         reached=reached_of(ledger, launch) if is_held and not has_begun(requests) else None,
         later=held_by_service(ledger, launch),
     )

@@ -103,6 +103,7 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         else blocks_as_html(checked(rows_to_people(launch, left_out, sum(size for _, _, size in parts)))),
         requests=blocks_as_html(checked(requests_by_state(states, launch.segments))),
         states=states,
+        recipients=ledger.dispatch_queries.recipients(launch.launch_key),
         doubts=states.get(DispatchState.IN_DOUBT, 0),
         so_far=ledger.aggregates.newest(launch.launch_key) if launch.settled_at is None else None,
         results=results_of(ledger, launch, zone) if is_begun else None,
