@@ -2233,6 +2233,35 @@ def test_the_list_of_campaigns_shows_what_comes_next_and_the_last_result(
     assert any("comes_next" in words and "Android push was due" in words for words in flat)
 
 
+def test_the_list_begins_with_how_many_launches_wait_for_an_approval_and_how_many_for_a_decision(
+    vera: Person, ledger: Ledger
+) -> None:
+    for number in range(2):
+        freeze(ledger, f"sale_{number}", state="held")
+    failing = freeze(ledger, "failing_sale", made=NOW)
+    assert '<a href="./waiting#held">2 launches wait for approval</a>' in vera.get("").text
+    assert "for a decision</a>" not in vera.get("").text
+    ledger.audit_log.decide(Decision(failing, "held", "sendoff", "3 requests were refused", NOW))
+    text = vera.get("").text
+    assert '<a href="./waiting#held">2 launches wait for approval</a>' in text
+    assert '<a href="./waiting#held">1 launch waits for a decision</a>' in text
+
+
+def test_the_list_says_if_nothing_is_waiting_for_a_person(
+    vera: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ByDag, "seen", frozenset({"calm_sale"}))  # campaigns of other tests do not run
+    calm, search = "<b>Nothing is waiting for a person.</b>", "Filter"
+    assert calm in vera.get("").text
+    assert search not in vera.get("").text  # there are no launches yet
+    key = freeze(ledger, "calm_sale", made=datetime.now(UTC))
+    assert calm in vera.get("").text
+    assert search in vera.get("").text
+    assert calm not in vera.get("?words=calm").text
+    pause(ledger, key, "ann", "the wrong picture", now=NOW)
+    assert calm not in vera.get("").text
+
+
 def test_a_paused_launch_says_who_paused_it_and_why(vera: Person, ledger: Ledger) -> None:
     key = freeze(ledger, "spring_sale", people=20)
     assert "paused by a person" not in vera.get("").text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -176,7 +177,7 @@ def list_launches(
         asked=asked,
         sort_links=asked.sort_links(),
         stages=list(Stage),
-        held=ledger.launches.count_of(visible, states=[LaunchState.HELD]),
+        held=_held(ledger, visible),
         paused=ledger.launches.count_of(visible, states=[LaunchState.PAUSED]),
         stuck=len(stuck_launches(ledger, visible)),
         unanswered=unanswered(ledger, viewer, visible),
@@ -184,6 +185,15 @@ def list_launches(
         pauses=visible_pauses(ledger, viewer, visible),
         refresh=refresh_of([row for row in shown if isinstance(row, LaunchRow)]),
     )
+
+
+def _held(ledger: Ledger, visible: frozenset[str]) -> Mapping[Stage, int]:
+    """Count the held launches by what they wait for."""
+    states = [LaunchState.HELD]
+    launches = ledger.launches.page(
+        visible, states=states, limit=ledger.launches.count_of(visible, states=states)
+    )
+    return Counter(each.stage for each in standings_of(ledger, Selection.of(launches)).values())
 
 
 def _days(
