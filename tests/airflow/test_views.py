@@ -917,7 +917,7 @@ def test_who_set_a_global_pause_is_told_to_those_alone_whose_campaigns_it_holds(
 def test_a_persons_history_names_them_nowhere(
     vera: Person, ledger: Ledger, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    fill(ledger)
+    keys = fill(ledger)
     device = str(FIRST_DEVICE + 70)
     capfd.readouterr()
     answer = vera.post("person", {"identifier": device})
@@ -926,24 +926,35 @@ def test_a_persons_history_names_them_nowhere(
     assert "Variant short." in answer.text
     assert not re.search(r"segment|wave|verdict|_", re.sub(SMALL + r"|<[^>]*>", "", answer.text))
     assert "the launch was stopped" in answer.text
+    answers = {
+        key: next(words(row) for row in answer.text.split("<li") if f"launches/{key}" in row)
+        for key in keys.values()
+    }
+    before = NOW - timedelta(days=2, hours=1)
+    sent = f"Got it: delivered. The launch went out {before.day} {before:%b %Y %H:%M} UTC."
+    assert sent in answers[keys["reported"]]
+    assert "went out" not in answers[keys["stopped"]]
+    doubted = words(vera.post("person", {"identifier": str(FIRST_DEVICE + 130)}).text)
+    assert "the service gave no clear answer. The launch went out" in doubted
+    assert 'href="./suppression"' in answer.text
     held_out = vera.post("person", {"identifier": str(FIRST_DEVICE + 1), "campaign": "spring_sale"})
     assert "Left out: control group." in held_out.text
     assert answer.text.count("of-interest") == answer.text.count("<p>Got it") > 0
     assert answer.text.count('class="sent"') == answer.text.count("<p>Sent, ") > 0
     assert "of-interest" not in held_out.text
-    for campaign, words in (
+    for campaign, sentence in (
         ("spring_sale", "This identifier was in no launch of Spring sale, so it got nothing from it."),
         ("", "No launch is known to have had this identifier."),  # one chose its recipients in the service
     ):
         unknown = vera.post("person", {"identifier": "4", "campaign": campaign}).text
-        assert words in unknown
+        assert sentence in unknown
         assert ("Is it typed correctly?" in unknown) is ("<li" not in unknown) is bool(campaign)
     for identifier in ("nobody", "9" * 400, "-1", "0"):
         assert vera.post("person", {"identifier": identifier}).status_code == 200
     assert vera.post("person", {"identifier": ""}).status_code == 422
     total = ledger.launches.count_of(ledger.launches.campaigns())
     strange = vera.post("person", {"identifier": "ann@example.com"}).text
-    assert f"{total} launches identify people by device id, and this is no device id." in strange
+    assert f"{total} launches identify people by device ID, and this is no device ID." in strange
     assert "<li" not in strange
     assert "checked" not in strange
     assert vera.post("person", {"identifier": device, "offset": 99}).text.count("<li") == 0

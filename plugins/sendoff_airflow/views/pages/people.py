@@ -19,9 +19,10 @@ from sendoff.campaign import Campaign, Once, Variation
 from sendoff.errors import AudienceError
 from sendoff.launch import Standing
 from sendoff.ledger import LaunchRecord, Ledger, RecipientStatus, Selection
-from sendoff.states import Stage
+from sendoff.states import DispatchState, Stage
 from sendoff_airflow.views.facts.holds import standings_of
 from sendoff_airflow.views.pages.launches import titles_of
+from sendoff_airflow.views.pages.suppression import KINDS
 from sendoff_airflow.views.web.dependencies import ExpensiveDep, LedgerDep
 from sendoff_airflow.views.web.permissions import ViewerDep
 from sendoff_airflow.views.web.request_models import PersonQuery, body_of
@@ -38,6 +39,7 @@ MAX_SECONDS = 8.0
 class _Found:
     launch: LaunchRecord
     status: RecipientStatus
+    went_out_at: datetime | None = None  # the launch, if the person got it or may have
     standing: Standing | None = None  # of a launch that may still send to the person
 
     @property
@@ -88,10 +90,10 @@ def show_history(
         try:
             rows.append(_Found(launch, ledger.launches.recipient(launch.launch_key, query.identifier)))
         except AudienceError:
-            unfit[launch.identified_by] += 1
+            unfit[KINDS[launch.identified_by]] += 1
     checked = len(rows)
     looked_at = query.offset + checked + unfit.total()
-    rows = _with_standings(ledger, rows)
+    rows = _with_times(ledger, _with_standings(ledger, rows))
     is_named = any(row.status.is_named for row in rows)
     return page(
         request,
@@ -113,3 +115,14 @@ def _with_standings(ledger: Ledger, rows: list[_Found]) -> list[_Found]:
     waiting = [row.launch for row in rows if row.status.is_waiting]
     found = standings_of(ledger, Selection.of(waiting)) if waiting else {}
     return [replace(row, standing=found.get(row.launch.launch_key)) for row in rows]
+
+
+def _with_times(ledger: Ledger, rows: list[_Found]) -> list[_Found]:
+    """Add when the launches went out that the person got or may have got."""
+    sent = [row.launch for row in rows if row.status.is_sent or row.status.dispatch == DispatchState.IN_DOUBT]
+    listed = ledger.overview.page(Selection.of(sent), limit=len(sent)) if sent else []
+    times, now = {each.launch.launch_key: each.sends_at for each in listed}, datetime.now(UTC)
+    return [
+        replace(row, went_out_at=at) if (at := times.get(row.launch.launch_key)) and at <= now else row
+        for row in rows
+    ]

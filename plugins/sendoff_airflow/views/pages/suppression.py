@@ -51,13 +51,14 @@ router = APIRouter(default_response_class=HTMLResponse)
 
 _SOURCE = "page"
 _CHANGES = 20
-_KINDS = {
+KINDS = {
     "device_id": "device ID",
     "user_id": "user ID",
     "external_id": "external ID",
     "device_token": "device token",
     "device_uuid": "device UUID",
 }
+"""The words for the columns that identify recipients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def show_list(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLRes
         sizes=ledger.suppressions.sizes(datetime.now(UTC)),
         changes=ledger.audit_log.of_suppression(limit=_CHANGES),
         channels=[(channel_scope(channel), channel.label) for channel in Channel],
-        kind_names=_KINDS,
+        kind_names=KINDS,
         erasures=len(pending := ledger.erasures.pending()),
         who_erases=_who_erases() if pending else "",
         may_change=viewer.may_act_on_all(campaigns),
