@@ -1281,10 +1281,11 @@ def test_a_report_is_downloaded_and_identifies_no_one(
     vera: Person, ledger: Ledger, form: str, kind: str
 ) -> None:
     keys = fill(ledger)
+    start = ledger.launches.get(keys["reported"]).period.start
     got = vera.get(f"launches/{keys['reported']}/report.{form}")
     assert got.headers["Content-Type"].startswith(kind)
     assert got.headers["Content-Disposition"] == (
-        f'attachment; filename="spring_sale-{keys["reported"][:12]}.{form}"'
+        f'attachment; filename="spring_sale-{start.date()}-{keys["reported"][:12]}.{form}"'
     )
     assert str(FIRST_DEVICE)[:8] not in got.text
     if form == "png":
@@ -2271,6 +2272,14 @@ def test_the_list_says_if_nothing_is_waiting_for_a_person(
     assert calm not in vera.get("?words=calm").text
     pause(ledger, key, "ann", "the wrong picture", now=NOW)
     assert calm not in vera.get("").text
+
+
+def test_the_list_shows_counts_with_their_share_of_the_recipients(vera: Person, ledger: Ledger) -> None:
+    fill(ledger)
+    rows = vera.get("?campaign=spring_sale").text.partition("<tbody>")[2]
+    assert "1,140 devices 712 62.5 % 237 20.8 %" in words(rows)
+    unreported = vera.get("?campaign=big_news").text.partition("<tbody>")[2]
+    assert "48,000 devices - - 6 planned" in words(unreported)
 
 
 def test_a_paused_launch_says_who_paused_it_and_why(vera: Person, ledger: Ledger) -> None:

@@ -143,7 +143,7 @@ def download_report(
     results = results_of(ledger, launch)
     if results is None or form not in downloads():
         raise not_there()
-    name = f"{launch.campaign}-{launch.launch_key[:12]}.{form}"
+    name = f"{launch.campaign}-{launch.period.start:%Y-%m-%d}-{launch.launch_key[:12]}.{form}"
     content, kind = _file(results, form, launch.title)
     return Response(
         content, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'}
