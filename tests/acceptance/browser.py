@@ -24,6 +24,16 @@ QUIET = (
 )
 UNLABELLED_FIELDS = """[...document.querySelectorAll('input:not([type=hidden]), textarea, iframe')]
   .filter(e => !(e.labels?.length || e.title)).map(e => e.outerHTML)"""
+# Headings whose level is more than one below that of the heading before them.
+ODD_HEADINGS = """() => { const found = []; let last = 0;
+  for (const e of document.querySelectorAll('h1, h2, h3, h4, h5, h6')) {
+    if (+e.tagName[1] > last + 1) found.push(`${e.textContent} after level ${last}`);
+    last = +e.tagName[1]; }
+  return found; }"""
+# What fingers press needs 24 by 24 pixels, as WCAG says. Links in sentences are left out.
+SMALL_TARGETS = """[...document.querySelectorAll('button, summary, select, textarea, input:not([type=hidden])')]
+  .filter(e => e.checkVisibility()).map(e => [e.getBoundingClientRect(), e])
+  .filter(([box]) => box.width < 23.9 || box.height < 23.9).map(([box, e]) => e.outerHTML.slice(0, 80))"""
 # Text with less contrast to its background than WCAG's 4.5 to 1. Text on pictures is left out.
 FAINT_TEXT = """() => {
   const parse = text => { const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});

@@ -28,7 +28,14 @@ from sendoff.states import Accepted
 
 from ..launches import FIRST_DEVICE, NOW, TIMED_OUT, answer, fill, freeze, send
 from ..ports import reserve_ports
-from .browser import FAINT_TEXT, UNLABELLED_FIELDS, new_window, picture_folder
+from .browser import (
+    FAINT_TEXT,
+    ODD_HEADINGS,
+    SMALL_TARGETS,
+    UNLABELLED_FIELDS,
+    new_window,
+    picture_folder,
+)
 
 PATH = "/air"
 PEOPLE = {"olga": "op", "vera": "viewer"}
@@ -300,6 +307,8 @@ def test_every_page_fits_its_window_and_is_readable_there(
         assert needed <= width, f"{name} needs {needed} of {width} pixels"
         assert window.evaluate(UNLABELLED_FIELDS) == [], name
         assert window.evaluate(FAINT_TEXT) == [], name
+        assert window.evaluate(ODD_HEADINGS) == [], name
+        assert window.evaluate(SMALL_TARGETS) == [], name
     window.goto(f"{airflow.url}/{pages['person']}")
     for device in (FIRST_DEVICE + 77, 4):  # someone with messages, and no one
         window.get_by_label("Identifier").fill(str(device))
