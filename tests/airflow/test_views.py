@@ -2290,6 +2290,18 @@ def test_a_paused_launch_says_who_paused_it_and_why(vera: Person, ledger: Ledger
     assert re.search("Paused by ann, .*: the wrong picture[.]", words(vera.get(f"launches/{key}").text))
 
 
+def test_a_launch_that_was_approved_says_so_and_counts_only_what_was_dropped(
+    olga: Person, ledger: Ledger
+) -> None:
+    key = freeze(ledger, "spring_sale", state="held", dropped={"null": 0, "duplicate": 3})
+    assert olga.post(f"launches/{key}/release", {**WHY, "since": 1}).status_code == 200
+    text = olga.get(f"launches/{key}").text
+    assert '<span class="badge s-approved">approved</span> <b>olga</b>' in text
+    dropped = words(text.partition('id="people"')[2].partition("</section>")[0])
+    assert "3 duplicate" in dropped
+    assert "null" not in dropped
+
+
 def test_a_launch_that_was_refused_did_not_go_out(vera: Person, ledger: Ledger) -> None:
     before = freeze(ledger, "spring_sale", people=20, day=2)
     send(ledger, before, Accepted(200, 1))
@@ -2606,6 +2618,7 @@ def test_a_file_is_counted_before_it_is_applied(olga: Person, ledger: Ledger) ->
     seen = olga.post("suppression/check", {**FILE, "csv": content})
     assert "The file has 3 devices" in seen.text
     assert "3 devices would be added" in seen.text
+    assert "The others" not in seen.text
     assert suppressed(ledger) == []
     assert olga.post("suppression/file", {**FILE, "csv": content}).status_code == 409
     token = token_of(seen.text)
@@ -2617,6 +2630,7 @@ def test_a_file_is_counted_before_it_is_applied(olga: Person, ledger: Ledger) ->
     assert suppressed(ledger) == [7, 8, 9]
     seen = olga.post("suppression/check", {**FILE, "csv": "device_id\n8\n11\n", "how": "remove"})
     assert "1 device would be removed" in seen.text
+    assert "The others have no entry of the source" in seen.text
     body = {**FILE, "csv": "device_id\n8\n11\n", "how": "remove", "checked": token_of(seen.text)}
     assert olga.post("suppression/file", body).status_code == 200
     assert suppressed(ledger) == [7, 9]

@@ -28,6 +28,7 @@ def rows_to_people(launch: LaunchRecord, left_out: Mapping[str, int], people: in
             *(
                 Line("-", count, f"left out by rule: {reason}" if reason in by_rule else reason)
                 for reason, count in launch.dropped.items()
+                if count
             ),
             Line("=", launch.audience, "audience"),
             *([Line("-", held_out, "control group, which gets no message")] if held_out else []),
