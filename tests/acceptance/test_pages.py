@@ -26,7 +26,7 @@ from sendoff.ledger import Ledger
 from sendoff.postbacks import reconcile_launch
 from sendoff.states import Accepted
 
-from ..launches import FIRST_DEVICE, NOW, TIMED_OUT, answer, fill, freeze, send
+from ..launches import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, answer, fill, freeze, send
 from ..ports import reserve_ports
 from .browser import (
     FAINT_TEXT,
@@ -323,6 +323,20 @@ def test_every_page_fits_its_window_and_is_readable_there(
     assert [text for text in window.complaints if "404" not in text] == []
     own = airflow.url.removesuffix(PATH) + PATH + "/"
     assert [url for url in window.asked_for if not url.startswith(own)] == []
+
+
+def test_a_title_from_right_to_left_stays_before_its_date(visit: Any, airflow: Airflow) -> None:
+    title = "عرض الربيع للعملاء"
+    with closing(Ledger(airflow.ledger_url)) as ledger:
+        key = freeze(
+            ledger, "arabic", people=8, day=31, state="rejected", definition={**PUSH, "title": title}
+        )
+    window = visit(f"sendoff/launches/{key}")
+    ends = window.evaluate("""() => { const range = document.createRange(), head = document.querySelector('h1');
+      range.selectNodeContents(head.firstChild); const date = head.querySelector('time').firstChild;
+      const digits = document.createRange(); digits.setStart(date, 0); digits.setEnd(date, 2);
+      return [range.getBoundingClientRect().right, digits.getBoundingClientRect().left]; }""")
+    assert ends[0] <= ends[1] + 1
 
 
 def test_a_viewer_sees_no_button_that_decides(visit: Any, airflow: Airflow, pages: dict[str, str]) -> None:
