@@ -2230,7 +2230,7 @@ def test_the_list_of_campaigns_shows_what_comes_next_and_the_last_result(
         "stuck",
     ):
         assert words in sale
-    assert "no DAG" not in sale
+    assert "not in Airflow" not in sale
     for name, state in (("big_news", "waiting for approval"), ("daily_digest", "waiting for a decision")):
         [words] = [words for words in flat if name in words]
         assert words.endswith(state), words
@@ -2241,6 +2241,7 @@ def test_the_list_of_campaigns_shows_what_comes_next_and_the_last_result(
     assert f"launches/{keys['reported']}" in flat[sale]
     [without_report] = [words for words in flat if "welcome_back" in words]
     assert ": no report yet" in without_report
+    assert without_report.endswith("not in Airflow")
     assert "refused" not in without_report
     assert any("comes_next" in words and "Android push was due" in words for words in flat)
 
@@ -2886,7 +2887,7 @@ def test_the_page_of_a_journey_shows_its_steps_its_exits_and_who_waits(
         assert 'href="../../dags/welcome"' in page, path
         assert "Airflow has no DAG" not in page, path
     listed = words(olga.get("campaigns").text)
-    assert "no DAG" not in listed
+    assert "not in Airflow" not in listed
     assert "a step of Welcome to the shop" in listed
     assert "See its steps" in listed
 

@@ -103,7 +103,7 @@ class _Row:
         if self.newest is not None and self.newest.standing.stage in WAITS:
             return self.newest.standing.stage
         if self.schedule is None:
-            return "no DAG"
+            return "not in Airflow"
         if self.schedule.problem is not None:
             return "error"
         if self.schedule.is_paused:
