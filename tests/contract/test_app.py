@@ -255,3 +255,15 @@ def test_a_campaign_of_another_connection_needs_another_app(
         launch = prepared(other, campaign)
     with pytest.raises(SettingsError, match="connection='sendoff_eu'"):
         app.launch(launch.key).send()
+
+
+@pytest.mark.parametrize("campaign", [FIELDS, LAPSED], ids=["mapping", "object"])
+def test_a_campaign_from_python_without_a_connection_uses_that_of_its_app(
+    service: LocalService, ledger_url: str, ledger: Ledger, campaign: Any
+) -> None:
+    with connected(service, ledger_url, "https://events.example.com", connection="sendoff_eu") as app:
+        launch = prepared(app, campaign)
+        assert launch.key == launch_key("sendoff_eu", "lapsed", sendoff.Period.of(PERIOD))
+        assert launch.send() == {"accepted": 1}
+        [test] = app.prepare_tests(campaign, FRAME.head(1), name="lapsed")
+        assert test.send() == {"accepted": 1}

@@ -219,7 +219,7 @@ class App:
         """
         from sendoff.launch import LaunchOptions, prepare_tests
 
-        folder = _folder(campaign, name, self._connections.settings.defaults, reads_query=False)
+        folder = _folder(campaign, name, self._connections.settings, reads_query=False)
         self._connections.check(folder.campaign.connection)
         options = LaunchOptions(who=self._connections.who, origin=f"test\n{uuid4()}\n")
         tests = prepare_tests(
@@ -376,7 +376,7 @@ class App:
         period: Given | None,
     ) -> _Order:
         reads_query = audience is None and isinstance(campaign, str | Path)
-        folder = _folder(campaign, name, self._connections.settings.defaults, reads_query=reads_query)
+        folder = _folder(campaign, name, self._connections.settings, reads_query=reads_query)
         if not reads_query:
             folder = folder.with_audience(audience)
         self._connections.check(folder.campaign.connection)
@@ -435,17 +435,24 @@ class _Order:
 def _folder(
     campaign: Campaign | Mapping[str, Any] | str | Path,
     name: str | None,
-    file: str | None,
+    settings: Settings,
     *,
     reads_query: bool,
 ) -> CampaignFolder:
-    """Return a campaign; ``reads_query``: with the audience query, if it is a folder."""
-    from sendoff.campaign import folder_of, load_campaign
+    """Return a campaign; ``reads_query``: with the audience query, if it is a folder.
 
-    defaults = Path(file) if file else None
+    A campaign from Python that names no connection uses the app's.
+    """
+    from sendoff.campaign import Campaign, folder_of, load_campaign
+
+    defaults = Path(settings.defaults) if settings.defaults else None
     if isinstance(campaign, str | Path):
         folder = load_campaign(Path(campaign), has_audience=reads_query, defaults=defaults)
         return folder.named(name) if name else folder
     if name is None:
         raise CampaignError("the campaign has no name. Add one, such as name='lapsed_buyers'")
+    if isinstance(campaign, Mapping):
+        campaign = {"connection": settings.connection, **campaign}
+    elif isinstance(campaign, Campaign) and "connection" not in campaign.model_fields_set:
+        campaign = campaign.replace(connection=settings.connection)
     return folder_of(campaign, name, defaults=defaults)
