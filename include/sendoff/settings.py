@@ -250,6 +250,20 @@ def _combined(own: Settings, found: Mapping[str, Found], given: Mapping[str, Any
     return both
 
 
+def has_source() -> bool:
+    """Return whether SENDOFF_SETTINGS_FROM names a second source of settings."""
+    return bool(os.environ.get(_SOURCE))
+
+
+def connection_for(named: str) -> str | None:
+    """Return the connection to the service to use for a campaign that names one; None: the one of the settings.
+
+    SENDOFF_SETTINGS_FROM has a service for each name. The environment has one service, and says which one it is.
+    """
+    is_in_environment = environment_settings().model_fields_set & {"connection", "service_url"}
+    return named if has_source() and not is_in_environment else None
+
+
 def defaults_file() -> Path | None:
     """Return the path of the file whose rules apply to campaigns without a file of their own, or None.
 

@@ -28,6 +28,7 @@ from sendoff.settings import Settings, load_settings
 from sendoff_airflow.hooks.ledger import open_ledger
 from sendoff_airflow.hooks.settings import SOURCES
 
+from ..local_service import fill, start_service
 from ..ports import reserved_port
 
 SENDOFF = str(Path(sys.executable).with_name("sendoff"))
@@ -164,6 +165,36 @@ def test_a_campaign_reads_the_connection_that_it_names_as_its_warehouse(
         pytest.raises(SettingsError, match="no warehouse for the connection crm"),
     ):
         app.preview(str(folder), period="2026-03-02")
+
+
+@proof
+def test_a_campaign_is_sent_through_the_connection_that_it_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ledger, database = (f"sqlite:///{tmp_path / name}.db" for name in ("ledger", "service"))
+    with closing(Ledger(ledger)) as opened:
+        opened.migrate()
+    monkeypatch.setenv("SENDOFF_WAREHOUSE_URL", "sqlite://")
+    monkeypatch.setenv("AIRFLOW_CONN_SENDOFF_RECEIVER", json.dumps(RECEIVER))
+    campaign = {"title": "Spring", "message": {"text": "Hello"}, "channels": {"android_push": {}}}
+    folder = tmp_path / "spring"
+    folder.mkdir()
+    (folder / "campaign.yaml").write_text(json.dumps({**campaign, "connection": "sendoff_eu"}))
+    (folder / "audience.sql").write_text("SELECT 7 AS device_id, 'android' AS platform")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [SENDOFF, *arguments, "--ledger", ledger]
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    with closing(start_service(database, fill(database, tmp_path))) as service:
+        login = {"login": service.client_id, "password": service.client_secret}
+        fields = {"conn_type": "sendoff", "host": service.base_url, **login}
+        fields["extra"] = {"app_token": service.app_token}
+        monkeypatch.setenv("AIRFLOW_CONN_SENDOFF_EU", json.dumps(fields))
+        sent = run("send", str(folder), "--period", "2026-03-02", "--send-late")
+        assert sent.returncode == 0, sent.stderr
+        assert "already sent: 1 accepted" in run("send", sent.stdout.split()[1]).stdout
+        assert "1 accepted" in run("send-test", str(folder), "7").stdout
 
 
 @proof

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sendoff.errors import SettingsError
-from sendoff.settings import Settings, defaults_file, load_settings
+from sendoff.settings import Settings, connection_for, defaults_file, load_settings
 
 SECRETS = "a" * 32, "b" * 32
 
@@ -239,3 +239,17 @@ def test_the_path_of_the_defaults_can_come_from_a_file(
     monkeypatch.setenv("SENDOFF_DEFAULTS", "other.yaml")
     with pytest.raises(SettingsError, match="are both set"):
         defaults_file()
+
+
+def test_a_campaigns_connection_counts_unless_the_environment_names_a_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("SETTINGS_FROM", "CONNECTION", "SERVICE_URL"):
+        monkeypatch.delenv(f"SENDOFF_{name}", raising=False)
+    assert connection_for("eu") is None
+    monkeypatch.setenv("SENDOFF_SETTINGS_FROM", "airflow")
+    assert connection_for("eu") == "eu"
+    for name, value in (("CONNECTION", "us"), ("SERVICE_URL", "https://api.example.com")):
+        with monkeypatch.context() as patch:
+            patch.setenv(f"SENDOFF_{name}", value)
+            assert connection_for("eu") is None

@@ -25,6 +25,7 @@ from sendoff.cli.shared import (
     WarehouseUrls,
     app,
     asked_period,
+    connected,
     only_launch,
     opened,
     print_json,
@@ -46,7 +47,7 @@ from sendoff.states import UNFINISHED, DispatchState, LaunchState
 if TYPE_CHECKING:
     from sendoff import App, Campaign, Launch, Period
     from sendoff.campaign import CampaignFolder, JourneyFolder
-    from sendoff.ledger import Ledger
+    from sendoff.ledger import LaunchRecord, Ledger
 
 _MOST_ASLEEP = 60.0  # seconds until it looks again, because another process may have sent the rest
 _Found = TypeVar("_Found")
@@ -166,13 +167,16 @@ def send(
         codes = {_EXIT_CODES.get(each.status, NOT_NOW) for each in results}
         raise typer.Exit(1 if 1 in codes else max(codes))
     # A file gets the error that names its folder.
-    is_folder = path.is_dir() or (path.suffix and path.is_file())
-    with _connected([load_campaign(path)] if is_folder else [], options) as sender:
-        if is_folder:
-            result = _tried(lambda: _prepared(sender, what, given, options.steps), options)
-        else:
-            result = _tried(lambda: _found(sender, what, options), options)
-        _print(result, as_json=as_json)
+    if path.is_dir() or (path.suffix and path.is_file()):
+        folder = load_campaign(path)
+        with _connected([folder], folder.campaign.connection, options) as sender:
+            result = _tried(lambda: _prepared(sender, what, folder, given, options.steps), options)
+            _print(result, as_json=as_json)
+    else:
+        record = _found(what, options)
+        with _connected([], record.connection, options) as sender:
+            result = _tried(lambda: sender.launch(record.launch_key), options)
+            _print(result, as_json=as_json)
     raise typer.Exit(_EXIT_CODES.get(result.status, NOT_NOW))
 
 
@@ -193,7 +197,10 @@ def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
         )
     campaigns = [each for each in journey.campaigns if only in (None, each.name)]
     unfinished: set[str] = set()
-    with _connected(campaigns, options) as sender, opened(options.ledger_url) as ledger:
+    with (
+        _connected(campaigns, journey.journey.connection, options) as sender,
+        opened(options.ledger_url) as ledger,
+    ):
         run = _JourneyRun(sender, ledger, journey, options)
         for number, (step, campaign) in enumerate(zip(journey.journey.steps, journey.campaigns, strict=True)):
             if campaign not in campaigns:
@@ -258,7 +265,8 @@ class _JourneyRun:
         period = _once_due(lambda: self._period_of(number), self.options)
         folder = self.journey.path / self.journey.journey.steps[number].name
         given = {**self.options.given, "period": period.key}
-        return _prepared(self.sender, str(folder), given, self.options.steps)
+        campaign = self.journey.campaigns[number]
+        return _prepared(self.sender, str(folder), campaign, given, self.options.steps)
 
     def _period_of(self, number: int) -> Period:
         """Return the period. Raise NotYetError if it has not ended, or if the step is not due."""
@@ -272,11 +280,9 @@ class _JourneyRun:
         return self.period
 
 
-def _connected(folders: Sequence[CampaignFolder], options: _Options) -> App:
+def _connected(folders: Sequence[CampaignFolder], connection: str, options: _Options) -> App:
     """Return the app that sends some campaigns. Raise SettingsError with all settings that are missing."""
-    from sendoff import connect
-
-    sender = connect(options.ledger_url, warehouse=_urls(folders, options.warehouse))
+    sender = connected(connection, options.ledger_url, warehouse=_urls(folders, options.warehouse))
     sender.check_settings(reads_warehouse=any(each.audience_sql or each.exclusion_sql for each in folders))
     return sender
 
@@ -294,13 +300,12 @@ def _urls(folders: Iterable[CampaignFolder], given: list[str] | None) -> Mapping
     return {name: url_of(name) for each in campaigns for name in (each.warehouse, *each.other_warehouses)}
 
 
-def _prepared(sender: App, folder: str, given: Mapping[str, Any], steps: Steps) -> Launch:
-    from sendoff.campaign import load_campaign
-
-    loaded = load_campaign(Path(folder))
-    period = _period(loaded.campaign, given["period"])
+def _prepared(
+    sender: App, folder: str, campaign: CampaignFolder, given: Mapping[str, Any], steps: Steps
+) -> Launch:
+    period = _period(campaign.campaign, given["period"])
     shown = f" for {period.key}" if period else ""
-    with steps.step(f"preparing {loaded.name}{shown}"):
+    with steps.step(f"preparing {campaign.name}{shown}"):
         return sender.prepare(folder, **{**given, "period": period})
 
 
@@ -320,12 +325,12 @@ def _period(campaign: Campaign, given: str | None) -> Period | None:
     return period
 
 
-def _found(sender: App, key: str, options: _Options) -> Launch:
+def _found(key: str, options: _Options) -> LaunchRecord:
     if unused := [f"--{name.replace('_', '-')}" for name, value in options.given.items() if value]:
         raise UsageError(f"{', '.join(unused)}: a launch that exists is sent as it was frozen. Leave it out.")
     try:
         with opened(options.ledger_url) as ledger:
-            return sender.launch(only_launch(ledger, key))
+            return ledger.launches.get(only_launch(ledger, key))
     except NotFoundError:
         raise NotFoundError(
             f"There is no folder {key}, and no launch starts with it. List the newest launches with: sendoff report"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sendoff.cli.progress import Steps
-from sendoff.cli.shared import LedgerUrl, UsageError, app
+from sendoff.cli.shared import LedgerUrl, UsageError, app, connected
 from sendoff.errors import RefusedError
 from sendoff.figures import counts_in_words, people_of
 
@@ -48,12 +48,13 @@ def send_test(
 
     Needs the same settings as sendoff send, without a warehouse.
     """
-    from sendoff import connect
+    from sendoff.campaign import load_campaign
     from sendoff.telemetry import exporters
 
     exporters.start()
     steps, refused = Steps(), list[str]()
-    with connect(ledger_url) as sender:
+    campaign = load_campaign(folder, has_audience=False).campaign
+    with connected(campaign.connection, ledger_url) as sender:
         sender.check_settings()
         for test in sender.prepare_tests(
             folder, _recipients(identifiers, file, identified_by), variant=variant

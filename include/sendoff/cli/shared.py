@@ -18,10 +18,11 @@ from typer.core import TyperGroup
 from sendoff import __version__
 from sendoff.errors import NotFoundError, NotYetError, SettingsError
 from sendoff.ledger import Ledger
-from sendoff.settings import environment_settings, load_settings
+from sendoff.settings import connection_for, environment_settings, load_settings
 from sendoff.telemetry import exporters, logs
 
 if TYPE_CHECKING:
+    from sendoff import App
     from sendoff.campaign import Campaign, Period
 
 GROUPS = {
@@ -149,6 +150,15 @@ def opened(url: str | None, *, is_scraped: bool = False) -> Iterator[Ledger]:
         yield ledger
     finally:
         ledger.close()
+
+
+def connected(connection: str, ledger_url: str | None, **given: Any) -> App:
+    """Return an app for the connection that a campaign names."""
+    from sendoff import connect
+
+    if named := connection_for(connection):
+        given["connection"] = named
+    return connect(ledger_url, **given)
 
 
 def refuse_without_launch(**options: object) -> None:
