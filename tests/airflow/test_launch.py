@@ -294,7 +294,7 @@ def test_a_wrong_secret_fails_at_once_and_leaves_everything_planned(
     assert house.tasks(run)["dispatch"] == ["failed", "failed"]
     assert house.states(house.launch_key(run)) == {"planned": 1}
     assert "AirflowFailException: " in (printed := capfd.readouterr().out)
-    assert "the service refuses the client ID, or its secret" in printed
+    assert "connection wrong_secret: no token: the service refuses the client ID, or its secret" in printed
 
 
 def test_an_unreachable_service_leaves_everything_planned_for_the_next_try(

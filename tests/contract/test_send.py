@@ -288,6 +288,8 @@ def test_an_error_ends_with_the_command_that_continues_the_launch(
         patch.setenv("SENDOFF_CLIENT_SECRET", "another-secret")
         refused = send(folder)
     assert refused.returncode == 1
+    place = "SENDOFF_SERVICE_URL, SENDOFF_CLIENT_ID or SENDOFF_CLIENT_SECRET: no token: the service refuses"
+    assert place in refused.stderr
     how = refused.stderr.splitlines()[-1]
     assert how.startswith("To continue, run: sendoff send ")
     assert send(how.rpartition(" ")[2]).returncode == 0

@@ -19,7 +19,7 @@ from sendoff.service import (
     token_source_for,
 )
 from sendoff.service.wire import FieldNames
-from sendoff.settings import Settings
+from sendoff.settings import Settings, has_source
 
 NEEDED = ("service_url", "client_id", "client_secret", "public_url", "post_back_secrets")
 """The settings without which no request can be made."""
@@ -45,6 +45,7 @@ def service_connection(settings: Settings) -> ServiceConnection:
             tokens,
             timeout=Timeout(answer=settings.timeout),
             allow_http=settings.allow_http,
+            place=_place(settings),
         ),
         signer,
         _secret(settings.app_token),
@@ -84,6 +85,14 @@ def rate_of(settings: Settings) -> float | None:
         except ValueError as error:
             raise SettingsError(f"requests_per_second is wrong: {error}") from None
     return rate
+
+
+def _place(settings: Settings) -> str:
+    """Return where a person corrects the login."""
+    if has_source():
+        return f"Airflow connection {settings.connection}"
+    secret = "SENDOFF_PRIVATE_KEY" if settings.private_key else "SENDOFF_CLIENT_SECRET"
+    return f"SENDOFF_SERVICE_URL, SENDOFF_CLIENT_ID or {secret}"
 
 
 def _secret(given: SecretStr | None) -> str | None:

@@ -60,11 +60,11 @@ class Client:
     """Sends requests to the External API with the tokens of one connection. Threads may share it.
 
     The client makes the session ignore cookies, so that no request depends on the one before. ``allow_http`` allows an
-    ``http://`` base URL on another machine. Raise SettingsError without it, and if the session retries requests by
-    itself.
+    ``http://`` base URL on another machine. ``place``: where a person corrects the login, such as ``connection
+    sendoff_default``. Raise SettingsError if the base URL is not allowed, or if the session retries requests by itself.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - most have a real default
         self,
         base_url: str,
         session: requests.Session,
@@ -73,8 +73,10 @@ class Client:
         timeout: Timeout = REQUEST_TIMEOUT,
         clock: Clock = utc_now,
         allow_http: bool = False,
+        place: str = "",
     ) -> None:
         self._tokens = tokens
+        self._place = place
         self._transport = Transport(base_url, session, timeout, clock, allow_http)
         # Reading a cookie jar while another thread writes to it can fail, and such a request would be in doubt.
         session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=()))
@@ -115,6 +117,13 @@ class Client:
         raise RetryableError(f"the campaigns were not listed (HTTP {exchange.status})")
 
     def _outcome(self, path: str, body: bytes) -> Outcome:
+        """Return the outcome of a request. If a person must correct the login, it names the place."""
+        outcome = self._outcome_of(path, body)
+        if self._place and isinstance(outcome, NotProcessed) and outcome.is_permanent:
+            return replace(outcome, reason=f"{self._place}: {outcome.reason}")
+        return outcome
+
+    def _outcome_of(self, path: str, body: bytes) -> Outcome:
         try:
             return outcome_of(self._post(path, body))
         except RateLimitedError as error:

@@ -75,6 +75,7 @@ class SendoffHook(HttpHook):
             self.tokens(),
             timeout=fields.timeout,
             allow_http=fields.allow_http,
+            place=f"connection {self.sendoff_conn_id}",
         )
 
     def tokens(self) -> TokenSource:

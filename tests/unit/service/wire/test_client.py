@@ -264,6 +264,23 @@ def test_a_second_401_shows_the_services_reason(script: Any, client: Client) -> 
     assert told == NotProcessed(reason, is_permanent=True)
 
 
+def test_a_refused_login_names_the_place_to_correct(script: Any, session: requests.Session) -> None:
+    tokens = TokenSource(CREDENTIALS, script.url, session, clock=lambda: NOON)
+    client = Client(script.url, session, tokens, clock=lambda: NOON, place="connection eu")
+    script.tell(script.answer(401, {"error": "invalid_client"}))
+    refused = client.create_campaign(BODY)
+    assert isinstance(refused, NotProcessed)
+    assert refused.reason.startswith("connection eu: no token: the service refuses the client ID")
+    script.tell(script.token("token-one"), script.answer(401), script.token("token-two"), script.answer(401))
+    refused = client.create_campaign(BODY)
+    assert isinstance(refused, NotProcessed)
+    assert refused.reason.startswith("connection eu: the service refused the token, and a new one too (401)")
+    script.tell(script.answer(429))
+    unavailable = client.create_campaign(BODY)
+    assert isinstance(unavailable, NotProcessed)
+    assert "connection eu" not in unavailable.reason
+
+
 def test_without_a_new_token_a_401_is_not_processed(script: Any, client: Client) -> None:
     told = outcome(script, client, script.answer(401), script.answer(400, {"error": "invalid_client"}))
     assert isinstance(told, NotProcessed)
