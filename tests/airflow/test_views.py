@@ -2766,12 +2766,16 @@ def test_a_person_is_erased_after_the_identifier_was_entered_twice(
     assert device not in done.text
     [request] = ledger.erasures.pending()
     assert (request.who, request.why, request.people) == ("olga", "because", 1)
+    assert "no data about this" not in done.text
     assert suppressed(ledger, "everything") == [int(device)]  # until it is carried out
     assert f"1 erasure requested and not carried out yet. {nobody}" in olga.get("suppression").text
     continue_erasures(ledger)
     assert not ledger.launches.recipient(key, device).is_named
     assert suppressed(ledger, "everything") == []
     assert "not carried out" not in olga.get("suppression").text
+    again = olga.post("suppression/erase", body)
+    assert "Sendoff has no data about this device ID: check its spelling" in again.text
+    assert device not in again.text
 
 
 def test_everything_held_about_a_person_is_downloaded_and_that_is_audited(

@@ -226,22 +226,26 @@ def export_person(
 def erase_person(
     request: Request,
     viewer: ChangerDep,
+    _: ExpensiveDep,
     body: Annotated[ErasureIn, Depends(body_of(ErasureIn))],
     ledger: LedgerDep,
 ) -> HTMLResponse:
-    """Request the erasure of one person, and suppress them at once for every campaign."""
+    """Request the erasure of one person, and suppress them at once for every campaign. Show if no data names them."""
     named, again = (_of_body(body.identified_by, text) for text in (body.identifier, body.again))
     if named != again:
         raise _unreadable("the two identifiers differ. Enter the same one twice")
     try:
+        is_known = ledger.erasures.count_known(ledger.erasures.named(body.identified_by, named.identifiers))
         request_erasure(
             ledger, named.identifiers, identified_by=body.identified_by, who=viewer.name, reason=body.reason
         )
     except SettingsError as error:
         raise _unreadable(str(error)) from None
-    return _done(
-        request, f"The erasure is requested, and nothing more is sent to this person. {_who_erases()}"
-    )
+    done = "The erasure is requested, and nothing more is sent to this person."
+    if not is_known:
+        kind = _KINDS[body.identified_by]
+        done += f" Sendoff has no data about this {kind}: check its spelling, and that it is a {kind}."
+    return _done(request, f"{done} {_who_erases()}")
 
 
 def _who_erases() -> str:
