@@ -126,7 +126,7 @@ class DecisionKind(StrEnum):
     ERASED = "erased"
     """The people are erased."""
     EXPORTED = "exported"
-    """Someone got everything that is held about one person."""
+    """Someone got everything that is held about one person, or the verdict of each person in a launch."""
 
 
 class OutcomeKind(StrEnum):

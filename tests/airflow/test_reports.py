@@ -62,6 +62,9 @@ def test_verdicts_are_written_to_the_warehouse_once_however_often(
             ),
         )
         assert told == {"launch_key": KEY, "table": "verdicts", "rows": 100}
+    with closing(Ledger(os.environ["SENDOFF_LEDGER_URL"])) as ledger:
+        exports = [each.who for each in ledger.audit_log.of_launch(KEY) if each.kind == "exported"]
+    assert exports == ["dag_test", "dag_test"]  # whoever started the run
     with closing(sqlite3.connect(place / "shop.db")) as shop:
         counted = "SELECT variant, verdict, count(*) FROM verdicts GROUP BY 1, 2 ORDER BY 1"
         assert shop.execute(counted).fetchall() == [("blue", "missing", 50), ("red", "missing", 50)]

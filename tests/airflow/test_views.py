@@ -54,7 +54,7 @@ from sendoff.ledger.storage.schema import dispatches, outcomes
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.erasure import continue_erasures, request_erasure
 from sendoff.postbacks.reconcile import reconcile_launch
-from sendoff.report import Line, Sum, store_outcome, stored_outcomes
+from sendoff.report import Line, Sum, VerdictRows, store_outcome, stored_outcomes
 from sendoff.report.wording import what_cannot_be_known
 from sendoff.states import Accepted, Arm, Refused, Resolution
 from sendoff_airflow.plugin import SendoffPlugin
@@ -1080,6 +1080,13 @@ def test_a_launch_with_an_address_to_opt_out_says_how_many_used_it(vera: Person,
     opted_out = SuppressionChange("account", "device_id", "opt-out", "a recipient", launch_key=key)
     ledger.suppressions.add(opted_out, devices(2), NOW)
     assert "2 devices have opted out at the address" in vera.get(f"launches/{key}").text
+
+
+def test_a_launch_shows_who_exported_its_people(vera: Person, ledger: Ledger) -> None:
+    key = fill(ledger)["reported"]
+    batches = list(VerdictRows.of(ledger, key, who="ann").batches())
+    text = re.sub(r"\s+", " ", re.sub("<[^>]*>", "", vera.get(f"launches/{key}").text))
+    assert f"The results of {sum(map(len, batches)):,} devices, one row each" in text
 
 
 def test_a_launch_shows_its_result_first_and_folds_what_few_people_need(vera: Person, ledger: Ledger) -> None:

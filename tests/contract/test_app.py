@@ -179,6 +179,7 @@ def test_a_launch_is_paused_resumed_and_stopped(app: App, service: LocalService)
     launch.resume("the link works")
     assert launch.state == "released"
     launch.stop("the picture is wrong")
+    assert pa.table(launch.verdicts()).num_rows == 4  # the newest entry of the audit log
     with pytest.raises(
         GateError, match=r"it was stopped by .*: the picture is wrong. 1 request will never be made"
     ):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sendoff.app.results import LaunchPreview, Report, Verdicts
 from sendoff.errors import GateError, LateError, NotYetError, SettingsError
 from sendoff.figures import counted, counts_in_words
-from sendoff.states import UNFINISHED, DispatchState, LaunchState
+from sendoff.states import UNFINISHED, DecisionKind, DispatchState, LaunchState
 
 if TYPE_CHECKING:
     from sendoff import ledger
@@ -151,6 +151,7 @@ class Launch:
     def verdicts(self, only: str | None = None) -> Verdicts:
         """Reconcile it, and return a row for each of its people; ``only``: for those with this verdict.
 
+        Each time that the rows are read, the audit log keeps your name and the number of people.
         Raise SettingsError if ``only`` is not a verdict.
         """
         from sendoff.postbacks import reconcile_launch
@@ -158,7 +159,9 @@ class Launch:
 
         verdict = None if only is None else verdict_named(only, "only")
         reconcile_launch(self._connections.ledger, self.key)
-        return Verdicts(VerdictRows.of(self._connections.ledger, self.key, verdict))
+        return Verdicts(
+            VerdictRows.of(self._connections.ledger, self.key, verdict, who=self._connections.who)
+        )
 
     def why(self, identifier: int | str) -> str:
         """Return one person's part in it as a sentence: why they were left out, or their segment and verdict.
@@ -228,10 +231,17 @@ class Launch:
 
     def _raise_if_ended(self, what: str, kind: type[GateError | LateError]) -> None:
         """Raise an error if it was rejected or stopped and some of its requests were never made."""
+        from sendoff.dispatch import newest_of
+
         state, unsent = self.state, self.requests.get(DispatchState.PLANNED, 0)
         if state.is_final and unsent:
-            newest = self._connections.ledger.audit_log.of_launch(self.key)[-1]
-            why = f" by {newest.who}: {newest.why}" if newest.why else f" by {newest.who}"
+            ended = newest_of(
+                self._connections.ledger.audit_log.of_launch(self.key),
+                DecisionKind.REJECTED,
+                DecisionKind.STOPPED,
+            )
+            assert ended is not None
+            why = f" by {ended.who}: {ended.why}" if ended.why else f" by {ended.who}"
             raise kind(
                 f"launch {self.key} {what}: it was {state}{why}. {counted(unsent, 'request')} will never be made"
             )

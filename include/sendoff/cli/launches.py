@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from sendoff.app import user_name
 from sendoff.cli.progress import Steps
 from sendoff.cli.shared import (
     AsJson,
@@ -164,7 +165,7 @@ def verdicts(
     with opened(ledger_url) as ledger:
         key = only_launch(ledger, launch)
         reconcile_launch(ledger, key)
-        found = VerdictRows.of(ledger, key, only)
+        found = VerdictRows.of(ledger, key, only, who=user_name())
         total = sum(found.expected.values())
         if out:
             with Steps().step(f"writing {out}", total, found.read.total):
@@ -197,7 +198,7 @@ def tables(
         key = only_launch(ledger, launch)
         with Steps().step("writing the tables", is_often_short=True):
             reconcile_launch(ledger, key)
-            written = write_results(ledger, key, to, schema)
+            written = write_results(ledger, key, to, schema, who=user_name())
         for table, rows in written.items():
             typer.echo(f"{counted(rows, 'row')}: table {table}")
 

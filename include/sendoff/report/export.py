@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ import pyarrow.parquet as pq
 from sendoff.audience.identifiers import Identifiers, StringIdentifiers, empty
 from sendoff.errors import ConflictError, PermanentError, SettingsError
 from sendoff.figures import LaunchStats
-from sendoff.ledger import LaunchRecord, Ledger, by_request_state
+from sendoff.ledger import Decision, LaunchRecord, Ledger, by_request_state
 from sendoff.report.export_suppressions import SuppressionRows
 from sendoff.report.whole_file import whole_file
-from sendoff.states import Verdict
+from sendoff.states import DecisionKind, Verdict
 
 SUFFIXES = (".parquet", ".csv")
 _ROWS_AT_ONCE = 131_072
@@ -46,7 +47,8 @@ class VerdictRows:
     - ``held_out``
     - ``as_of``: the time of the report
 
-    ``only``: the verdict of the rows, if all others are left out. ``read``: the number of rows that were read so far,
+    ``only``: the verdict of the rows, if all others are left out. ``who``: who gets them, for the audit log; None:
+    someone who had them before, as when a table is renewed. ``read``: the number of rows that were read so far,
     by verdict, for showing progress.
     """
 
@@ -54,28 +56,35 @@ class VerdictRows:
     launch: LaunchRecord
     schema: pa.Schema
     only: Verdict | None
+    who: str | None
     _sets: Mapping[str, Identifiers] = field(repr=False)
     _ledger: Ledger = field(repr=False)
     read: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, ledger: Ledger, launch_key: str, only: Verdict | None = None) -> VerdictRows:
+    def of(
+        cls, ledger: Ledger, launch_key: str, only: Verdict | None = None, *, who: str | None = None
+    ) -> VerdictRows:
         """Read the verdicts of a launch as of its newest report. ``only``: for people with this verdict alone.
 
         Raise NotFoundError if it was never reconciled, ConflictError if others keep reconciling it meanwhile.
         """
         launch = ledger.launches.get(launch_key)
         figures, sets = ledger.verdicts.snapshot(launch_key)
-        return cls(figures, launch, _schema(launch), only, sets, ledger)
+        return cls(figures, launch, _schema(launch), only, who, sets, ledger)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows segment by segment, then the holdout.
+        """Record the export in the audit log. Then yield the rows segment by segment, and the holdout at the end.
 
         There is at least one batch, which may be empty. Raise PermanentError at the end if the rows do not add up to
         the report, and ConflictError if that is because people were erased meanwhile.
         """
         counts = self.read
         counts.clear()
+        if self.who:
+            detail = {"verdict": self.only, "people": sum(self.expected.values())}
+            key, now = self.launch.launch_key, datetime.now(UTC)
+            self._ledger.audit_log.record(Decision(key, DecisionKind.EXPORTED, self.who, None, now, detail))
         yield from _in_batches(self._rows(counts), self.schema)
         if any(counts[verdict] != count for verdict, count in self.expected.items()):
             if self._ledger.launches.get(self.launch.launch_key).erased != self.figures.erased:

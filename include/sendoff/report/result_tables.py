@@ -166,16 +166,18 @@ COMPARISONS = ResultTable(
 RESULT_TABLES = (LAUNCHES, VERDICTS, COMPARISONS)
 
 
-def write_results(ledger: Ledger, launch_key: str, source: Source, schema: str | None) -> dict[str, int]:
+def write_results(
+    ledger: Ledger, launch_key: str, source: Source, schema: str | None, *, who: str | None = None
+) -> dict[str, int]:
     """Replace the rows of a launch in the result tables. Return the number of rows that each table now has of it.
 
-    ``schema``: the schema of the tables; None: the connection's own. One transaction writes all three tables, from the
-    newest report. Raise SettingsError if the warehouse cannot be written to, and the other errors of
-    :func:`~sendoff.report.table_writer.replace_rows`. Raise NotFoundError if the launch has no report.
+    ``schema``: the schema of the tables; None: the connection's own. ``who``: see :class:`VerdictRows`. One transaction
+    writes all three tables, from the newest report. Raise SettingsError if the warehouse cannot be written to, and the
+    other errors of :func:`~sendoff.report.table_writer.replace_rows`. Raise NotFoundError if the launch has no report.
     """
     if schema:
         table_name(f"{schema}.{LAUNCHES.name}")
-    verdicts = VerdictRows.of(ledger, launch_key)
+    verdicts = VerdictRows.of(ledger, launch_key, who=who)
     launch, compared = _launch(ledger, verdicts), _compared(ledger, verdicts)
     parts = [
         LAUNCHES.new_rows(schema, lambda: _batch(LAUNCHES, [launch])),

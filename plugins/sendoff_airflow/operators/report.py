@@ -51,14 +51,14 @@ class WriteVerdictsOperator(LaunchOperator):
         self.verdict = verdict
 
     @translate_errors
-    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
+    def execute(self, context: Context) -> dict[str, Any]:
         """Replace the rows of the launch."""
         from sendoff.report import VerdictRows, verdict_named, write_table
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
         only = verdict_named(self.verdict, "verdict") if self.verdict else None
         with self.open_ledger() as ledger:
-            result = VerdictRows.of(ledger, self.launch_key, only)
+            result = VerdictRows.of(ledger, self.launch_key, only, who=_who(context))
             rows = write_table(result, warehouse_source(self.warehouse_conn_id), self.table)
         self.log.info("launch %s: %d rows in table %s", self.launch_key, rows, self.table)
         return {"launch_key": self.launch_key, "table": self.table, "rows": rows}
@@ -94,12 +94,14 @@ class WriteTablesOperator(LaunchOperator):
         self.dbt = dbt
 
     @translate_errors
-    def execute(self, context: Context) -> dict[str, Any]:  # noqa: ARG002
+    def execute(self, context: Context) -> dict[str, Any]:
         """Replace the rows of the launch."""
         from sendoff.report import write_dbt_sources
 
         with self.open_ledger() as ledger:
-            rows = _write_tables(ledger, self.launch_key, self.warehouse_conn_id, self.schema or None)
+            rows = _write_tables(
+                ledger, self.launch_key, self.warehouse_conn_id, self.schema or None, who=_who(context)
+            )
         self.log.info("launch %s: rows in the tables: %s", self.launch_key, rows)
         if self.dbt and self.schema and write_dbt_sources(self.schema, Path(self.dbt)):
             self.log.info("dbt's source file is written: %s", self.dbt)
@@ -231,7 +233,14 @@ class ReportFileOperator(LaunchOperator, QueryingOperator):
         return str(write_html(describe_launch(figures, comparisons, title=title), page))
 
 
-def _write_tables(ledger: Ledger, launch_key: str, conn_id: str | None, schema: str | None) -> dict[str, int]:
+def _who(context: Context) -> str:
+    """Return the author of an export: who started the run, or else the DAG."""
+    return context["dag_run"].triggering_user_name or f"DAG {context['dag'].dag_id}"
+
+
+def _write_tables(
+    ledger: Ledger, launch_key: str, conn_id: str | None, schema: str | None, *, who: str | None = None
+) -> dict[str, int]:
     from sendoff.report import write_results
     from sendoff_airflow.hooks.warehouse import warehouse_source
 
@@ -239,7 +248,7 @@ def _write_tables(ledger: Ledger, launch_key: str, conn_id: str | None, schema: 
         campaign = _campaign(ledger, launch_key)
         conn_id = campaign.report.tables_warehouse or campaign.warehouse
     as_of = ledger.verdicts.figures(launch_key).as_of  # before the rows are read, which may be newer
-    rows = write_results(ledger, launch_key, warehouse_source(conn_id), schema)
+    rows = write_results(ledger, launch_key, warehouse_source(conn_id), schema, who=who)
     ledger.verdicts.note_tables(launch_key, as_of)
     return rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import sqlite3
@@ -158,6 +159,21 @@ def test_a_report_needs_no_more_of_the_key_than_its_beginning(ledger_url: str, s
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["verdicts"]["not_sent"] == 3
     assert json.loads(done.stdout)["adds_up"] is True
+
+
+def test_exports_are_in_the_audit_log(ledger_url: str, sendoff: Command, tmp_path: Path) -> None:
+    sqlite3.connect(tmp_path / "w.db").close()
+    places = ("--out", str(tmp_path / "a.csv")), ("--to", f"sqlite:///{tmp_path}/w.db", "--table", "a")
+    for place in places:
+        assert sendoff("verdicts", KEY, *place, "--ledger", ledger_url).returncode == 0
+    assert (
+        sendoff("tables", KEY, "--to", f"sqlite:///{tmp_path}/w.db", "--ledger", ledger_url).returncode == 0
+    )
+    with closing(Ledger(ledger_url)) as ledger:
+        exports = [each for each in ledger.audit_log.of_launch(KEY) if each.kind == "exported"]
+    assert [(each.who, each.detail) for each in exports] == [
+        (getpass.getuser(), {"verdict": None, "people": 3})
+    ] * 3
 
 
 def test_a_report_without_a_launch_lists_the_newest(ledger_url: str, sendoff: Command) -> None:

@@ -6,6 +6,7 @@ import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,7 +24,7 @@ from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report.export import VerdictRows, verdict_named, write_file
 from sendoff.report.export_table import write_table
-from sendoff.states import Accepted, Arm, InDoubt, Refused, Resolution, Verdict
+from sendoff.states import Accepted, Arm, DecisionKind, InDoubt, Refused, Resolution, Verdict
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
 from .warehouses import KINDS, asked, new_warehouse
@@ -75,6 +76,19 @@ def test_everybody_has_one_row_with_what_became_of_them(ledger: Ledger) -> None:
     assert by_id[41] == {**same, **blue, "device_id": 41, "verdict": "not_sent"}
     nothing = {"variant": None, "segment": None, "wave": None, "request": None, "held_out": True}
     assert by_id[81] == {**same, **nothing, "device_id": 81, "verdict": "not_sent"}
+
+
+def test_an_export_is_in_the_audit_log_with_counts_and_without_identifiers(ledger: Ledger) -> None:
+    launch(ledger)
+    rows_of(VerdictRows.of(ledger, KEY))
+    before = ledger.audit_log.of_launch(KEY)
+    found = VerdictRows.of(ledger, KEY, Verdict.ENGAGED, who="ann")
+    assert ledger.audit_log.of_launch(KEY) == before
+    next(iter(found.batches()))  # a reader may take no more
+    [export] = ledger.audit_log.of_launch(KEY)[len(before) :]
+    assert (export.kind, export.who, export.why) == (DecisionKind.EXPORTED, "ann", None)
+    assert export.detail == {"verdict": "engaged", "people": 3}
+    assert abs(datetime.now(UTC) - export.decided_at) < timedelta(minutes=5)
 
 
 def test_whoever_a_request_left_out_has_a_row(ledger: Ledger) -> None:

@@ -117,7 +117,10 @@ def test_identifiers_that_differ_in_case_or_accents_are_several_rows_on_mysql(
 
 
 def test_each_table_has_the_rows_of_the_launch(ledger: Ledger, warehouse: Any, two: LaunchStats) -> None:
-    rows = write_results(ledger, KEY, warehouse, schema_of(warehouse))
+    rows = write_results(ledger, KEY, warehouse, schema_of(warehouse), who="ann")
+    export = ledger.audit_log.of_launch(KEY)[-1]
+    assert (export.kind, export.who) == ("exported", "ann")
+    assert export.detail == {"verdict": None, "people": rows["sendoff_verdicts"]}
     assert rows == {"sendoff_launches": 1, "sendoff_verdicts": 110, "sendoff_comparisons": 2}
     launch = row_of(warehouse, "sendoff_launches")
     assert {name: launch[name] for name in ("launch_key", "campaign", "title", "state", "audience")} == {
