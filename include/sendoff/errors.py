@@ -5,6 +5,7 @@
     SendoffError
     ├── PermanentError       cannot succeed until a person changes something
     │   ├── SettingsError        an environment variable or connection field is wrong
+    │   │   └── UsageError           an argument of a call, or an option of a command, is wrong
     │   ├── CredentialsError     a client ID, secret or key is wrong, or the token endpoint refused it
     │   ├── CampaignError        a campaign folder is invalid
     │   ├── QueryError           an audience query or its warehouse failed
@@ -68,6 +69,10 @@ class PermanentError(SendoffError):
 
 class SettingsError(PermanentError):
     """An environment variable or a field of a connection is missing or wrong."""
+
+
+class UsageError(SettingsError):
+    """The arguments of a call or the options of a command do not fit together, or one has a wrong value."""
 
 
 class CredentialsError(PermanentError):

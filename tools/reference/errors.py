@@ -28,6 +28,7 @@ _ADVICE = {
     "SendoffError": "Catch it to handle all errors of Sendoff in the same way.",
     "PermanentError": "Correct what the message names.",
     "SettingsError": "Correct the variable or connection field that the message names: [settings](settings.md).",
+    "UsageError": "Correct the argument or option that the message names.",
     "CredentialsError": "Check the client ID, secret or key, and in the service whether they expired or lack a scope.",
     "CampaignError": "Correct the file at the line that the message names: [campaigns](campaigns.md).",
     "QueryError": "Run the query on the warehouse, and grant its user access to the tables that it reads.",

@@ -14,7 +14,7 @@ from pyarrow import csv as arrow_csv
 
 from sendoff.audience.build import IDENTIFIER_COLUMNS, KINDS
 from sendoff.audience.identifiers import Identifiers, Kind, RowCounter, trimmed
-from sendoff.errors import AudienceError
+from sendoff.errors import AudienceError, UsageError
 from sendoff.warehouse import csv_header, quoting_problem, wrong_csv_row
 
 _TYPES = {"integer": pa.int64(), "string": pa.large_string()}
@@ -72,12 +72,12 @@ def count_people(file: Path | bytes, column: str, kind: Kind) -> RowCounter:
 def kind_of(column: str, *, numbers: bool = False) -> Kind:
     """Return the kind of an identifier column; tokens and UUIDs are strings unless ``numbers`` is set.
 
-    Raise AudienceError if the column is not an identifier column, or if its identifiers cannot be ``numbers``.
+    Raise UsageError if the column is not an identifier column, or if its identifiers cannot be ``numbers``.
     """
     if column not in IDENTIFIER_COLUMNS:
-        raise AudienceError(f"found column {column}. Use {', '.join(IDENTIFIER_COLUMNS)}")
+        raise UsageError(f"found column {column}. Use {', '.join(IDENTIFIER_COLUMNS)}")
     if numbers and "integer" not in KINDS[column]:
-        raise AudienceError(f"found {column} as numbers. Use {column} as text, as audiences do")
+        raise UsageError(f"found {column} as numbers. Use {column} as text, as audiences do")
     return "integer" if numbers else KINDS[column][0]
 
 

@@ -178,8 +178,8 @@ def as_kinds(identified_by: str, identifiers: Iterable[int | str]) -> dict[Kind,
 def checked_texts(identified_by: str, identifiers: Iterable[int | str]) -> list[str]:
     """Return the identifiers of a column as texts, sorted and each once, and device IDs without leading zeros.
 
-    White space around them is removed. Raise AudienceError if it is not an identifier column, or if an identifier is
-    blank or cannot be one. The message has the place of the identifier and does not quote it.
+    White space around them is removed. Raise UsageError if it is not an identifier column, and AudienceError if an
+    identifier is blank or cannot be one. The message has the place of the identifier and does not quote it.
     """
     kind = kind_of(identified_by)
     texts = set()

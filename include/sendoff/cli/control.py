@@ -16,7 +16,6 @@ from sendoff.cli.shared import (
     LedgerUrl,
     MaybeLaunch,
     OfConnection,
-    UsageError,
     Why,
     app,
     only_launch,
@@ -24,7 +23,7 @@ from sendoff.cli.shared import (
     print_json,
     refuse_without_launch,
 )
-from sendoff.errors import NotFoundError, SettingsError
+from sendoff.errors import NotFoundError, SettingsError, UsageError
 from sendoff.figures import counted
 from sendoff.launch import HeldByService
 from sendoff.ledger import Doubt, Ledger, PendingResend

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from sendoff.cli.progress import Steps
-from sendoff.cli.shared import LedgerUrl, UsageError, app, opened
+from sendoff.cli.shared import LedgerUrl, app, opened
+from sendoff.errors import UsageError
 from sendoff.figures import counted
 from sendoff.ledger import Ledger
 from sendoff.settings import load_settings

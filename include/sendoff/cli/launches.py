@@ -17,14 +17,13 @@ from sendoff.cli.shared import (
     LaunchKey,
     LedgerUrl,
     MaybeLaunch,
-    UsageError,
     app,
     only_launch,
     opened,
     print_json,
     refuse_without_launch,
 )
-from sendoff.errors import AudienceError
+from sendoff.errors import AudienceError, UsageError
 from sendoff.figures import counted, people_of
 from sendoff.states import Stage, Verdict
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sendoff.app import user_name
-from sendoff.cli.shared import LedgerUrl, UsageError, app, opened
-from sendoff.errors import SettingsError, UnusableLedgerError
+from sendoff.cli.shared import LedgerUrl, app, opened
+from sendoff.errors import SettingsError, UnusableLedgerError, UsageError
 from sendoff.figures import counted
 from sendoff.telemetry import logs
 

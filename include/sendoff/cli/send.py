@@ -21,7 +21,6 @@ from sendoff.cli.shared import (
     AsJson,
     GivenPeriod,
     LedgerUrl,
-    UsageError,
     WarehouseUrls,
     app,
     asked_period,
@@ -39,6 +38,7 @@ from sendoff.errors import (
     NotYetError,
     RefusedError,
     SendoffError,
+    UsageError,
 )
 from sendoff.figures import counted, counts_in_words, people_of
 from sendoff.settings import load_settings

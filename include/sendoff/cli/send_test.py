@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from sendoff.cli.progress import Steps
-from sendoff.cli.shared import LedgerUrl, UsageError, app, connected
-from sendoff.errors import RefusedError
+from sendoff.cli.shared import LedgerUrl, app, connected
+from sendoff.errors import RefusedError, UsageError
 from sendoff.figures import counts_in_words, people_of
 
 

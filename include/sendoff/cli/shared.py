@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from sendoff import __version__
-from sendoff.errors import NotFoundError, NotYetError, SettingsError
+from sendoff.errors import NotFoundError, NotYetError, SettingsError, UsageError
 from sendoff.ledger import Ledger
 from sendoff.settings import connection_for, environment_settings, load_settings
 from sendoff.telemetry import exporters, logs
@@ -123,10 +123,6 @@ OfConnection = Annotated[
     str | None, typer.Option("--connection", help="Every launch of this connection, instead of one")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON")]
-
-
-class UsageError(SettingsError):
-    """The options and arguments of a command do not fit together, or one has a wrong value."""
 
 
 _CONNECTION = re.compile(r"[\w.-]+")

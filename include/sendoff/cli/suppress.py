@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sendoff.app import user_name
-from sendoff.cli.shared import AsJson, LedgerUrl, UsageError, app, opened, print_json
-from sendoff.errors import SettingsError
+from sendoff.cli.shared import AsJson, LedgerUrl, app, opened, print_json
+from sendoff.errors import SettingsError, UsageError
 from sendoff.figures import counted, noun_of
 from sendoff.telemetry import logs
 

@@ -19,7 +19,7 @@ from sendoff import warehouse
 from sendoff.audience import build_audience, count_people, kind_of
 from sendoff.audience.identifiers import UNUSABLE_TEXT, Identifiers, as_integer, as_member, integers, strings
 from sendoff.campaign import ACCOUNT, EVERYTHING, Channel, channel_scope, is_suppression_scope, topic_scope
-from sendoff.errors import AudienceError, GateError, SettingsError
+from sendoff.errors import AudienceError, GateError, UsageError
 from sendoff.figures import noun_of
 from sendoff.launch.suppression import without_groups
 from sendoff.ledger import Ledger, Replacement, SuppressionChange
@@ -50,14 +50,14 @@ def suppression_scope(
 ) -> str:
     """Return the scope of entries: a topic, a channel, everything, or else every campaign that is not transactional.
 
-    Raise SettingsError if more than one is given, or if there is no such topic or channel.
+    Raise UsageError if more than one is given, or if there is no such topic or channel.
     """
     if sum((topic is not None, channel is not None, everything)) > 1:
-        raise SettingsError("found more than one of topic, channel and everything. Use one of them, or none")
+        raise UsageError("found more than one of topic, channel and everything. Use one of them, or none")
     if channel is not None and channel not in list(Channel):
-        raise SettingsError(f"found the channel {channel!r}. Use {', '.join(Channel)}")
+        raise UsageError(f"found the channel {channel!r}. Use {', '.join(Channel)}")
     if topic is not None and not is_suppression_scope(topic_scope(topic)):
-        raise SettingsError(
+        raise UsageError(
             f"found the topic {topic!r}. Use at most 64 lower-case letters, digits, '-' and '_', as in campaign.yaml"
         )
     if topic is not None:
@@ -80,7 +80,7 @@ def describe_scope(scope: str) -> str:
 def end_of(until: date | datetime | str | None, now: datetime) -> datetime | None:
     """Return the end of entries: the start of a day in UTC, or an aware moment.
 
-    Raise SettingsError if it is not a date, or not in the future.
+    Raise UsageError if it is not a date, or not in the future.
     """
     if until is None or until == "":
         return None
@@ -90,15 +90,15 @@ def end_of(until: date | datetime | str | None, now: datetime) -> datetime | Non
                 raise ValueError
             until = datetime.fromisoformat(until)
         except ValueError:
-            raise SettingsError(f"found {until!r} as the end. Use a date such as 2027-01-31") from None
+            raise UsageError(f"found {until!r} as the end. Use a date such as 2027-01-31") from None
     if not isinstance(until, datetime):
         until = datetime.combine(until, time())
     try:
         moment = until.astimezone(UTC) if until.tzinfo else until.replace(tzinfo=UTC)
     except OverflowError:
-        raise SettingsError("the end is after the year 9999 in UTC. Use an earlier date") from None
+        raise UsageError("the end is after the year 9999 in UTC. Use an earlier date") from None
     if moment <= now:
-        raise SettingsError(f"the end {until:%Y-%m-%d} is in the past. Use a later date")
+        raise UsageError(f"the end {until:%Y-%m-%d} is in the past. Use a later date")
     return moment
 
 

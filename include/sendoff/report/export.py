@@ -19,7 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from sendoff.audience.identifiers import Identifiers, StringIdentifiers, empty
-from sendoff.errors import ConflictError, PermanentError, SettingsError
+from sendoff.errors import ConflictError, PermanentError, SettingsError, UsageError
 from sendoff.figures import LaunchStats
 from sendoff.ledger import Decision, LaunchRecord, Ledger, by_request_state
 from sendoff.report.export_suppressions import SuppressionRows
@@ -152,21 +152,21 @@ class VerdictRows:
 
 
 def verdict_named(name: str, place: str) -> Verdict:
-    """Return the verdict with a name, such as ``in doubt``. Raise SettingsError, which names the place, if none has."""
+    """Return the verdict with a name, such as ``in doubt``. Raise UsageError, which names the place, if none has."""
     try:
         return Verdict(name.replace(" ", "_"))
     except ValueError:
-        raise SettingsError(f"{place}: {name!r} is not a verdict. Use {', '.join(Verdict)}.") from None
+        raise UsageError(f"{place}: {name!r} is not a verdict. Use {', '.join(Verdict)}.") from None
 
 
 def write_file(of: VerdictRows | SuppressionRows, path: Path, *, replace: bool = False) -> int:
     """Write rows to a file and return their number. The suffix chooses Parquet or CSV.
 
-    The file identifies people, so its mode is 0600. It appears only when it is complete. Raise SettingsError for any
-    other suffix, if the file exists and ``replace`` is false, or if it cannot be written.
+    The file identifies people, so its mode is 0600. It appears only when it is complete. Raise UsageError for any
+    other suffix, and SettingsError if the file exists and ``replace`` is false, or if it cannot be written.
     """
     if path.suffix not in SUFFIXES:
-        raise SettingsError(f"{path.name}: the file name must end in {' or '.join(SUFFIXES)}.")
+        raise UsageError(f"{path.name}: the file name must end in {' or '.join(SUFFIXES)}.")
     if path.exists() and not replace:
         raise SettingsError(f"{path} already exists. To replace it, add --force, or replace=True in Python.")
     rows = 0

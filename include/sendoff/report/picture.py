@@ -21,7 +21,7 @@ from matplotlib.offsetbox import AnchoredOffsetbox, HPacker, TextArea
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from sendoff.errors import SettingsError
+from sendoff.errors import UsageError
 from sendoff.figures import LaunchStats, TimelinePoint, share
 from sendoff.report.model import Groups
 from sendoff.report.timeline import FEWEST_POINTS, points_of, span
@@ -63,11 +63,11 @@ def draw(figures: LaunchStats, path: Path, title: str | None = None) -> Path:
 
     ``title``: of the campaign, for people who do not know its name.
 
-    Raise SettingsError for a suffix of no picture, and if the file cannot be written.
+    Raise UsageError for a suffix of no picture, and SettingsError if the file cannot be written.
     """
     kind = path.suffix[1:].lower()
     if kind not in ("png", "svg"):
-        raise SettingsError(f"{path.name}: the file name must end in .png or .svg.")
+        raise UsageError(f"{path.name}: the file name must end in .png or .svg.")
     rows = Groups.of(figures, "platform", figures.by_platform).bars(_MOST_PLATFORMS)
     step, points = points_of(figures.timeline)
     timeline = 2.2 if len(points) >= FEWEST_POINTS else 0.4  # a chart, or a sentence

@@ -11,7 +11,7 @@ import pytest
 
 from sendoff.audience.csv_list import count_people, kind_of, read_people
 from sendoff.audience.identifiers import empty, integers, strings
-from sendoff.errors import AudienceError
+from sendoff.errors import AudienceError, UsageError
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_a_column_has_the_kind_that_an_audience_has_by_it() -> None:
         "string",
     ]
     assert kind_of("device_token", numbers=True) == "integer"
-    with pytest.raises(AudienceError, match=r"found column email\. Use device_id, device_token"):
+    with pytest.raises(UsageError, match=r"found column email\. Use device_id, device_token"):
         kind_of("email")
-    with pytest.raises(AudienceError, match=r"found user_id as numbers\. Use user_id as text"):
+    with pytest.raises(UsageError, match=r"found user_id as numbers\. Use user_id as text"):
         kind_of("user_id", numbers=True)

@@ -246,12 +246,30 @@ def test_an_empty_ledger_has_nothing_to_list(tmp_path: Path, sendoff: Command) -
         (("suppress", "add", "--reason", "tests"), "Name the recipients: give identifiers, or --file"),
         (("suppress", "add"), "Missing option '--reason'"),
         (("grants", "--boss"), "No such option: --boss"),
+        (("verdicts", KEY, "--out", "a.csv", "--verdict", "lost"), "--verdict: 'lost' is not a verdict"),
+        (("suppress", "add", "7", "--reason", "tests", "--channel", "fax"), "found the channel 'fax'"),
+        (("suppress", "add", "7", "--reason", "tests", "--until", "soon"), "found 'soon' as the end"),
+        (("history", os.fsdecode(b"\xff")), "Argument 2 is not text in UTF-8"),
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: tuple[str, ...], said: str, sendoff: Command) -> None:
     done = sendoff(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_output_that_cannot_be_written_is_an_error() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", "from sendoff.cli import main; main()", "schema"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    problem = "sendoff: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, problem)
 
 
 def test_stopping_a_launch_says_whether_anything_was_left(ledger_url: str, sendoff: Command) -> None:

@@ -32,7 +32,7 @@ from sendoff.audience.identifiers import (
     strings,
 )
 from sendoff.campaign import EVERYTHING
-from sendoff.errors import AudienceError, ConflictError, GateError, SettingsError
+from sendoff.errors import AudienceError, ConflictError, GateError, SettingsError, UsageError
 from sendoff.launch import NewRequest, prepare_request, preview_launch, suppression
 from sendoff.ledger import Ledger
 from sendoff.ledger.erasure import erasure_steps
@@ -1226,9 +1226,9 @@ def test_leading_zeros_of_a_device_id_do_not_matter(ledger: Ledger) -> None:
 
 
 def test_people_of_an_unknown_column_are_an_error(ledger: Ledger) -> None:
-    with pytest.raises(AudienceError, match="found column device"):
+    with pytest.raises(UsageError, match="found column device"):
         forget(ledger, [7], identified_by="device", **ROWS)
-    with pytest.raises(AudienceError, match="found column device"):
+    with pytest.raises(UsageError, match="found column device"):
         ledger.persons.export("device", 7, who="bert", why="asked", now=NOW)
 
 
