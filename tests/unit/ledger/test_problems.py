@@ -45,6 +45,14 @@ def server(postgres_server: str) -> sa.URL:
     return sa.make_url(postgres_server).set(password=PASSWORD)
 
 
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_a_ledger_on_postgresql_has_any_of_its_usual_schemes(migrated_postgres: str, scheme: str) -> None:
+    url = migrated_postgres.replace("postgresql+psycopg", scheme)
+    assert url.startswith(f"{scheme}://")
+    with closing(Ledger(url)) as ledger:
+        assert ledger.launches.search() == []
+
+
 def test_a_missing_database_is_named_and_permanent(server: sa.URL) -> None:
     error = ping(server.set(database="never_made"))
     assert isinstance(error, UnusableLedgerError)

@@ -54,6 +54,8 @@ class Database:
     def __init__(self, url: str) -> None:
         try:
             parsed = sa.make_url(url)
+            if parsed.drivername == "postgres":  # as hosting services write it
+                parsed = parsed.set(drivername="postgresql")
             self._engine = engine_of(parsed)
             if parsed.get_backend_name() not in ("sqlite", "postgresql"):
                 raise ValueError(parsed.get_backend_name())
