@@ -25,7 +25,8 @@ from sendoff.errors import SettingsError
 _PREFIX = "SENDOFF_"
 _SOURCE = "SENDOFF_SETTINGS_FROM"
 _GROUP = "sendoff.settings"
-_WAREHOUSE = "sendoff_warehouse"
+WAREHOUSE = "sendoff_warehouse"
+"""The connection of the warehouse, unless a campaign names another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ class Settings(BaseSettings):
         return secrets
 
 
-def load_settings(needed: Collection[str] = (), warehouse: str = _WAREHOUSE, /, **given: Any) -> Settings:
+def load_settings(needed: Collection[str] = (), warehouse: str = WAREHOUSE, /, **given: Any) -> Settings:
     """Return the settings that are given, and read the others from the environment and from SENDOFF_SETTINGS_FROM.
 
     ``needed``: the settings to look up in that source. Default: all that are not given. ``warehouse``: the connection

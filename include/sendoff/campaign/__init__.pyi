@@ -56,6 +56,7 @@ from .folders import tested_by as tested_by
 from .from_python import campaign_from as campaign_from
 from .from_python import campaign_of as campaign_of
 from .from_python import folder_of as folder_of
+from .gates import MOST_DAYS as MOST_DAYS
 from .gates import Duration as Duration
 from .gates import Failures as Failures
 from .gates import Gates as Gates

@@ -24,7 +24,8 @@ from sendoff.campaign.field_types import (
 from sendoff.campaign.schedule import DailyHours, Unit
 from sendoff.figures import counted
 
-_LONGEST = timedelta(days=36_500)
+MOST_DAYS = 36_500
+"""The longest duration in days. It is longer than the history of any ledger."""
 
 
 class Duration(FrozenModel):
@@ -35,8 +36,8 @@ class Duration(FrozenModel):
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
-        if timedelta(**{self.unit: 1}) > _LONGEST / self.length:
-            raise problem(f"{self.length} {self.unit}", f"at most {_LONGEST.days} days")
+        if timedelta(**{self.unit: 1}) > timedelta(days=MOST_DAYS) / self.length:
+            raise problem(f"{self.length} {self.unit}", f"at most {MOST_DAYS} days")
         return self
 
     def timedelta(self) -> timedelta:

@@ -31,7 +31,7 @@ from sendoff.campaign.field_types import (
     did_you_mean,
     optional,
 )
-from sendoff.campaign.gates import Duration
+from sendoff.campaign.gates import MOST_DAYS, Duration
 from sendoff.campaign.loader import FolderReader
 from sendoff.campaign.model import Campaign, mistakes_of, validated
 from sendoff.campaign.schedule import Once
@@ -44,7 +44,6 @@ _OF_JOURNEY = ("schedule", "schedule_time_zone", "after", "start", "connection",
 """The fields of a campaign that all steps share, so that only the journey has them."""
 _OF_STEP = ("name", "wait", "when")
 _OF_CLOCK = ("schedule", "schedule_time_zone", "after", "start")
-_NEVER_AGAIN = 36_500  # days
 
 
 class VerdictExit(FrozenModel):
@@ -343,7 +342,7 @@ def _exclusions(journey: Journey, name: str, number: int) -> Iterator[dict[str, 
         for earlier in journey.steps[:number]:
             yield {"kind": "verdicts", "of": step_name(name, earlier.name), "are": list(each.are)}
     if number == 0:
-        days = journey.again.timedelta().days if journey.again else _NEVER_AGAIN
+        days = journey.again.timedelta().days if journey.again else MOST_DAYS
         yield {
             "kind": "campaign",
             "name": step_name(name, journey.steps[0].name),

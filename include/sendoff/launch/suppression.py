@@ -35,6 +35,7 @@ from sendoff.audience import (
 )
 from sendoff.audience.identifiers import Identifiers, empty, union
 from sendoff.campaign import (
+    MOST_DAYS,
     Campaign,
     CampaignExclusion,
     CampaignFolder,
@@ -60,7 +61,6 @@ Rule = Exclusion | Priority | Cap
 _log = logging.getLogger(__name__)
 
 _SOONER = timedelta(hours=2)
-_MAX_DAYS = 36_500  # longer than the history of any ledger
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -335,7 +335,7 @@ def _days(count: int) -> timedelta:
 
     Clocks go forward by an hour once a year, and Airflow does not start each run at the same second.
     """
-    return timedelta(days=min(count, _MAX_DAYS)) - _SOONER
+    return timedelta(days=min(count, MOST_DAYS)) - _SOONER
 
 
 def _falls_between(launch: LaunchRecord, at: datetime | None, since: datetime, until: datetime) -> bool:

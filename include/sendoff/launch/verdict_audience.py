@@ -12,7 +12,15 @@ from datetime import datetime
 
 from sendoff.audience import GROUP_COLUMNS, Audience, template_columns
 from sendoff.audience.identifiers import Identifiers, empty, union
-from sendoff.campaign import CampaignFolder, Period, VerdictExclusion, VerdictsOf, VerdictSource, counted_as
+from sendoff.campaign import (
+    MOST_DAYS,
+    CampaignFolder,
+    Period,
+    VerdictExclusion,
+    VerdictsOf,
+    VerdictSource,
+    counted_as,
+)
 from sendoff.errors import AudienceError, NotFoundError
 from sendoff.launch.suppression import Rule
 from sendoff.ledger import LaunchRecord, LaunchSource, Ledger
@@ -91,7 +99,7 @@ def source_launch(
     if launch is None or (launch.connection, launch.campaign) != (connection, source.of):
         launch = ledger.launches.ended_within(connection, source.of, period, source.days)
     if launch is None:
-        newest = ledger.launches.ended_within(connection, source.of, period, _ANY_AGE)
+        newest = ledger.launches.ended_within(connection, source.of, period, MOST_DAYS)
         older = f", only an older one for {newest.period.key}" if newest else ""
         mend = "Launch it first, or allow an older one with days"
         if folder.within:  # a step of a journey, whose earlier step belongs to the same period
@@ -205,6 +213,3 @@ def _with_unread_opens(ledger: Ledger, launch: LaunchRecord) -> Identifiers:
         return union(launch.kind, [])
     segments = ledger.dispatch_queries.segments(launch.launch_key)
     return union(launch.kind, (people for dispatch, people in segments if dispatch.dispatch_key in unread))
-
-
-_ANY_AGE = 36_500  # days

@@ -18,13 +18,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from sendoff.errors import SendoffError, SettingsError
-from sendoff.settings import Found
+from sendoff.settings import WAREHOUSE, Found
 from sendoff_airflow import LEDGER, RECEIVER, SERVICE
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
 
-WAREHOUSE = "sendoff_warehouse"
 SOURCES: Mapping[str, Mapping[str, str]] = {
     LEDGER: {
         "ledger_url": "password",
