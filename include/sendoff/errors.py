@@ -117,7 +117,7 @@ class GateError(PermanentError):
 
 
 class LateError(PermanentError):
-    """It is too late for a launch; it is not sent."""
+    """It is too late for a launch, or a part of its period was sent; it is not sent."""
 
 
 class NotFoundError(PermanentError):

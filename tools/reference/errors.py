@@ -35,7 +35,8 @@ _ADVICE = {
     "AudienceError": "Check the query's rows: `sendoff preview` counts them, and shows how many are left out.",
     "NobodyLeftError": "Check the query and the exclusions. In a journey, the step is skipped.",
     "GateError": "Read the actual value in the message. If it is fine, change the campaign or release the launch.",
-    "LateError": "Do nothing, or trigger the period with *Send late*, unless its sending time has passed.",
+    "LateError": "Do nothing. Or trigger the period with *Send late*, unless its sending time has passed, or with a "
+    "resend number if a part of it was sent.",
     "NotFoundError": "List the launches with `sendoff report`. Check that it is the right ledger.",
     "UnusableLedgerError": "Follow the message, which names the cause.",
     "RefusedError": "Read the service's reason in `sendoff report`, correct the campaign, then resend.",

@@ -7,6 +7,7 @@
     change ....... size of the audience, with its holdout and before a size limit, against the last launch
     unusable ..... share of rows with a null or invalid identifier; duplicates are usable
     lateness ..... time since the launch was due; if closed, the launch is skipped
+    period ....... checked with a schedule: no other launch was sent for a part of the period; if closed, it is skipped
     window ....... times when recipients get messages; a launch that sends at once waits for the window instead
     rollout ...... the waves; never closed here, because each wave is checked later (sendoff.dispatch.rollout)
     hold_above ... the limits; never closed here, because the rates are checked later (sendoff.dispatch.rate_watch)
@@ -46,7 +47,9 @@ from sendoff.launch.reachability import may_reach, platforms_pushed_to
 from sendoff.ledger import Decision, LaunchRecord
 from sendoff.states import DecisionKind
 
-_OUTSIDE = frozenset({"channels", "rules", "send", "warm_up"})  # gates that are not fields of ``gates``
+_OUTSIDE = frozenset(
+    {"channels", "period", "rules", "send", "warm_up"}
+)  # gates that are not fields of ``gates``
 _WANTED = frozenset({"least", "channels"})  # gates with a minimum; the others have a limit
 
 
@@ -61,8 +64,8 @@ class GateResult:
 
     @property
     def words(self) -> str:
-        """Both values in words for everybody. A sending time needs only the first."""
-        if self.name == "send":
+        """Both values in words for everybody. A sending time and a period need only the first."""
+        if self.name in ("send", "period"):
             return self.actual
         return f"{self.actual}, {self.allowed} {'wanted' if self.name in _WANTED else 'allowed'}"
 
@@ -76,15 +79,17 @@ class GateInputs:
     """The inputs of the gates of a launch.
 
     ``campaign`` is resolved for the period. ``audience`` is None if the service chooses the recipients. ``segments``:
-    the recipients. ``previous``: the campaign's last launch. ``due_at``: when the launch was due, from
-    :func:`due_time`. ``send_late``: whether a person sends it late on purpose. ``recipients_today``: how many count
-    against the daily limit of the connection already.
+    the recipients. ``previous``: the campaign's last launch. ``overlapping``: its launch that was sent for a part of
+    the period, if that closes a gate. ``due_at``: when the launch was due, from :func:`due_time`. ``send_late``:
+    whether a person sends it late on purpose. ``recipients_today``: how many count against the daily limit of the
+    connection already.
     """
 
     campaign: Campaign
     audience: Audience | None
     segments: Sequence[Segment]
     previous: LaunchRecord | None
+    overlapping: LaunchRecord | None = None
     due_at: datetime | None
     period_end: datetime
     now: datetime
@@ -115,7 +120,10 @@ def due_time(
 
 
 def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
-    """Raise LateError if a launch is too late, or GateError if another gate is closed. Both list all closed gates."""
+    """Raise LateError if a launch is to be skipped, or GateError if another gate is closed.
+
+    Both list all closed gates. A launch that is too late is skipped, and one for a period that was partly sent.
+    """
     closed = [result for result in results if not result.is_open]
     if not closed:
         return
@@ -126,7 +134,12 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
             "; to send it anyway, turn on Send late in the form of a run, use --send-late in a shell, or set send_late "
             "in a DAG of your own"
         )
-    error = LateError if names & {"lateness", "send"} else GateError
+    if "period" in names:
+        text += (
+            ". The schedule has changed, or the period is not one of its intervals. To send it anyway, also to those "
+            "who got the other launch, add a resend number and a reason"
+        )
+    error = LateError if names & {"lateness", "period", "send"} else GateError
     raise error(text, not_launched="; ".join(result.words for result in closed))
 
 
@@ -148,6 +161,13 @@ def lateness(
     late = max(now - due_at, timedelta())
     actual = f"{duration(round(late.total_seconds()))} after it was due" if late else "not late"
     return GateResult("lateness", late <= most.timedelta() + takes, actual, allowed)
+
+
+def unsent_period(other: LaunchRecord | None) -> Iterator[GateResult]:
+    """Yield a closed gate if another launch was sent for a part of the period."""
+    if other:
+        actual = f"overlaps the period {other.period.key}, which has a launch"
+        yield GateResult("period", False, actual, "no overlap")
 
 
 def _audience_gates(inputs: GateInputs) -> Iterator[GateResult]:
@@ -177,6 +197,7 @@ def _time_gates(inputs: GateInputs) -> Iterator[GateResult]:
         yield (
             replace(late, is_open=True, actual=f"{late.actual}, sent late on purpose") if on_purpose else late
         )
+    yield from unsent_period(inputs.overlapping)
     zones = sorted({segment.variation.time_zone or "" for segment in inputs.segments})
     sends = [
         (zone or None, campaign.variation(Variation(time_zone=zone or None), inputs.period_end).send)

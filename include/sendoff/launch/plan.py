@@ -12,7 +12,16 @@ from datetime import UTC, datetime
 
 from sendoff.audience import DEFAULT_VARIATION, Audience, Segment, segments_of, with_template_values
 from sendoff.audience.identifiers import Identifiers
-from sendoff.campaign import QUERY_ZONE, Campaign, CampaignFolder, Once, Period, Variation, launch_key
+from sendoff.campaign import (
+    QUERY_ZONE,
+    Campaign,
+    CampaignExclusion,
+    CampaignFolder,
+    Once,
+    Period,
+    Variation,
+    launch_key,
+)
 from sendoff.errors import AudienceError, CampaignError, ConflictError, PermanentError
 from sendoff.launch.gates import (
     GateInputs,
@@ -21,6 +30,7 @@ from sendoff.launch.gates import (
     gates_decision,
     lateness,
     raise_if_closed,
+    unsent_period,
 )
 from sendoff.launch.own_hours import hours_of_launch
 from sendoff.launch.plan_inputs import LaunchOptions, PlanInputs, groups_to_keep, nobody_left, read_inputs
@@ -79,9 +89,9 @@ def prepare_launch(
     A launch that is already in the ledger is returned as it was frozen, without a query. If the campaign's rules depend
     on other launches and one is made meanwhile, the launch is planned again.
 
-    Raise LateError, before any query, if it is too late. Raise GateError if another gate is closed, ConflictError if
-    other launches keep being made, and the errors of :func:`plan_launch`. After an error, nothing is frozen. If
-    a gate or an empty audience stopped the launch, the ledger keeps the reason.
+    Raise LateError, before any query, if it is too late, or if a part of its period was sent. Raise GateError if
+    another gate is closed, ConflictError if other launches keep being made, and the errors of :func:`plan_launch`.
+    After an error, nothing is frozen. If a gate or an empty audience stopped the launch, the ledger keeps the reason.
     """
     moment = now or datetime.now(UTC)
     key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
@@ -90,6 +100,7 @@ def prepare_launch(
     decisions = _resend_decisions(folder.name, key, options, moment)
     gates = folder.campaign.gates
     try:
+        raise_if_closed(folder.name, [*unsent_period(_overlapping(ledger, folder, period, options))])
         if gates.lateness and not options.send_late:
             raise_if_closed(folder.name, [lateness(gates.lateness, options.due_at, moment)])
         groups = groups_to_keep(folder)
@@ -183,6 +194,7 @@ def _plan(ledger: Ledger | None, inputs: PlanInputs) -> Plan:
                 audience=audience,
                 segments=segments,
                 previous=previous,
+                overlapping=_overlapping(ledger, folder, period, inputs.options),
                 due_at=inputs.options.due_at,
                 period_end=period.end,
                 now=now,
@@ -193,6 +205,23 @@ def _plan(ledger: Ledger | None, inputs: PlanInputs) -> Plan:
         sources=inputs.sources,
         not_compared=eligible.not_compared if eligible else (),
     )
+
+
+def _overlapping(
+    ledger: Ledger | None, folder: CampaignFolder, period: Period, options: LaunchOptions
+) -> LaunchRecord | None:
+    """Return the launch for a part of the period that keeps another one from being sent.
+
+    The intervals of a schedule never overlap, so such a launch means that the schedule has changed. It keeps no period
+    from being sent again on purpose, and no campaign that leaves out its own recipients, such as a journey.
+    """
+    campaign = folder.campaign
+    leaves_out_own = any(
+        isinstance(each, CampaignExclusion) and each.name == folder.name for each in campaign.audience.exclude
+    )
+    if ledger is None or campaign.schedule is None or leaves_out_own or options.resend:
+        return None
+    return ledger.launches.overlapping(campaign.connection, folder.name, period)
 
 
 def _segments(ledger: Ledger | None, inputs: PlanInputs, recipients: Audience) -> tuple[Segment, ...]:

@@ -21,7 +21,7 @@ from sendoff.launch.gates import GateInputs, GateResult, check_gates, due_time, 
 from sendoff.launch.plan import LaunchOptions, prepare_launch
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches.launch_record import LaunchRecord
-from sendoff.states import Accepted
+from sendoff.states import Accepted, DecisionKind
 
 from ...factories import claimed, make_warehouse
 
@@ -659,3 +659,71 @@ def test_the_change_is_not_against_what_was_rejected_or_stopped_before_it_was_se
     assert (found := last()) is not None
     assert found.launch_key == sent.launch_key  # it has recipients
     assert first != found
+
+
+def of_day(
+    ledger: Ledger, warehouse: str, start: datetime, days: float = 1, resend: int = 0, **fields: Any
+) -> LaunchRecord:
+    """Prepare a launch that a schedule would make for some days."""
+    folder = CampaignFolder(
+        "spring", campaign(**{"schedule": "0 0 * * *"} | fields), "SELECT device_id FROM devices", Path()
+    )
+    return prepare_launch(
+        ledger,
+        folder,
+        period=Period(start, start + timedelta(days=days)),
+        warehouses=lambda _: warehouse,
+        options=LaunchOptions(resend=resend, reason="asked to" if resend else None),
+        now=NOW,
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "days"),
+    [
+        (PERIOD.start + timedelta(hours=1), 1),  # 0 1 * * * instead of 0 0 * * *
+        (PERIOD.start - timedelta(hours=1), 1),
+        (PERIOD.end - timedelta(days=7), 7),  # weekly instead of daily
+        (PERIOD.start + timedelta(hours=8), 0.25),
+    ],
+)
+def test_a_period_that_was_sent_in_part_before_the_schedule_changed_is_skipped(
+    ledger: Ledger, warehouse: str, start: datetime, days: float
+) -> None:
+    sent = of_day(ledger, warehouse, PERIOD.start)
+    with pytest.raises(LateError, match=rf"period: overlaps the period {PERIOD.key}.*add a resend number"):
+        of_day(ledger, "sqlite:///no/such/warehouse.db", start, days)
+    assert [launch.launch_key for launch in ledger.launches.search()] == [sent.launch_key]
+    (skipped,) = ledger.not_launched.newest()
+    assert skipped.why == f"overlaps the period {PERIOD.key}, which has a launch"
+    assert of_day(ledger, warehouse, start, days, resend=1).audience == 5
+
+
+def test_periods_side_by_side_of_other_campaigns_and_without_a_schedule_do_not_overlap(
+    ledger: Ledger, warehouse: str
+) -> None:
+    of_day(ledger, warehouse, PERIOD.start)
+    of_day(ledger, warehouse, PERIOD.start)  # a retry
+    of_day(ledger, warehouse, PERIOD.end)
+    of_day(ledger, warehouse, PERIOD.start - timedelta(days=1))
+    week = PERIOD.end - timedelta(days=7)
+    of_day(ledger, warehouse, week, 7, connection="another")
+    of_day(ledger, warehouse, week, 7, schedule=None)
+    assert len(ledger.launches.search()) == 5
+
+
+def test_a_campaign_that_leaves_out_its_own_recipients_may_change_its_schedule(
+    ledger: Ledger, warehouse: str
+) -> None:
+    of_day(ledger, warehouse, PERIOD.start)
+    with sqlite3.connect(warehouse.removeprefix("sqlite:///")) as db:
+        db.execute("INSERT INTO devices VALUES (6)")
+    db.close()
+    own = {"exclude": [{"kind": "campaign", "name": "spring", "days": 7}]}
+    assert of_day(ledger, warehouse, PERIOD.end - timedelta(days=7), 7, audience=own).audience == 1
+
+
+def test_a_launch_that_was_never_sent_does_not_take_its_period(ledger: Ledger, warehouse: str) -> None:
+    unsent = of_day(ledger, warehouse, PERIOD.start)
+    ledger.audit_log.decide(Decision(unsent.launch_key, DecisionKind.STOPPED, "ann", None, NOW))
+    assert of_day(ledger, warehouse, PERIOD.end - timedelta(days=7), 7).audience == 5

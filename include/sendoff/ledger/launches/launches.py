@@ -68,6 +68,23 @@ class Launches(LedgerPart):
         ended = sa.or_(end == period.end, sa.and_(is_after, end < period.end))
         return self._newest_ended(connection, campaign, period, ended)
 
+    def overlapping(self, connection: str, campaign: str, period: Period) -> LaunchRecord | None:
+        """Return the newest launch of a campaign that was or will be sent for another, overlapping period.
+
+        Periods of other partitions never overlap.
+        """
+        query = LAUNCH.where(
+            launches.c.connection == connection,
+            launches.c.campaign == campaign,
+            launches.c.partition.is_not_distinct_from(period.partition),
+            launches.c.period_start < period.end,
+            launches.c.period_end > period.start,
+            sa.or_(launches.c.period_start != period.start, launches.c.period_end != period.end),
+            _MAY_SEND,
+        )
+        row = self._database.first(query.order_by(launches.c.period_end.desc()).limit(1))
+        return launch_of(row) if row else None
+
     def sources(self, launch_key: str) -> list[LaunchSource]:
         """Return the other launches whose verdicts decide about the recipients of a launch."""
         with self._database.read() as db:
