@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -30,6 +31,7 @@ class Steps:
         self._console = console or Console(stderr=True, highlight=False)
         self._has_bar = self._console.is_terminal and not logs.is_json()
         self._every = _EVERY_IN_TERMINAL if self._has_bar else every
+        self._step = self._wait = ""  # the newest of each
 
     @contextmanager
     def step(
@@ -43,10 +45,11 @@ class Steps:
         """Show one step while the block runs.
 
         ``done``: the part of ``total`` that is done; another thread calls it. ``is_often_short``: outside a terminal,
-        the step is a line only if it takes long.
+        the step is a line only if it takes long. The same step again, after a wait, is one only then too.
         """
+        is_repeated, self._step = text == self._step, text
         if not self._has_bar:
-            late = (lambda: self._line(text)) if is_often_short else None
+            late = (lambda: self._line(text)) if is_often_short or is_repeated else None
             if not late:
                 self._line(text)
             with self._watched(done, lambda count: self._line(f"{text}: {count:,} of {total:,}"), late):
@@ -59,6 +62,17 @@ class Steps:
             task = bar.add_task(text, total=total)
             with self._watched(done, lambda count: bar.update(task, completed=count)):
                 yield
+
+    def wait(self, text: str, seconds: float) -> None:
+        """Sleep. Outside a terminal, a wait with the text of the wait before is not another line."""
+        is_repeated, self._wait = text == self._wait, text
+        if self._has_bar:
+            with self.step(text):
+                time.sleep(seconds)
+            return
+        if not is_repeated:
+            self._line(text)
+        time.sleep(seconds)
 
     def _line(self, text: str) -> None:
         if logs.is_json():

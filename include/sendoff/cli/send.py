@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -384,9 +383,9 @@ def _once_due(act: Callable[[], _Found], options: _Options) -> _Found:
         except NotYetError as early:
             if not options.wait:
                 raise
-            with options.steps.step(f"waiting until {_minute(early.until)} UTC: {early}"):
-                left = (early.until - datetime.now(UTC)).total_seconds()
-                time.sleep(min(max(left, 1.0), _MOST_ASLEEP))
+            left = (early.until - datetime.now(UTC)).total_seconds()
+            text = f"waiting until {_minute(early.until)} UTC: {early}"
+            options.steps.wait(text, min(max(left, 1.0), _MOST_ASLEEP))
 
 
 def _minute(until: datetime) -> str:

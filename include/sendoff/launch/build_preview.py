@@ -206,7 +206,9 @@ def _preview(
         decide=campaign.decide.words if campaign.decide else "",
         send_times=_send_times(subject),
         requests=len(parts),
-        segment_size=campaign.segment_size,
+        segment_size=max((part.people for part in parts), default=0)
+        if campaign.warm_up
+        else campaign.segment_size,
         rate=rate,
         seconds=len(parts) / rate if rate else None,
         renderings=_renderings(subject),

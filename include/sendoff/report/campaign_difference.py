@@ -27,7 +27,7 @@ _MESSAGES = {
     "webhook": "webhook",
 }
 _NOUNS = {
-    "after": "the schedule of the runs",
+    "after": "the schedule",
     "approval": "the approval",
     "audience.cap": "the frequency cap",
     "audience.exclude": "the exclusions",
@@ -43,15 +43,17 @@ _NOUNS = {
     "gates.window": "the send window",
     "on_doubt": "the handling of doubts",
     "push_expiry": "the expiry of push messages",
-    "schedule": "the schedule of the runs",
-    "schedule_time_zone": "the schedule of the runs",
+    "schedule": "the schedule",
+    "schedule_time_zone": "the schedule",
     "send": "the send time",
-    "start": "the schedule of the runs",
+    "start": "the schedule",
     "targeting": "the targeting",
     "template": "the template",
     "variants": "the variants",
     "warehouse": "the warehouse",
 }
+
+_PERIODS = frozenset({"schedule", "schedule_time_zone"})
 
 
 def describe_difference(
@@ -62,6 +64,11 @@ def describe_difference(
     if difference.may_send_again:
         text = "To Sendoff this is another campaign: a period that the old one sent will be sent again."
         lead.append(Sentence(text, is_alarm=True))
+    elif difference.old and any(change.name in _PERIODS for change in difference.changes):
+        text = "A run whose period overlaps one that was sent is skipped"
+        lead.append(
+            Sentence(f"{text}, unless the campaign leaves out its own recipients, as a journey does.")
+        )
     sections = [_recipients(recipients)] if recipients else []
     for part in Part:
         changes = [change for change in difference.changes if change.part is part]

@@ -119,6 +119,15 @@ def test_a_renamed_campaign_is_compared_and_warned_about(sendoff: Command) -> No
     assert "**To Sendoff this is another campaign" in told
 
 
+def test_a_new_schedule_is_said_to_send_no_period_twice(sendoff: Command) -> None:
+    scheduled = f"{PUSH}schedule: '0 9 * * *'\nstart: 2026-01-01\n"
+    write("old/back", scheduled)
+    write("new/back", scheduled.replace("0 9", "0 10"))
+    told = sendoff("diff", "old", "new").stdout
+    assert "The schedule changes; 1 file differs." in told
+    assert "A run whose period overlaps one that was sent is skipped" in told
+
+
 def test_the_exit_code_says_on_request_whether_something_changes(sendoff: Command) -> None:
     write("old/back")
     write("new/back", f"{PUSH}owner: crm\n")

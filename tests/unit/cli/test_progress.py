@@ -29,6 +29,16 @@ def test_outside_of_a_terminal_a_step_is_a_line_and_so_is_each_change() -> None:
     assert out.getvalue() == "sending\nsending: 3 of 10\n"
 
 
+def test_outside_of_a_terminal_a_wait_that_goes_on_is_one_line() -> None:
+    out = io.StringIO()
+    steps = Steps(Console(file=out))
+    for reason in ("the limit", "the limit", "the limit", "the window"):
+        with steps.step("sending"):
+            pass
+        steps.wait(f"waiting: {reason}", 0)
+    assert out.getvalue() == "sending\nwaiting: the limit\nwaiting: the window\n"
+
+
 def test_if_the_log_is_json_so_are_the_steps(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -143,6 +143,7 @@ def test_requests_are_a_tenth_of_the_daily_limit_and_the_preview_says_how_long_i
     assert ledger.dispatches.claim(other.launch_key, worker="w", now=NOW, lease=LEASE, limit=limit)
     preview = preview_campaign(given, period=PERIOD, warehouses=lambda _: warehouse, ledger=ledger, now=NOW)
     assert "10 of 90 today, the rest over 2 days" in {each.actual for each in preview.gates}
+    assert (preview.requests, preview.segment_size) == (30, 3)
 
 
 def test_the_library_holds_its_campaigns_to_the_rules_of_the_file_that_it_is_given(
