@@ -197,7 +197,7 @@ def asked_period(campaign: Campaign, given: str | None) -> Period | None:
         if own and own.key != period.key and not period.partition:
             logs.note(
                 f"Warning: the period {period.key} is not an interval of the schedule, such as {own.key}. It is "
-                "another launch than the DAG's, so the same recipients may get the message twice.",
+                "another launch than the DAG's. Of two launches whose periods overlap, only the first is sent.",
                 logging.WARNING,
             )
     return period

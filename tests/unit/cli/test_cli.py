@@ -392,6 +392,7 @@ def test_a_preview_has_the_period_that_send_would_choose(campaign: tuple[str, st
     assert chosen["warnings"] == given["warnings"]
     own = "2026-03-01T23:00:00Z/2026-03-02T00:00:00Z"
     assert f"is not an interval of the schedule, such as {own}. It is another launch" in done.stderr
+    assert "only the first is sent" in done.stderr
     assert sendoff("preview", folder, "--warehouse", url, "--period", own, "--json").stderr == ""
 
 
