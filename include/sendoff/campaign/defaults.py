@@ -44,6 +44,7 @@ NO_RULES = (
     "found rules, which hold for all campaigns. Move them to defaults.yaml, beside the campaigns' folders"
 )
 _ALL = (*FIELDS, RULES)
+_RULES = DeploymentRules.model_fields
 _SECTIONS: dict[str, type[FrozenModel]] = {
     name: type(default)
     for name in _ALL
@@ -154,7 +155,8 @@ def _checked(text: str) -> YamlDocument:
 def _no_default(name: str) -> str:
     if name in Campaign.model_fields:
         return f"{name!r} cannot have a default. Move it to each campaign.yaml"
-    return f"{name!r} is not a field{did_you_mean(name, _ALL)}. Use {', '.join(sorted(_ALL))}"
+    hint = f" (did you mean 'rules.{name}'?)" if name in _RULES else did_you_mean(name, _ALL)
+    return f"{name!r} is not a field{hint}. Use {', '.join(sorted(_ALL))}"
 
 
 def _exclusions_of_folders(tree: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:

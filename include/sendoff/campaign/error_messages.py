@@ -63,14 +63,7 @@ def _sentence(error: ErrorDetails, schema: Mapping[str, Any]) -> str:
     if kind == "missing":
         return f"the required field {str(loc[-1])!r} is missing"
     if kind == "extra_forbidden":
-        allowed = sorted(_fields_at(loc[:-1], schema) - ({"rules"} if len(loc) == 1 else set()))
-        inside = [
-            ".".join(map(str, (*loc[:-1], name, loc[-1])))
-            for name in allowed
-            if loc[-1] in _fields_at((*loc[:-1], name), schema)
-        ]
-        hint = f" (did you mean {inside[0]!r}?)" if len(inside) == 1 else did_you_mean(str(loc[-1]), allowed)
-        return f"{str(loc[-1])!r} is not a field{hint}. Use {', '.join(allowed)}"
+        return _unknown_field(loc, schema)
     if kind == "union_tag_not_found":
         nodes = _nodes_at(loc, schema)  # of an optional field, one of them is null
         kinds = [node["properties"]["kind"]["const"] for node in nodes if "properties" in node]
@@ -93,6 +86,22 @@ def _sentence(error: ErrorDetails, schema: Mapping[str, Any]) -> str:
         if not example and (fields := _required_fields(loc, schema)):
             example = f" with {' and '.join(fields)}"
     return f"found {found}. Use {_ALLOWED.get(kind, words)}{example}"
+
+
+def _unknown_field(loc: YamlPath, schema: Mapping[str, Any]) -> str:
+    allowed = sorted(_fields_at(loc[:-1], schema) - ({"rules"} if len(loc) == 1 else set()))
+    inside = [
+        ".".join(map(str, (*loc[:-1], name, loc[-1])))
+        for name in allowed
+        if loc[-1] in _fields_at((*loc[:-1], name), schema)
+    ]
+    if len(loc) == 1 and not inside and loc[0] in _fields_at(("rules",), schema):
+        return (
+            f"{loc[0]!r} is no field of a campaign, but a rule for all campaigns. Use rules.{loc[0]} in "
+            "defaults.yaml, beside the campaigns' folders"
+        )
+    hint = f" (did you mean {inside[0]!r}?)" if len(inside) == 1 else did_you_mean(str(loc[-1]), allowed)
+    return f"{str(loc[-1])!r} is not a field{hint}. Use {', '.join(allowed)}"
 
 
 def _required_fields(loc: YamlPath, schema: Mapping[str, Any]) -> list[str]:

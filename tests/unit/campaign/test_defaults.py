@@ -136,6 +136,10 @@ def test_the_place_of_a_default_is_in_its_file(with_defaults: Any, tmp_path: Pat
         ("owner: a\nmessage: {text: x}", "defaults.yaml:2: message: 'message' cannot have a default. Move it to"),
         ("schedule: '@daily'", "defaults.yaml:1: schedule: 'schedule' cannot have a default. Move it to each"),
         ("ownr: crm", "defaults.yaml:1: ownr: 'ownr' is not a field (did you mean 'owner'?). Use alert_after, "),
+        (
+            "quiet_hours: {}",
+            "defaults.yaml:1: quiet_hours: 'quiet_hours' is not a field (did you mean 'rules.quiet_hours'?). Use ",
+        ),
         ("gates:\n  mots: 5", "defaults.yaml:2: gates.mots: 'mots' is not a field (did you mean 'most'?). Use "),
         ("gates:\n  most: many", "defaults.yaml:2: gates.most: found 'many'. Use a whole number"),
         ("gates:", "defaults.yaml:1: gates: found nothing. Use a mapping"),

@@ -202,6 +202,10 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
             "campaign.yaml:6: holdout: 'holdout' is not a field (did you mean 'audience.holdout'?). Use ",
         ),
         ("kind: now", "campaign.yaml:6: kind: 'kind' is not a field. Use "),
+        (
+            "quiet_hours: {earliest: '08:00', latest: '20:00'}",
+            "campaign.yaml:6: quiet_hours: 'quiet_hours' is no field of a campaign, but a rule for all campaigns. Use ",
+        ),
         ("3: 1", "campaign.yaml:6: 3: found a key that is not text. Use text (put it in quotes)"),
         ("owner: &me crm", "campaign.yaml:6: not YAML: anchors and aliases are not supported"),
         ("owner: !!python/name:os.system x", "campaign.yaml:6: not YAML: tags are not supported"),
