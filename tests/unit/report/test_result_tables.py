@@ -256,7 +256,7 @@ def test_a_failure_leaves_all_tables_as_they_were(
     before = contents(warehouse)
     right = VerdictRows.of(ledger, KEY)
     wrong = replace(right, figures=replace(two, verdicts={**two.verdicts, "engaged": 1}))
-    monkeypatch.setattr(VerdictRows, "of", lambda *_: wrong)
+    monkeypatch.setattr(VerdictRows, "of", lambda *_, **__: wrong)
     with pytest.raises(PermanentError, match="DO NOT ADD UP"):
         write_results(ledger, KEY, warehouse, schema_of(warehouse))
     assert contents(warehouse) == before

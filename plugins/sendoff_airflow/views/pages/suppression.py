@@ -243,7 +243,7 @@ def erase_person(
         raise _unreadable(str(error)) from None
     done = "The erasure is requested, and nothing more is sent to this person."
     if not is_known:
-        kind = _KINDS[body.identified_by]
+        kind = KINDS[body.identified_by]
         done += f" Sendoff has no data about this {kind}: check its spelling, and that it is a {kind}."
     return _done(request, f"{done} {_who_erases()}")
 
