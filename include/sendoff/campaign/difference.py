@@ -67,25 +67,21 @@ class Change:
 class CampaignDifference:
     """All changes of a campaign. ``files``: the names of the files that differ, also in comments only.
 
-    ``old`` and ``new``: the names of the campaign; None if it does not exist on that side.
+    ``old`` and ``new``: the names of the campaign; None if it does not exist on that side. ``may_send_again``: whether
+    Sendoff takes the new version for another campaign, which sends a period again.
     """
 
     old: str | None
     new: str | None
     changes: tuple[Change, ...]
     files: tuple[str, ...]
+    may_send_again: bool
 
     @property
     def affects_recipients(self) -> bool:
         """Whether some recipients get something else, at another time, or not at all."""
         is_renamed = self.old != self.new
         return is_renamed or any(change.part is not Part.NO_EFFECT for change in self.changes)
-
-    @property
-    def may_send_again(self) -> bool:
-        """Whether Sendoff takes the new version for another campaign, which sends a period again."""
-        is_renamed = None not in (self.old, self.new) and self.old != self.new
-        return is_renamed or (bool(self.old) and any(change.name == "connection" for change in self.changes))
 
 
 def compare_campaigns(old: CampaignFolder | None, new: CampaignFolder | None) -> CampaignDifference:
@@ -97,7 +93,9 @@ def compare_campaigns(old: CampaignFolder | None, new: CampaignFolder | None) ->
     changes = [*texts, *_fields(before, after), *_files(old, new)]
     files = sorted(name for name in _names(folders) if _content(old, name) != _content(new, name))
     names = [each.name if each else None for each in (old, new)]
-    return CampaignDifference(names[0], names[1], tuple(changes), tuple(files))
+    is_renamed = old and new and old.name not in (new.name, *new.campaign.formerly)
+    may_send_again = bool(is_renamed or (old and any(change.name == "connection" for change in changes)))
+    return CampaignDifference(names[0], names[1], tuple(changes), tuple(files), may_send_again)
 
 
 def _messages(old: Campaign | None, new: Campaign | None) -> Iterator[Change]:

@@ -226,6 +226,10 @@ def _warnings(folder: CampaignFolder) -> Iterator[Finding]:
     for line in advice(folder.campaign):
         place, _, _ = line.partition(": ")
         yield folder.finding(tuple(place.split(".")), line)
+    for number, name in enumerate(folder.campaign.formerly):
+        if is_campaign_folder(folder.path.with_name(name)):
+            text = f"formerly: the campaign {name} still exists. Delete it, or its name here"
+            yield folder.finding(("formerly", number), text)
     yield from _misspelled(folder)
 
 

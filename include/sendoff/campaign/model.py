@@ -157,6 +157,11 @@ class Campaign(FrozenModel):
         "Airflow connection of the database that the audience query reads", "sendoff_warehouse"
     )
     dbt: Dbt = optional("The dbt project whose models the queries read, and the gates of these models", Dbt())
+    formerly: tuple[Annotated[Text, Field(max_length=250)], ...] = optional(
+        "Earlier names of the campaign, if its folder was renamed. A period that was sent under one of them is not "
+        "sent again",
+        (),
+    )
     schedule: str | None = Field(
         None,
         description="When the DAG runs: a cron expression of five fields, or one of "

@@ -136,8 +136,8 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
         )
     if "period" in names:
         text += (
-            ". The schedule has changed, or the period is not one of its intervals. To send it anyway, also to those "
-            "who got the other launch, add a resend number and a reason"
+            ". The schedule or the name has changed, or the period is none of the schedule's. To send it anyway, also "
+            "to those who got the other launch, add a resend number and a reason"
         )
     error = LateError if names & {"lateness", "period", "send"} else GateError
     raise error(text, not_launched="; ".join(result.words for result in closed))
@@ -166,7 +166,7 @@ def lateness(
 def unsent_period(other: LaunchRecord | None) -> Iterator[GateResult]:
     """Yield a closed gate if another launch was sent for a part of the period."""
     if other:
-        actual = f"overlaps the period {other.period.key}, which has a launch"
+        actual = f"overlaps the period {other.period.key}, which has a launch of {other.campaign}"
         yield GateResult("period", False, actual, "no overlap")
 
 

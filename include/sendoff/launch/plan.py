@@ -213,15 +213,23 @@ def _overlapping(
     """Return the launch for a part of the period that keeps another one from being sent.
 
     The intervals of a schedule never overlap, so such a launch means that the schedule has changed. It keeps no period
-    from being sent again on purpose, and no campaign that leaves out its own recipients, such as a journey.
+    from being sent again on purpose, and no campaign that leaves out its own recipients, such as a journey. Without a
+    schedule, only a launch for the same period under an earlier name of the campaign counts.
     """
-    campaign = folder.campaign
-    leaves_out_own = any(
-        isinstance(each, CampaignExclusion) and each.name == folder.name for each in campaign.audience.exclude
-    )
-    if ledger is None or campaign.schedule is None or leaves_out_own or options.resend:
+    if ledger is None or options.resend:
         return None
-    return ledger.launches.overlapping(campaign.connection, folder.name, period)
+    campaign = folder.campaign
+    own = (folder.name, *campaign.formerly)
+    leaves_out_own = any(
+        isinstance(each, CampaignExclusion) and each.name in own for each in campaign.audience.exclude
+    )
+    return ledger.launches.overlapping(
+        campaign.connection,
+        folder.name,
+        period,
+        campaign.formerly,
+        only_same=campaign.schedule is None or leaves_out_own,
+    )
 
 
 def _segments(ledger: Ledger | None, inputs: PlanInputs, recipients: Audience) -> tuple[Segment, ...]:

@@ -228,15 +228,17 @@ class _OtherLaunches:
         return people
 
     def _of_campaign(self, exclusion: CampaignExclusion, reason: str) -> Identifiers:
-        connection, is_other = self.folder.campaign.connection, exclusion.name != self.folder.name
-        if is_other and exclusion.name not in self.ledger.launches.campaigns(connection):
+        connection = self.folder.campaign.connection
+        own = {self.folder.name, *self.folder.campaign.formerly}
+        names = own if exclusion.name in own else {exclusion.name}
+        if names is not own and exclusion.name not in self.ledger.launches.campaigns(connection):
             _log.warning("%s: the ledger has no launch of that campaign on %s", reason, connection)
             note = f"{reason} leaves out no one: the ledger has no launch of that campaign on {connection}"
             self.notes[note] = None
 
         def concerns(launch: LaunchRecord) -> bool:
-            is_this_again = launch.campaign == self.folder.name and launch.period == self.period
-            return launch.campaign == exclusion.name and not is_this_again
+            is_this_again = launch.campaign in own and launch.period == self.period
+            return launch.campaign in names and not is_this_again
 
         since = self.sends_at - _days(exclusion.days)
         return self._recipients_of_all(self._comparable(since, _NEVER, concerns, reason))

@@ -63,6 +63,8 @@ def describe_difference(
     lead: list[Block] = [Sentence(difference_sentence(difference))]
     if difference.may_send_again:
         text = "To Sendoff this is another campaign: a period that the old one sent will be sent again."
+        if difference.old != difference.new:
+            text = f"{text} If it is the same one, add its old name to formerly."
         lead.append(Sentence(text, is_alarm=True))
     elif difference.old and any(change.name in _PERIODS for change in difference.changes):
         text = "A run whose period overlaps one that was sent is skipped"

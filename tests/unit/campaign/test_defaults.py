@@ -221,7 +221,7 @@ def test_a_folder_with_the_name_of_the_file_is_refused(tmp_path: Path) -> None:
 def test_each_field_of_a_campaign_may_have_a_default_or_belongs_to_the_campaign() -> None:
     assert set(Campaign.model_fields) - set(FIELDS) == {
         "title", "language", "message", "channels", "template", "targeting", "send", "push_expiry", "encryption",
-        "topic", "transactional", "variants", "decide", "schedule", "after", "rules",
+        "topic", "transactional", "variants", "decide", "formerly", "schedule", "after", "rules",
     }  # fmt: skip
 
 

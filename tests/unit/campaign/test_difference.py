@@ -172,6 +172,8 @@ def test_the_address_and_the_headers_of_a_webhook_stay_secret(tmp_path: Path) ->
 def test_a_new_name_or_connection_may_send_a_period_again(tmp_path: Path) -> None:
     old = load_campaign(write(tmp_path / "back", PUSH))
     assert compare_campaigns(old, load_campaign(write(tmp_path / "again", PUSH))).may_send_again
+    known = load_campaign(write(tmp_path / "known", f"{PUSH}formerly: [back]\n"))
+    assert not compare_campaigns(old, known).may_send_again
     assert compare(tmp_path / "1", PUSH, f"{PUSH}connection: other\n").may_send_again
     assert not compare(tmp_path / "2", PUSH, f"{PUSH}warehouse: other\n").may_send_again
     assert not compare_campaigns(None, old).may_send_again

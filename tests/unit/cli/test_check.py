@@ -124,6 +124,13 @@ def test_a_journey_is_one_folder_whatever_the_number_of_its_steps(sendoff: Comma
     assert (done.returncode, done.stdout) == (0, "2 folders checked: 0 mistakes, 0 warnings\n")
 
 
+def test_an_earlier_name_that_another_campaign_still_has_is_a_warning(sendoff: Command) -> None:
+    write("campaigns/spring", FINE)
+    write("campaigns/summer", f"{FINE}formerly: [gone, spring]\n")
+    line, _ = sendoff("check", "campaigns").stdout.splitlines()
+    assert line.partition(": warning: ")[2].startswith("formerly: the campaign spring still exists")
+
+
 def test_another_campaign_that_is_probably_misspelled_is_a_warning(sendoff: Command) -> None:
     named = "kind: campaign, days: 7, name"
     exclude = "".join(f"    - {{{named}: {name}}}\n" for name in ("spring2", "spring", "of_another_folder"))

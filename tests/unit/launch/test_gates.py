@@ -662,11 +662,17 @@ def test_the_change_is_not_against_what_was_rejected_or_stopped_before_it_was_se
 
 
 def of_day(
-    ledger: Ledger, warehouse: str, start: datetime, days: float = 1, resend: int = 0, **fields: Any
+    ledger: Ledger,
+    warehouse: str,
+    start: datetime,
+    days: float = 1,
+    resend: int = 0,
+    name: str = "spring",
+    **fields: Any,
 ) -> LaunchRecord:
     """Prepare a launch that a schedule would make for some days."""
     folder = CampaignFolder(
-        "spring", campaign(**{"schedule": "0 0 * * *"} | fields), "SELECT device_id FROM devices", Path()
+        name, campaign(**{"schedule": "0 0 * * *"} | fields), "SELECT device_id FROM devices", Path()
     )
     return prepare_launch(
         ledger,
@@ -695,7 +701,7 @@ def test_a_period_that_was_sent_in_part_before_the_schedule_changed_is_skipped(
         of_day(ledger, "sqlite:///no/such/warehouse.db", start, days)
     assert [launch.launch_key for launch in ledger.launches.search()] == [sent.launch_key]
     (skipped,) = ledger.not_launched.newest()
-    assert skipped.why == f"overlaps the period {PERIOD.key}, which has a launch"
+    assert skipped.why == f"overlaps the period {PERIOD.key}, which has a launch of spring"
     assert of_day(ledger, warehouse, start, days, resend=1).audience == 5
 
 
@@ -727,3 +733,42 @@ def test_a_launch_that_was_never_sent_does_not_take_its_period(ledger: Ledger, w
     unsent = of_day(ledger, warehouse, PERIOD.start)
     ledger.audit_log.decide(Decision(unsent.launch_key, DecisionKind.STOPPED, "ann", None, NOW))
     assert of_day(ledger, warehouse, PERIOD.end - timedelta(days=7), 7).audience == 5
+
+
+@pytest.mark.parametrize("schedule", ["0 0 * * *", None])
+def test_a_period_that_was_sent_under_an_earlier_name_is_skipped(
+    ledger: Ledger, warehouse: str, schedule: str | None
+) -> None:
+    of_day(ledger, warehouse, PERIOD.start, schedule=schedule)
+    renamed: dict[str, Any] = {"name": "summer", "schedule": schedule, "formerly": ["winter", "spring"]}
+    with pytest.raises(LateError, match=rf"overlaps the period {PERIOD.key}, which has a launch of spring"):
+        of_day(ledger, "sqlite:///no/such/warehouse.db", PERIOD.start, **renamed)
+    assert of_day(ledger, warehouse, PERIOD.start, resend=1, **renamed).audience == 5
+    assert of_day(ledger, warehouse, PERIOD.end, **renamed).audience == 5
+    assert of_day(ledger, warehouse, PERIOD.start, **{**renamed, "formerly": ()}).audience == 5
+
+
+def test_only_with_a_schedule_does_a_part_of_a_period_under_an_earlier_name_count(
+    ledger: Ledger, warehouse: str
+) -> None:
+    of_day(ledger, warehouse, PERIOD.start)
+    renamed: dict[str, Any] = {"name": "summer", "formerly": ["spring"]}
+    with pytest.raises(LateError, match="period"):
+        of_day(ledger, warehouse, PERIOD.end - timedelta(days=7), 7, **renamed)
+    rolling = of_day(ledger, warehouse, PERIOD.end - timedelta(days=7), 7, schedule=None, **renamed)
+    assert rolling.audience == 5
+
+
+@pytest.mark.parametrize("excluded", ["spring", "summer"])
+def test_a_campaign_that_leaves_out_its_own_recipients_also_leaves_out_those_of_its_earlier_name(
+    ledger: Ledger, warehouse: str, excluded: str
+) -> None:
+    of_day(ledger, warehouse, PERIOD.start)
+    with sqlite3.connect(warehouse.removeprefix("sqlite:///")) as db:
+        db.execute("INSERT INTO devices VALUES (6)")
+    db.close()
+    own = {"exclude": [{"kind": "campaign", "name": excluded, "days": 7}]}
+    renamed: dict[str, Any] = {"name": "summer", "formerly": ["spring"], "audience": own}
+    with pytest.raises(LateError, match="period"):
+        of_day(ledger, warehouse, PERIOD.start, **renamed)
+    assert of_day(ledger, warehouse, PERIOD.end, **renamed).audience == 1

@@ -68,18 +68,29 @@ class Launches(LedgerPart):
         ended = sa.or_(end == period.end, sa.and_(is_after, end < period.end))
         return self._newest_ended(connection, campaign, period, ended)
 
-    def overlapping(self, connection: str, campaign: str, period: Period) -> LaunchRecord | None:
+    def overlapping(
+        self,
+        connection: str,
+        campaign: str,
+        period: Period,
+        formerly: Collection[str] = (),
+        *,
+        only_same: bool = False,
+    ) -> LaunchRecord | None:
         """Return the newest launch of a campaign that was or will be sent for another, overlapping period.
 
-        Periods of other partitions never overlap.
+        ``formerly``: the campaign's earlier names. Under one of these, the same period counts too; ``only_same``: no
+        other. Periods of other partitions never overlap.
         """
+        is_same = sa.and_(launches.c.period_start == period.start, launches.c.period_end == period.end)
+        overlaps = sa.and_(launches.c.period_start < period.end, launches.c.period_end > period.start)
         query = LAUNCH.where(
             launches.c.connection == connection,
-            launches.c.campaign == campaign,
             launches.c.partition.is_not_distinct_from(period.partition),
-            launches.c.period_start < period.end,
-            launches.c.period_end > period.start,
-            sa.or_(launches.c.period_start != period.start, launches.c.period_end != period.end),
+            is_same if only_same else sa.or_(is_same, overlaps),
+            sa.or_(
+                launches.c.campaign.in_(formerly), sa.and_(launches.c.campaign == campaign, sa.not_(is_same))
+            ),
             _MAY_SEND,
         )
         row = self._database.first(query.order_by(launches.c.period_end.desc()).limit(1))
