@@ -13,6 +13,7 @@
     │   ├── GateError            a gate of the campaign is closed, or a person rejected the launch
     │   ├── LateError            it is too late for a launch: skip it
     │   ├── NotFoundError        the ledger has no such launch or dispatch
+    │   ├── RecipientsDeletedError  the launch is older than the limit on recipients
     │   ├── UnusableLedgerError  the ledger's URL, user, database, rights or tables are wrong
     │   └── RefusedError         the service refused the request, and would refuse it again
     ├── RetryableError       nothing happened: retry later
@@ -122,6 +123,10 @@ class LateError(PermanentError):
 
 class NotFoundError(PermanentError):
     """The ledger has nothing with this name or key."""
+
+
+class RecipientsDeletedError(PermanentError):
+    """The recipients of a launch are needed, and were deleted because of its age."""
 
 
 class UnusableLedgerError(PermanentError):

@@ -127,6 +127,8 @@ class DecisionKind(StrEnum):
     """The people are erased."""
     EXPORTED = "exported"
     """Someone got everything that is held about one person, or the verdict of each person in a launch."""
+    RECIPIENTS_DELETED = "recipients_deleted"
+    """The recipients of the launch were deleted because of its age. Its counts stay."""
 
 
 class OutcomeKind(StrEnum):

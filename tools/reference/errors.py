@@ -38,6 +38,9 @@ _ADVICE = {
     "LateError": "Do nothing. Or trigger the period with *Send late*, unless its sending time has passed, or with a "
     "resend number if a part of it was sent.",
     "NotFoundError": "List the launches with `sendoff report`. Check that it is the right ledger.",
+    "RecipientsDeletedError": "Give the rule fewer days than the "
+    "[limit](../operations/backup.md#limit-how-long-recipients-are-kept). To send an old period once more, "
+    "[send it again](../how-to/send-again.md) with a reason.",
     "UnusableLedgerError": "Follow the message, which names the cause.",
     "RefusedError": "Read the service's reason in `sendoff report`, correct the campaign, then resend.",
     "RetryableError": "Retry later.",

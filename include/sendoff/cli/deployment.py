@@ -46,11 +46,23 @@ def copy_ledger(
 @app.command()
 def maintain(
     keep_days: Annotated[int, typer.Option(min=1, max=36_500, help="How many days to keep post-backs")] = 90,
+    keep_recipients_days: Annotated[
+        int | None,
+        typer.Option(min=30, max=36_500, help="How many days to keep who was sent to  [default: no limit]"),
+    ] = None,
     ledger_url: LedgerUrl = None,
 ) -> None:
-    """Delete old post-backs that every report has counted, and create the partitions for the next days."""
+    """Delete old post-backs that every report has counted, and create the partitions for the next days.
+
+    With --keep-recipients-days, also delete who was sent to by older launches. Their counts and reports stay.
+    """
+    from sendoff.postbacks import delete_recipients
     from sendoff.postbacks import maintain as keep_small
 
+    if keep_recipients_days is not None and keep_recipients_days < keep_days:
+        raise UsageError(
+            "--keep-recipients-days: use --keep-days or more, because post-backs name recipients too."
+        )
     with opened(ledger_url) as ledger, Steps().step("deleting old post-backs", is_often_short=True):
         deleted = keep_small(ledger, timedelta(days=keep_days))
     typer.echo(f"deleted: {len(deleted.days)} days and {deleted.post_backs:,} single post-backs")
@@ -60,6 +72,15 @@ def maintain(
     ):
         for day in days:
             typer.echo(f"{day} stays: {why}")
+    if keep_recipients_days is None:
+        return
+    with opened(ledger_url) as ledger, Steps().step("deleting recipients", is_often_short=True):
+        gone = delete_recipients(ledger, timedelta(days=keep_recipients_days))
+    typer.echo(
+        f"deleted: the {gone.recipients:,} recipients of {counted(gone.launches, 'launch', 'launches')}"
+    )
+    for reason, count in gone.stay.items():
+        typer.echo(f"the recipients of {counted(count, 'older launch', 'older launches')} stay: {reason}")
 
 
 @app.command()

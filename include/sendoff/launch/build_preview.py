@@ -62,8 +62,12 @@ def preview_campaign(  # noqa: PLR0913 - all named, most with defaults
 def preview_launch(
     ledger: Ledger, launch_key: str, *, rate: float | None = None, names: FieldNames | None = None
 ) -> Preview:
-    """Return the preview of a frozen launch, without a query. Raise NotFoundError if the ledger does not have it."""
+    """Return the preview of a frozen launch, without a query.
+
+    Raise NotFoundError if the ledger does not have it, and RecipientsDeletedError if its recipients were deleted.
+    """
     launch = ledger.launches.get(launch_key)
+    launch.check_recipients()
     existing = _existing_launch(ledger, launch)
     return _preview(
         _frozen(ledger, launch), ledger, rate, names, existing if existing.requests_made else None
@@ -295,6 +299,8 @@ def _change(ledger: Ledger | None, subject: _Subject) -> tuple[AudienceChange | 
             f"The last launch identifies people by {last.identified_by}, this one by {audience.identified_by}"
         )
         return None, [f"{text}, so they cannot be compared."]
+    if last.deleted:
+        return None, [f"There is no comparison with the campaign's last launch: {last.deleted}."]
     before = ledger.launches.audience(last.launch_key)
     kept = len(people & before)
     gone, new = len(before) - kept, len(people) - kept

@@ -60,7 +60,8 @@ def prepare_request(
     recipients.
 
     Raise CampaignError if the body, the name or the key cannot be used. Also raise it if the key is frozen with another
-    body or mode: the frozen request counts. After an error, nothing new is frozen.
+    body or mode: the frozen request counts. Raise RecipientsDeletedError if its recipients were deleted since. After an
+    error, nothing new is frozen.
     """
     moment = now or datetime.now(UTC)
     _check_names(request)
@@ -70,6 +71,7 @@ def prepare_request(
     if launch is None:
         partition = Period(period.start, period.end, request.request_key)
         launch = ledger.launches.freeze(_new_launch(key, request, own, partition, moment))
+    launch.check_recipients()
     _check_same(ledger, launch, own)
     return launch
 

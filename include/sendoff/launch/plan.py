@@ -86,8 +86,9 @@ def prepare_launch(
 ) -> LaunchRecord:
     """Read the audience, cut it into segments and freeze both in the ledger, once for each launch key.
 
-    A launch that is already in the ledger is returned as it was frozen, without a query. If the campaign's rules depend
-    on other launches and one is made meanwhile, the launch is planned again.
+    A launch that is already in the ledger is returned as it was frozen, without a query. Raise RecipientsDeletedError
+    if its recipients were deleted since. If the campaign's rules depend on other launches and one is made meanwhile,
+    the launch is planned again.
 
     Raise LateError, before any query, if it is too late, or if a part of its period was sent. Raise GateError if
     another gate is closed, ConflictError if other launches keep being made, and the errors of :func:`plan_launch`.
@@ -96,6 +97,7 @@ def prepare_launch(
     moment = now or datetime.now(UTC)
     key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
     if launch := ledger.launches.find(key):
+        launch.check_recipients()
         return launch
     decisions = _resend_decisions(folder.name, key, options, moment)
     gates = folder.campaign.gates

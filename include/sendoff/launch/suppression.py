@@ -48,7 +48,7 @@ from sendoff.campaign import (
     QueryExclusion,
     counted_as,
 )
-from sendoff.errors import AudienceError, NotFoundError, QueryError
+from sendoff.errors import AudienceError, NotFoundError, QueryError, RecipientsDeletedError
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.states import LIVING, UNFINISHED
 from sendoff.warehouse import Parameter
@@ -328,6 +328,11 @@ class _OtherLaunches:
         """Return the recipients that a launch shares with the audience."""
         key = launch.launch_key
         if key not in self._recipients:
+            if launch.deleted:
+                raise RecipientsDeletedError(
+                    f"campaign {self.folder.name}: a rule depends on who got campaign {launch.campaign} for period "
+                    f"{launch.period.key}: {launch.deleted}. Give the rule a shorter time, or remove it"
+                )
             self._recipients[key] = self.ledger.launches.sent(key) & self.audience.identifiers
         return self._recipients[key]
 

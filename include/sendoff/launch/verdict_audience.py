@@ -91,6 +91,8 @@ def source_launch(
 ) -> LaunchRecord:
     """Return the launch of another campaign that a period refers to, or raise NotFoundError.
 
+    Raise RecipientsDeletedError if its recipients were deleted.
+
     It is the launch whose report started the run. Otherwise it is the newest whose own period ends within the period,
     or up to ``days`` before.
     """
@@ -108,6 +110,7 @@ def source_launch(
             f"campaign {source.of} has no launch on {connection} for a period that ends within {period.key}{older}. "
             f"{mend}"
         )
+    launch.check_recipients()
     _log.info(
         "campaign %s: the recipients come from launch %s of campaign %s, period %s",
         folder.name,

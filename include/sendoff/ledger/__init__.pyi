@@ -8,6 +8,8 @@ from .control.rate_limits import check_rate as check_rate
 from .erasure.erasures import ErasedPeople as ErasedPeople
 from .erasure.erasures import Erasure as Erasure
 from .erasure.erasures import Remembered as Remembered
+from .erasure.old_recipients import ERASURE_IS_OPEN as ERASURE_IS_OPEN
+from .erasure.old_recipients import REPORT_IS_OLD as REPORT_IS_OLD
 from .launches.freeze import NewLaunch as NewLaunch
 from .launches.launch_record import LaunchRecord as LaunchRecord
 from .launches.not_launched import NotLaunched as NotLaunched

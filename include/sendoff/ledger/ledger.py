@@ -14,6 +14,7 @@ from sendoff.ledger.control.daily_limits import DailyLimits
 from sendoff.ledger.control.rate_limits import RateLimits
 from sendoff.ledger.copying import copy_ledger
 from sendoff.ledger.erasure.erasures import Erasures
+from sendoff.ledger.erasure.old_recipients import OldRecipients
 from sendoff.ledger.erasure.person import Persons
 from sendoff.ledger.launches.launch_counts import LaunchCounts
 from sendoff.ledger.launches.launches import Launches
@@ -63,6 +64,7 @@ class Ledger:
         self.aggregates = Aggregates(self._database)
         self.retention = Retention(self._database)
         self.erasures = Erasures(self._database, erasure_secret)
+        self.old_recipients = OldRecipients(self._database)
         self.uploaded_lists = UploadedLists(self._database, self.erasures.in_set)
         self.suppressions = SuppressionList(self._database, self.erasures.among)
         self.persons = Persons(self._database, self.erasures.erased_at)

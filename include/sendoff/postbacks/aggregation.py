@@ -118,6 +118,8 @@ class _Runs:
             if new := totals.new(codes):
                 totals.load(new, self._ledger.aggregates.contexts(new))
             totals.add(codes, batch)
+        if totals.ignored:
+            _log.info("%d post-backs are too late to count: their recipients were deleted", totals.ignored)
         return totals
 
     def _named_by(self) -> set[str]:

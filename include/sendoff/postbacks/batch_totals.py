@@ -81,6 +81,7 @@ class BatchTotals:
         self._waves: dict[tuple[str, int], int] = {}  # number of a launch's wave
         self._is_known = np.zeros(0, np.bool_)  # whether the context of a code was looked up
         self._is_waiting = np.zeros(0, np.bool_)
+        self._is_deleted = np.zeros(0, np.bool_)  # the recipients of its launch were deleted
         self._names_nobody = np.zeros(0, np.bool_)  # no post-back can identify the dispatch's recipients
         self._campaign = np.zeros(0, np.int64)
         self._has_campaign = np.zeros(0, np.bool_)
@@ -94,6 +95,7 @@ class BatchTotals:
         self._open: dict[tuple[int, str], BitMap64] = {}
         self._minutes = {name: Counter[int]() for name in (_ALL, PostBackKind.OPEN)}
         self.post_backs = 0
+        self.ignored = 0  # post-backs of launches whose recipients were deleted
         self.has_unreadable = False  # also among those that were left out
 
     def codes(self, batch: pa.RecordBatch) -> Codes:
@@ -118,6 +120,9 @@ class BatchTotals:
         self.contexts |= contexts
         for key, context in contexts.items():
             code, column = new[key], MATCHED_BY.get(context.identified_by)
+            if context.is_deleted:
+                self._is_deleted[code], self._is_waiting[code] = True, False
+                continue
             # A column is missing only if the first launch that needs it was made just now.
             is_there = column is None or column in self._named_by
             self._is_waiting[code] = context.awaits_reply or not is_there
@@ -127,15 +132,20 @@ class BatchTotals:
             self._settled[code] = _NEVER if context.settled_at is None else _microseconds(context.settled_at)
             wave = context.launch_key, context.wave
             self._wave[code] = self._waves.setdefault(wave, len(self._waves))
-        self._index.load(codes[~self._is_waiting[codes] & ~self._names_nobody[codes]].tolist())
+        has_recipients = ~(self._is_waiting | self._names_nobody | self._is_deleted)
+        self._index.load(codes[has_recipients[codes]].tolist())
 
     def add(self, codes: Codes, batch: pa.RecordBatch) -> None:
-        """Count post-backs of loaded dispatches. Post-backs of waiting dispatches are left out."""
+        """Count post-backs of loaded dispatches. Post-backs of waiting dispatches are left out.
+
+        Those of launches whose recipients were deleted are ignored, because the figures of these launches stay.
+        """
         names_erased = self._name_erased(batch)
         self.has_unreadable |= not (values(batch["what"]) & READABLE).all()
-        if self._is_waiting.any():
-            is_waiting = self._is_waiting[codes]
-            waiting, rows = np.flatnonzero(is_waiting), np.flatnonzero(~is_waiting)
+        if self._is_waiting.any() or self._is_deleted.any():
+            is_waiting, is_deleted = self._is_waiting[codes], self._is_deleted[codes]
+            waiting, rows = np.flatnonzero(is_waiting), np.flatnonzero(~(is_waiting | is_deleted))
+            self.ignored += int(is_deleted.sum())
             if len(waiting):
                 self._park(codes[waiting], batch.take(column_of(waiting)))
             if not len(rows):
@@ -201,7 +211,15 @@ class BatchTotals:
             self._parked[receiver, code, day] = new if known is None else known | new
 
     def _grow(self, size: int) -> None:
-        of_codes = ("_is_known", "_is_waiting", "_names_nobody", "_campaign", "_has_campaign", "_settled")
+        of_codes = (
+            "_is_known",
+            "_is_waiting",
+            "_is_deleted",
+            "_names_nobody",
+            "_campaign",
+            "_has_campaign",
+            "_settled",
+        )
         for name in (*of_codes, "_wave", "_newest"):
             setattr(self, name, longer(getattr(self, name), size))
         self._counts = {name: longer(column, size) for name, column in self._counts.items()}

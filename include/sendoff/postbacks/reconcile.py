@@ -96,7 +96,10 @@ class _UnionBuilder:
 
 
 def reconcile_launch(ledger: Ledger, launch_key: str, *, now: datetime | None = None) -> LaunchStats:
-    """Aggregate new post-backs, find the verdict of every recipient of a launch, and store and return its figures."""
+    """Aggregate new post-backs, find the verdict of every recipient of a launch, and store and return its figures.
+
+    If its recipients were deleted, return the figures that were stored before.
+    """
     with traces.span("reconcile", launch_key) as count:
         figures = _reconcile(ledger, launch_key, now)
         count(audience=figures.audience or 0, **figures.verdicts)
@@ -109,6 +112,8 @@ def _reconcile(ledger: Ledger, launch_key: str, now: datetime | None) -> LaunchS
     aggregate(ledger, now=moment)
     erasures, revision = ledger.erasures.version(), ledger.verdicts.revision(launch_key)
     launch = ledger.launches.get(launch_key)
+    if launch.deleted:
+        return ledger.verdicts.figures(launch_key)
     leaving = ledger.erasures.unfinished(launch.identified_by, launch.kind)  # before anything else is read
     received = _received(ledger, launch)
     held_out = ledger.launches.suppressed(launch_key, "holdout").get("holdout", empty(launch.kind))

@@ -1,15 +1,22 @@
-"""Maintenance that keeps a ledger small and fast: creates partitions ahead, and deletes old post-backs."""
+"""Maintenance: creates partitions ahead, and deletes old post-backs and the recipients of old launches."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from sendoff.ledger import Deleted, Ledger
+from sendoff.ledger import ERASURE_IS_OPEN, REPORT_IS_OLD, Deleted, Ledger
 from sendoff.postbacks.aggregation import aggregate
+from sendoff.postbacks.reconcile import reconcile_launch
 
 SHORTEST = timedelta(days=1)
 """The minimum time to keep post-backs. If the service repeats one within a day, it is still recognised."""
+
+SHORTEST_FOR_RECIPIENTS = timedelta(days=30)
+"""The minimum time to keep recipients. Until then, reports and rules of other campaigns may need them."""
 
 _FEWEST_AHEAD = 2  # days; with fewer, the next run may be too late
 
@@ -44,3 +51,40 @@ def maintain(ledger: Ledger, keep: timedelta, *, now: datetime | None = None) ->
         len(deleted.in_use),
     )
     return deleted
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedRecipients:
+    """The result of a deletion of recipients. ``stay``: launches that are old enough by the reason why they stay."""
+
+    launches: int
+    recipients: int
+    stay: Mapping[str, int]
+
+
+def delete_recipients(ledger: Ledger, keep: timedelta, *, now: datetime | None = None) -> DeletedRecipients:
+    """Delete who was sent to by launches older than ``keep``. Their counts and reports stay.
+
+    Only launches that are complete lose their recipients: see :attr:`DeletedRecipients.stay`. A report that is missing
+    or old is made before. This needs the rights of the tables' owner. It may be stopped at any moment and run again.
+    Raise ValueError if ``keep`` is less than 30 days.
+    """
+    if keep < SHORTEST_FOR_RECIPIENTS:
+        raise ValueError(
+            f"recipients must be kept for {SHORTEST_FOR_RECIPIENTS.days} days or longer, not {keep}"
+        )
+    moment = now or datetime.now(UTC)
+    aggregate(ledger, now=moment)
+    old, before = ledger.old_recipients, moment - keep
+    for _ in range(2):  # the first report of a launch counts as old
+        for launch_key, why in old.of(before).items():
+            if why == REPORT_IS_OLD:
+                reconcile_launch(ledger, launch_key, now=moment)
+    if ready := [launch_key for launch_key, why in old.of(before).items() if why is None]:
+        old.mark(ready, before)
+    marked = old.unfinished()
+    recipients = sum(old.delete(key, f"older than {keep.days} days", moment) for key in marked)
+    old.unlink_opt_outs()
+    stay = Counter(why or ERASURE_IS_OPEN for why in old.of(before).values())
+    _log.info("%d launches lost their recipients: they are older than %s", len(marked), keep)
+    return DeletedRecipients(len(marked), recipients, stay)

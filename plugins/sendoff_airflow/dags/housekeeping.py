@@ -89,12 +89,14 @@ def maintenance_dag(
     schedule: str,
     *,
     keep: timedelta,
+    keep_recipients: timedelta | None = None,
     ledger_conn_id: str = LEDGER,
     dag_id: str = "sendoff_maintenance",
     **dag_options: Any,
 ) -> DAG:
     """Return the DAG that keeps the ledger small: it deletes post-backs that reports have counted after ``keep``.
 
+    ``keep_recipients``: also delete who was sent to by older launches, whose counts and reports stay.
     It runs on ``schedule``, a cron expression in UTC. ``ledger_conn_id``: the connection of the ledger, with a user who
     owns its tables. ``dag_options`` are further arguments of Airflow's DAG.
     """
@@ -104,6 +106,7 @@ def maintenance_dag(
             task_id="maintain",
             task_display_name="Delete old post-backs",
             keep=keep,
+            keep_recipients=keep_recipients,
             ledger_conn_id=ledger_conn_id,
         )
     return dag

@@ -18,30 +18,41 @@ class MaintainOperator(LedgerOperator):
 
     On PostgreSQL, also create the partitions for the next days. Erasures of people that were interrupted are finished
     first. Return how many ``days`` and single ``post_backs`` were deleted, and how many people were ``erased``. Also
-    return how many days are still ``needed``, and how many were ``in_use`` and stay until the next run.
+    return how many days are still ``needed``, and how many were ``in_use`` and stay until the next run. With
+    ``keep_recipients``, older launches lose their recipients and keep their counts and reports. ``recipients`` counts
+    those that were deleted, and ``launches_kept`` the older launches that are not complete.
 
     :param keep: how long to keep post-backs, at least a day
+    :param keep_recipients: how long to keep who was sent to, at least 30 days and ``keep``; default: no limit
     :param ledger_conn_id: the connection of the ledger, with a user who owns its tables
     """
 
     template_fields: Sequence[str] = ()
 
-    def __init__(self, *, keep: timedelta, **kwargs: Any) -> None:
+    def __init__(self, *, keep: timedelta, keep_recipients: timedelta | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        if keep_recipients is not None and keep_recipients < max(keep, timedelta(days=30)):
+            raise ValueError("keep_recipients: use 30 days or more, and not less than keep")
         self.keep = keep
+        self.keep_recipients = keep_recipients
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
         """Delete old post-backs."""
-        from sendoff.postbacks import continue_erasures, maintain
+        from sendoff.postbacks import continue_erasures, delete_recipients, maintain
 
         with self.open_ledger() as ledger:
             erased = continue_erasures(ledger)
             deleted = maintain(ledger, self.keep)
+            gone = delete_recipients(ledger, self.keep_recipients) if self.keep_recipients else None
+        for reason, count in (gone.stay if gone else {}).items():
+            self.log.warning("The recipients of %d older launches stay: %s", count, reason)
         return {
             "days": len(deleted.days),
             "post_backs": deleted.post_backs,
             "needed": len(deleted.needed),
             "in_use": len(deleted.in_use),
             "erased": erased.people,
+            "recipients": gone.recipients if gone else 0,
+            "launches_kept": sum(gone.stay.values()) if gone else 0,
         }

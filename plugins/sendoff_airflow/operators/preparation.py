@@ -168,6 +168,7 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
         origin = self._origin(context)
         if launch := ledger.launches.find(key):
             _check_origin(launch, origin)
+            launch.check_recipients()
             if ledger.dispatch_queries.states(key).keys().isdisjoint(UNFINISHED):
                 self.log.warning(
                     "Nothing new is sent: all requests of launch %s, for period %s, were made before.",

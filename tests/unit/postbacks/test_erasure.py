@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from sendoff.audience import KeyedHash, KnownPeople, Segment, build_audience, read_template_values
 from sendoff.audience.identifiers import (
+    DELETED,
     LONGEST_TEXT,
     Identifiers,
     Kind,
@@ -220,6 +221,8 @@ def _is_of(post_back: StoredPostBack, people: Identifiers, texts: set[str]) -> b
 
 
 def _names(value: Any, column: str, people: Identifiers, texts: set[str]) -> bool:
+    if isinstance(value, bytes) and value.startswith(DELETED):
+        return False
     if isinstance(value, bytes) and column in ("identifiers", "delivered", "engaged", "suspects"):
         return len(from_bytes(people.kind, value) & people) > 0
     if isinstance(value, bytes) and column == "template_values":

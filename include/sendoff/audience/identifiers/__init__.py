@@ -7,6 +7,7 @@ kinds have the same methods and are immutable. Their repr shows the size, but no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import date
 from typing import TypeVar
 
 import numpy as np
@@ -31,8 +32,10 @@ from sendoff.audience.identifiers.string_sets import (
     trimmed,
 )
 from sendoff.audience.identifiers.string_sort import merged, run_of, sorted_once
+from sendoff.errors import RecipientsDeletedError
 
 __all__ = [
+    "DELETED",
     "LONGEST_TEXT",
     "UNUSABLE_TEXT",
     "IdentifierSetBuilder",
@@ -46,6 +49,7 @@ __all__ = [
     "as_integer",
     "as_member",
     "builder",
+    "deleted_before",
     "empty",
     "from_bytes",
     "from_texts",
@@ -54,6 +58,9 @@ __all__ = [
     "trimmed",
     "union",
 ]
+
+DELETED = b"deleted:"
+"""The first bytes of what replaces a deleted set. No stored set begins with them."""
 
 _PIECE = 1 << 16
 _MOST_DIGITS = 19  # of an identifier; int() refuses texts of thousands of digits
@@ -124,7 +131,15 @@ def union(kind: Kind, sets: Iterable[Identifiers]) -> Identifiers:
 
 
 def from_bytes(kind: Kind, blob: bytes) -> Identifiers:
-    """Read a set that ``to_bytes`` wrote. Raise ValueError if ``blob`` is something else or incomplete."""
+    """Read a set that ``to_bytes`` wrote. Raise ValueError if ``blob`` is something else or incomplete.
+
+    Raise RecipientsDeletedError if the set was deleted, so that no one takes it for an empty one.
+    """
+    if blob.startswith(DELETED):
+        day = blob[len(DELETED) :].decode()
+        raise RecipientsDeletedError(
+            f"the recipients of launches from before {day} were deleted from the ledger"
+        )
     if kind == "integer":
         return IntegerIdentifiers.from_bytes(blob)
     try:
@@ -132,6 +147,11 @@ def from_bytes(kind: Kind, blob: bytes) -> Identifiers:
     except (OSError, KeyError) as error:
         raise ValueError("this value is not a set of string identifiers") from error
     return StringIdentifiers(pa.concat_arrays([*column.chunks, pa.array([], pa.large_string())]))
+
+
+def deleted_before(day: date) -> bytes:
+    """Return what replaces the sets of a launch from before a day. :func:`from_bytes` refuses to read it."""
+    return DELETED + day.isoformat().encode()
 
 
 def _all_of(type_: type[_Set], sets: Iterable[Identifiers]) -> Iterator[_Set]:

@@ -16,7 +16,8 @@ import sqlalchemy as sa
 
 from sendoff.audience import template_values_without
 from sendoff.audience.identifiers import Identifiers, empty, from_bytes
-from sendoff.ledger.erasure.person_columns import REFUSALS, People, naming
+from sendoff.ledger.erasure.old_recipients import finish_deletions
+from sendoff.ledger.erasure.person_columns import NOTHING, REDACTED, REFUSALS, People, naming
 from sendoff.ledger.post_backs.post_backs import PendingRun
 from sendoff.ledger.post_backs.scrub import scrub
 from sendoff.ledger.post_backs.totals import ERASED, lock_totals
@@ -29,6 +30,7 @@ from sendoff.ledger.storage.schema import (
     dispatch_totals,
     dispatches,
     erasure_queue,
+    launches,
     open_hours,
     outcomes,
     post_backs,
@@ -44,7 +46,6 @@ from sendoff.ledger.storage.schema import (
 )
 from sendoff.states import DispatchState
 
-_NOTHING = b"{}"  # of a request that named erased people in an unknown place; it is never made
 _WRITTEN_AT_ONCE = 10  # sets per transaction
 _RECIPIENTS_WRITTEN = 50_000  # in the segments of a transaction, which then takes no more
 _REFUSALS_READ = 5_000  # texts of the service to look through at a time
@@ -63,6 +64,8 @@ class Work(People):
 
 def erase_launch(work: Work, position: str) -> str | None:
     """Erase people from what the next launch froze, and return its key; None after the last launch."""
+    if not position:
+        finish_deletions(work.database)
     launch = _next_launch(work, position)
     if launch is None:
         return None
@@ -98,8 +101,7 @@ def erase_refusals(work: Work, position: str) -> str | None:
     named = [row.id for row in rows if work.are_named_in(row.reason.encode())]
     for ids in in_parts(named, _REFUSALS_WRITTEN):
         with work.database.write_in_turn() as db:
-            # The whole text goes, because a part of a name may still identify the person.
-            db.execute(sa.update(outcomes).where(outcomes.c.id.in_(ids)).values(reason="…"))
+            db.execute(sa.update(outcomes).where(outcomes.c.id.in_(ids)).values(reason=REDACTED))
     return str(rows[-1].id) if rows else None
 
 
@@ -157,6 +159,7 @@ def _next_launch(work: Work, position: str) -> tuple[str, Identifiers] | None:
     """Return the key of the next launch that may name the people, and the people as its sets have them.
 
     They are none if the launch identifies recipients by another column. A request of your own may name people by any.
+    A launch whose recipients were deleted names no one.
     """
     is_own = audiences.c.identified_by == work.identified_by
     has_body = sa.exists().where(
@@ -164,7 +167,12 @@ def _next_launch(work: Work, position: str) -> tuple[str, Identifiers] | None:
     )
     query = (
         sa.select(audiences.c.launch_key, audiences.c.kind, is_own)
-        .where(sa.or_(is_own, has_body), audiences.c.launch_key > position)
+        .join(launches, launches.c.launch_key == audiences.c.launch_key)
+        .where(
+            sa.or_(is_own, has_body),
+            audiences.c.launch_key > position,
+            launches.c.recipients_deleted_before.is_(None),
+        )
         .order_by(audiences.c.launch_key)
         .limit(1)
     )
@@ -215,7 +223,7 @@ def _rewrite_segments(work: Work, launch_key: str, gone: Identifiers, numbers: C
             values, lost = _rewritten(row, gone, work)
             db.execute(sa.update(segments).where(own, segments.c.number == row.number).values(values))
             removed += lost
-            if values["body"] == _NOTHING:
+            if values["body"] == NOTHING:
                 unusable.append(row.number)
         _count(db, launch_key, removed)
         closed = (
@@ -346,10 +354,10 @@ def _body_without(body: bytes, work: Work) -> bytes:
     try:
         members = json.loads(body)
     except (ValueError, RecursionError):
-        return _NOTHING
+        return NOTHING
     cleaned = {name: _value_without(value, work) for name, value in members.items()}
     written = json.dumps(cleaned, ensure_ascii=False, separators=(",", ":")).encode()
-    return _NOTHING if work.are_named_in(written) else written
+    return NOTHING if work.are_named_in(written) else written
 
 
 def _value_without(value: Any, work: Work) -> Any:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from sendoff.audience import KnownPeople, as_kinds
-from sendoff.audience.identifiers import Identifiers, Kind, as_integer, empty, from_bytes, from_texts
+from sendoff.audience.identifiers import DELETED, Identifiers, Kind, as_integer, empty, from_bytes, from_texts
 from sendoff.ledger.post_backs.block_batches import as_batch
 from sendoff.ledger.post_backs.block_format import READABLE
 from sendoff.ledger.post_backs.post_backs import PendingRun, grouped, parts_of, stored_runs
@@ -69,6 +69,12 @@ OTHERS: tuple[sa.Column[Any], ...] = (
 TABLES: tuple[sa.Table, ...] = tuple(dict.fromkeys(column.table for column in (*SETS, *OTHERS)))
 """The tables that hold identifiers."""
 
+NOTHING = b"{}"
+"""What replaces a request of your own that names people and can never be made. They may be in an unknown place."""
+
+REDACTED = "…"
+"""What replaces a text that names people. All of it goes, because a part of a name may still identify a person."""
+
 _BODIES_AT_ONCE = 1_000
 _COMPARED_AT_ONCE = 50_000  # possible identifiers in bodies
 _DIGITS = re.compile(rb"[0-9]+")
@@ -119,8 +125,15 @@ class People:
         return False
 
 
-REFUSALS = sa.select(outcomes).where(outcomes.c.kind == OutcomeKind.REFUSED, outcomes.c.reason.is_not(None))
+IS_REFUSAL = sa.and_(outcomes.c.kind == OutcomeKind.REFUSED, outcomes.c.reason.is_not(None))
+REFUSALS = sa.select(outcomes).where(IS_REFUSAL)
 """The query for refusals: the service's words may name people. Sendoff's own reasons name no one."""
+
+
+def is_kept(column: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
+    """Return the condition that a row has a set of identifiers that was not deleted."""
+    beginning = sa.func.substr(column, 1, len(DELETED), type_=sa.LargeBinary())
+    return sa.and_(column.is_not(None), beginning != DELETED)
 
 
 def rows_of(column: sa.Column[Any], identified_by: str, kind: Kind) -> sa.Select[Any]:
@@ -143,7 +156,7 @@ def rows_of(column: sa.Column[Any], identified_by: str, kind: Kind) -> sa.Select
     return (
         sa.select(launch.label("launch"), column.label("blob"), *table.primary_key.columns)
         .select_from(source)
-        .where(owner.c.identified_by == identified_by, owner.c.kind == kind, column.is_not(None))
+        .where(owner.c.identified_by == identified_by, owner.c.kind == kind, is_kept(column))
     )
 
 

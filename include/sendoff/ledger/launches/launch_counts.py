@@ -15,6 +15,7 @@ from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.joins import NEWEST_ATTEMPT, OF_SEGMENT, SENT_TO
 from sendoff.ledger.storage.schema import (
     attempts,
+    decisions,
     dispatch_totals,
     dispatches,
     segments,
@@ -22,7 +23,7 @@ from sendoff.ledger.storage.schema import (
     withheld,
 )
 from sendoff.ledger.suppression.withheld import recipients_of
-from sendoff.states import DispatchState
+from sendoff.states import DecisionKind, DispatchState
 
 
 class RequestCount(NamedTuple):
@@ -84,6 +85,12 @@ class LaunchCounts(LedgerPart):
             for row, people in recipients_of(db, launch_key, query):
                 yield people, totals_of(row) if row.newest_at else None
 
+    def opt_outs(self, launch: LaunchRecord) -> int:
+        """Count the recipients who opted out because of a message of the launch, until its recipients are deleted."""
+        if launch.deleted:
+            return int(self._database.scalar(_OPTED_OUT_BEFORE, {"launch": launch.launch_key}) or 0)
+        return len(self.opted_out(launch))
+
     def opted_out(self, launch: LaunchRecord, since: datetime | None = None) -> Identifiers:
         """Return the recipients who opted out because of a message of the launch; ``since``: only after this moment."""
         query = (
@@ -105,6 +112,9 @@ _MADE = (
     DispatchState.IN_FLIGHT,
     DispatchState.IN_DOUBT,
     DispatchState.WRITTEN_OFF,
+)
+_OPTED_OUT_BEFORE = sa.select(decisions.c.detail["opted_out"].as_integer()).where(
+    decisions.c.launch_key == sa.bindparam("launch"), decisions.c.kind == DecisionKind.RECIPIENTS_DELETED
 )
 _WITHHELD = (
     sa.select(sa.func.sum(withheld.c.size))

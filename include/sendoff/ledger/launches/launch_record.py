@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Kind
 from sendoff.campaign import Period
+from sendoff.errors import RecipientsDeletedError
 from sendoff.figures import noun_of
 from sendoff.ledger.storage.schema import audiences, launches, segments
 from sendoff.states import LaunchState
@@ -46,11 +47,31 @@ class LaunchRecord:
     winner: str | None = None  # the variant that the rest gets, once it is decided
     # Among the campaign's launches that compare something; None: nothing.
     comparison_number: int | None = None
+    # The limit when its recipients were deleted, as those of every launch from before; None: they were not.
+    recipients_deleted_before: datetime | None = None
 
     @property
     def title(self) -> str:
         """The title of the campaign, or its name if it has none."""
         return str(json.loads(self.definition).get("title") or self.campaign)
+
+    @property
+    def deleted(self) -> str | None:
+        """The sentence that its recipients were deleted, and since when; None if they were not."""
+        if self.recipients_deleted_before is None:
+            return None
+        return (
+            f"the recipients of launches from before {self.recipients_deleted_before:%Y-%m-%d} were deleted from the "
+            "ledger"
+        )
+
+    def check_recipients(self) -> None:
+        """Raise RecipientsDeletedError if its recipients were deleted."""
+        if self.deleted:
+            raise RecipientsDeletedError(
+                f"launch {self.launch_key} of campaign {self.campaign}, period {self.period.key}: {self.deleted}. "
+                "Nothing is sent again"
+            )
 
     @property
     def noun(self) -> tuple[str, str]:

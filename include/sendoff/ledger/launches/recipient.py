@@ -83,7 +83,7 @@ class RecipientStatus:
 
     launch_key: str
     launch_state: LaunchState
-    is_known: bool = True  # False: the service chooses the recipients
+    is_known: bool = True  # False: the service chooses the recipients, or they were deleted
     reason: str | None = None
     segment: int | None = None
     variant: str | None = None
@@ -100,6 +100,7 @@ class RecipientStatus:
     hour: int | None = None
     arm: Arm | None = None
     may_be_erased: bool = False  # people were erased from the launch, and it is none of the others
+    deleted: str | None = None  # the sentence that the launch's recipients were deleted, if they were
 
     def __str__(self) -> str:
         return f"{self.sentence} ({self.details})" if self.details else self.sentence
@@ -130,6 +131,8 @@ class RecipientStatus:
     @property
     def sentence(self) -> str:
         """The status as one sentence, for people who do not know Sendoff."""
+        if self.deleted:
+            return f"not known: {self.deleted}"
         if not self.is_known:
             return "not known: the service chooses the people of this launch"
         if self.reason is not None:
@@ -189,6 +192,8 @@ def _words(state: str | None) -> str:
 def recipient_status(db: sa.Connection, launch: LaunchRecord, identifier: int | str) -> RecipientStatus:
     """Look for an identifier among those that the launch leaves out, then in its segments."""
     launch_key, kind = launch.launch_key, launch.kind
+    if launch.deleted:
+        return RecipientStatus(launch_key, launch.state, is_known=False, deleted=launch.deleted)
     reason = SUPPRESSED.name_of(db, identifier, suppressed.c.launch_key == launch_key)
     if reason is not None:
         return RecipientStatus(launch_key, launch.state, reason=reason)

@@ -60,6 +60,7 @@ class DispatchContext:
     identified_by: str
     kind: Kind
     settled_at: datetime | None
+    is_deleted: bool = False  # its launch's recipients were deleted, so nothing is counted any more
 
 
 class Newest(NamedTuple):
@@ -113,6 +114,7 @@ class Aggregates(LedgerPart):
                     identified_by=row.identified_by,
                     kind=row.kind,
                     settled_at=row.settled_at,
+                    is_deleted=row.recipients_deleted_before is not None,
                 )
                 for keys in chunked(dispatch_keys)
                 for row in db.execute(_CONTEXT.where(dispatches.c.dispatch_key.in_(keys)))
@@ -257,7 +259,8 @@ class Aggregates(LedgerPart):
     ) -> Iterator[dict[int, Identifiers]]:
         """Yield who opened at which hour of the day in UTC, for each launch of a connection, the newest first.
 
-        ``since``: only launches made since then. Launches whose recipients have other identifiers are left out.
+        ``since``: only launches made since then. Launches whose recipients have other identifiers, or were deleted,
+        are left out.
         """
         newest_first = (
             sa.select(launches.c.launch_key)
@@ -265,6 +268,7 @@ class Aggregates(LedgerPart):
             .where(
                 launches.c.connection == connection,
                 launches.c.created_at >= since,
+                launches.c.recipients_deleted_before.is_(None),
                 audiences.c.identified_by == identified_by,
                 audiences.c.kind == kind,
             )
@@ -332,6 +336,7 @@ _CONTEXT = (
         audiences.c.identified_by,
         audiences.c.kind,
         launches.c.settled_at,
+        launches.c.recipients_deleted_before,
     )
     .join(launches, launches.c.launch_key == dispatches.c.launch_key)
     .join(audiences, audiences.c.launch_key == dispatches.c.launch_key)

@@ -23,9 +23,10 @@ _ERASED = sa.select(audiences.c.erased).where(audiences.c.launch_key == sa.bindp
 _LAUNCHES = (
     sa.select(launches.c.launch_key)
     .outerjoin(reports, reports.c.launch_key == launches.c.launch_key)
+    .where(launches.c.recipients_deleted_before.is_(None))
     .order_by(launches.c.created_at, launches.c.launch_key)
 )
-"""The keys of launches and their reports, oldest first."""
+"""The keys of launches and their reports, oldest first. If its recipients were deleted, no report is made again."""
 
 
 class StoredVerdicts(LedgerPart):

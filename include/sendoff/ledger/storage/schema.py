@@ -176,6 +176,11 @@ launches = Table(
     Column(
         "tables_as_of", UtcDateTime, comment="time of the report that its DAG last wrote into the warehouse"
     ),
+    Column(
+        "recipients_deleted_before",
+        UtcDateTime,
+        comment="the limit when its recipients were deleted; null: they were not",
+    ),
     CheckConstraint(_one_of("state", LaunchState), name="state"),
     Index(None, "campaign", "period_end"),
     Index(None, "sends_at"),

@@ -202,6 +202,11 @@ def upgrade() -> None:
         Column(
             "tables_as_of", _TIME, comment="time of the report that its DAG last wrote into the warehouse"
         ),
+        Column(
+            "recipients_deleted_before",
+            _TIME,
+            comment="the limit when its recipients were deleted; null: they were not",
+        ),
         CheckConstraint("state IN ('held', 'released', 'paused', 'rejected', 'stopped')", name="state"),
     )
     _index("launches", "campaign", "period_end")
