@@ -42,11 +42,18 @@ def test_old_post_backs_are_forgotten_and_young_ones_stay(
         receiver = ledger.post_backs.register_receiver("r", now)
         events = [PostBack.received("open", key, now - age * DAY, b"{}") for age in (40, 35, 1)]
         ledger.post_backs.store(receiver, list(enumerate(events, 1)))
-    dag = maintenance_dag("15 3 * * *", keep=30 * DAY, start_date=now - DAY)
+    dag = maintenance_dag("15 3 * * *", keep=30 * DAY, keep_recipients=40 * DAY, start_date=now - DAY)
     run = run_dag(dag)
     assert run.state == "success"
     with closing(Ledger(url)) as ledger:
         assert ledger.retention.delete_before(now + DAY).post_backs == 1  # all that was left
+        [deleted] = ledger.launches.search()
+        assert (deleted.audience, bool(deleted.deleted)) == (2, True)
+
+
+def test_recipients_are_kept_as_long_as_post_backs_at_least() -> None:
+    with pytest.raises(ValueError, match="not less than keep"):
+        maintenance_dag("15 3 * * *", keep=90 * DAY, keep_recipients=60 * DAY, start_date=datetime.now(UTC))
 
 
 def test_people_that_a_query_returns_are_erased_and_an_interrupted_erasure_is_finished(

@@ -54,6 +54,7 @@ from sendoff.ledger.storage.schema import dispatches, outcomes
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.erasure import continue_erasures, request_erasure
 from sendoff.postbacks.reconcile import reconcile_launch
+from sendoff.postbacks.retention import delete_recipients
 from sendoff.report import Line, Sum, VerdictRows, store_outcome, stored_outcomes
 from sendoff.report.wording import what_cannot_be_known
 from sendoff.states import Accepted, Arm, Refused, Resolution
@@ -962,6 +963,21 @@ def test_a_persons_history_names_them_nowhere(
     for text in (answer.text, held_out.text, caplog.text, written.out, written.err):
         assert device not in text
     assert 'method="post"' in vera.get("person").text  # so that it is in no URL, even without the script
+
+
+def test_a_launch_whose_recipients_were_deleted_keeps_its_page(vera: Person, ledger: Ledger) -> None:
+    key = freeze(ledger, "spring_sale", people=20)
+    send(ledger, key, *[Accepted(200, 1)] * ledger.launches.get(key).segments)
+    reconcile_launch(ledger, key)
+    much_later = datetime.now(UTC) + timedelta(days=100)
+    assert delete_recipients(ledger, timedelta(days=30), now=much_later).launches == 1
+    shown = words(vera.get(f"launches/{key}").text)
+    assert "recipients deleted Sendoff" in shown
+    assert "older than 30 days" in shown
+    preview = vera.get(f"launches/{key}/preview")
+    assert (preview.status_code, "were deleted from the ledger" in preview.text) == (410, True)
+    history = vera.post("person", {"identifier": str(FIRST_DEVICE + 7)}).text
+    assert "Not known: the recipients of launches from before" in history
 
 
 def test_a_persons_history_says_when_what_is_not_sent_yet_goes_out(vera: Person, ledger: Ledger) -> None:

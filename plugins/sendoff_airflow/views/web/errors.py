@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from fastapi import FastAPI, Request, Response, status
@@ -13,6 +14,7 @@ from sendoff.errors import (
     GateError,
     LedgerUnavailableError,
     NotFoundError,
+    RecipientsDeletedError,
     SendoffError,
     SettingsError,
     UnusableLedgerError,
@@ -62,10 +64,16 @@ async def _http(request: Request, error: Exception) -> Response:
     return response
 
 
+_CODES: Mapping[type[Exception], int] = {
+    GateError: status.HTTP_409_CONFLICT,
+    RecipientsDeletedError: status.HTTP_410_GONE,
+}
+
+
 async def _sendoff(request: Request, error: Exception) -> Response:
     if isinstance(error, NotFoundError):
         return await _http(request, not_there())
-    code = status.HTTP_409_CONFLICT if isinstance(error, GateError) else status.HTTP_503_SERVICE_UNAVAILABLE
+    code = _CODES.get(type(error), status.HTTP_503_SERVICE_UNAVAILABLE)
     if code == status.HTTP_503_SERVICE_UNAVAILABLE:
         _log.warning("a page could not be shown: %s", error)
     to_do = _TO_DO.get(type(error))
