@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import signal
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +24,7 @@ from sendoff.audience import Segment
 from sendoff.audience.identifiers import Kind, from_bytes, integers
 from sendoff.audience.identifiers import deleted_before as marker
 from sendoff.campaign import Period, Variation, campaign_from, launch_key
+from sendoff.comparison import comparisons_of
 from sendoff.errors import RecipientsDeletedError
 from sendoff.launch import NewRequest, prepare_launch, prepare_request, preview_launch
 from sendoff.ledger import LaunchRecord, Ledger
@@ -54,6 +59,7 @@ from ...factories import (
     send,
     store,
 )
+from ...waiting import PATIENCE
 from .test_erasure import (
     PEOPLE,
     ROWS,
@@ -99,8 +105,9 @@ def finish(ledger: Ledger) -> None:
 
 
 def report(ledger: Ledger, key: str = KEY) -> str:
-    launch = ledger.launches.get(key)
-    return as_text(describe_launch(ledger.verdicts.figures(key), title=launch.title))
+    figures = ledger.verdicts.figures(key)
+    comparisons = comparisons_of(ledger, figures)
+    return as_text(describe_launch(figures, comparisons, title=ledger.launches.get(key).title))
 
 
 @pytest.mark.parametrize("kind", ["integer", "string"])
@@ -513,6 +520,41 @@ def test_a_deletion_that_breaks_off_at_any_statement_is_finished_by_the_next(
     pytest.fail("the deletion never ended")
 
 
+def test_a_deletion_that_is_killed_is_finished_by_the_next(ledger: Ledger) -> None:
+    make_everything(ledger, integers(PEOPLE))
+    finish(ledger)
+    maintain(ledger, timedelta(days=90), now=LATER)
+    before = reconcile_launch(ledger, KEY, now=NOW).verdicts
+    url = ledger._database._engine.url.render_as_string(hide_password=False)
+    for point in (1, 2, 3):
+        process = get_context("spawn").Process(target=die_at_deletion, args=(url, point))
+        process.start()
+        process.join(PATIENCE)
+        assert process.exitcode == -signal.SIGKILL
+    assert ledger.old_recipients.unfinished() == [KEY]
+    assert delete(ledger).launches == 1
+    assert named_in(ledger, integers(PEOPLE)) == {
+        ("uploaded_list_chunks", "identifiers"),
+        ("suppressions", "identifier"),
+    }
+    assert ledger.verdicts.figures(KEY).verdicts == before
+
+
+def die_at_deletion(url: str, point: int) -> None:
+    """Delete recipients, and be killed when some tables have lost them, but before the change is committed."""
+    tables = 0
+
+    def kill(_db: object, _cursor: object, text: str, *_: object) -> None:
+        nonlocal tables
+        tables += text.startswith("UPDATE") and any(f"UPDATE {column.table.name} " in text for column in SETS)
+        if tables == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with closing(Ledger(url)) as ledger:
+        sa.event.listen(ledger._database._engine, "after_cursor_execute", kill)
+        delete(ledger)
+
+
 def test_the_files_of_sqlite_have_no_byte_of_a_recipient_after_reclaiming(
     tmp_path: Path, migrated_file: Path
 ) -> None:
@@ -578,15 +620,25 @@ def test_figures_are_the_same_whatever_happened_before(ledger: Ledger, data: st.
     assert (report(ledger, launch.launch_key), counted(ledger, launch.launch_key)) == (text, counts)
 
 
-def test_the_command_says_what_was_deleted_and_what_stays(sendoff: Command, migrated_url: str) -> None:
+def test_the_command_says_what_was_deleted_and_what_stays(
+    sendoff: Command, migrated_url: str, tmp_path: Path
+) -> None:
     with closing(Ledger(migrated_url)) as ledger:
         make_accepted(ledger, [1, 2], period=PERIOD)
         make_launch(ledger, [1], name="open")
+    reports = [json.loads(sendoff("report", KEY, "--json", "--ledger", migrated_url).stdout)]
     done = sendoff("maintain", "--keep-recipients-days", "90", "--ledger", migrated_url)
     assert "deleted: the 2 recipients of 1 launch" in done.stdout
     assert "the recipients of 1 older launch stay: requests are still to be made" in done.stdout
     with closing(Ledger(migrated_url)) as ledger:
         assert ledger.launches.get(KEY).deleted
+    reports.append(json.loads(sendoff("report", KEY, "--json", "--ledger", migrated_url).stdout))
+    for each in reports:
+        del each["as_of"]
+    assert reports[0] == reports[1]
+    export = sendoff("verdicts", KEY, "--out", f"{tmp_path}/v.csv", "--ledger", migrated_url)
+    assert export.returncode == 1
+    assert "the recipients of launches from before" in export.stderr
     wrong = sendoff("maintain", "--keep-recipients-days", "60", "--ledger", migrated_url)
     assert wrong.returncode == 2
     assert "use --keep-days or more" in wrong.stderr
