@@ -19,7 +19,8 @@ All commands of `sendoff`. An [error](errors.md) is printed as one line on stand
 exit code 1 if a campaign has a mistake, and `sendoff diff --exit-code` with 3 if something changes. `sendoff send` ends
 with 3 if the launch must not be sent now:
 [all its exit codes](../tutorial/from-a-shell.md#from-cron). Ctrl-C ends a command with 130. `sendoff receiver` and
-`sendoff metrics --every` run until they are stopped, and end with 0.
+`sendoff metrics --every` run until they are stopped, and end with 0. After `sendoff --install-completion`, your shell
+completes commands and options.
 """
 _HEAD_OF_SERVICE = """\
 # Commands of the local service

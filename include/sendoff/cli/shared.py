@@ -54,7 +54,6 @@ app = typer.Typer(
     name="sendoff",
     cls=_Grouped,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # which joins the lines of a paragraph
 )

@@ -140,6 +140,21 @@ def test_the_help_has_every_command_in_a_group(sendoff: Command) -> None:
     assert shown.index(" demo ") < shown.index(" send ") < shown.index(" pause ") < shown.index(" grants ")
 
 
+def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
+    for words, completed in (("verd", ["verdicts"]), ("verdicts --o", ["--out"])):
+        typed = ["sendoff", *words.split()]
+        asked = {"_SENDOFF_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(typed)}
+        done = subprocess.run(
+            [Path(sys.executable).with_name("sendoff")],
+            env=os.environ | asked | {"COMP_CWORD": str(len(typed) - 1)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout.split() == completed, done.stderr
+
+
 def test_help_shows_where_defaults_come_from(sendoff: Command) -> None:
     assert "default: SENDOFF_LEDGER_URL" in " ".join(
         sendoff("report", "--help").stdout.replace("│", "").split()
