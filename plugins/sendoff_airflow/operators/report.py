@@ -244,12 +244,12 @@ def _write_tables(
     from sendoff.report import write_results
     from sendoff_airflow.hooks.warehouse import warehouse_source
 
-    if not conn_id:
-        campaign = _campaign(ledger, launch_key)
-        conn_id = campaign.report.tables_warehouse or campaign.warehouse
+    campaign = _campaign(ledger, launch_key)
+    conn_id = conn_id or campaign.report.tables_warehouse or campaign.warehouse
     as_of = ledger.verdicts.figures(launch_key).as_of  # before the rows are read, which may be newer
     rows = write_results(ledger, launch_key, warehouse_source(conn_id), schema, who=who)
-    ledger.verdicts.note_tables(launch_key, as_of)
+    if campaign.report.tables:  # others are not renewed
+        ledger.verdicts.note_tables(launch_key, as_of)
     return rows
 
 

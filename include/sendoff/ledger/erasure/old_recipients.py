@@ -68,11 +68,13 @@ class OldRecipients(LedgerPart):
                 db.execute(sa.text("LOCK TABLE erasures IN SHARE MODE"))
             if db.scalar(_OPEN_ERASURES):
                 return []
-            old = {row.launch_key for row in db.execute(_old(before)) if row.why is None}
-            marked = [key for key in launch_keys if key in old]
-            for keys in in_parts(marked, _WRITTEN_AT_ONCE):
-                own = launches.c.launch_key.in_(keys)
+            marked = []
+            for keys in in_parts(list(launch_keys), _WRITTEN_AT_ONCE):
+                old = _old(before).where(launches.c.launch_key.in_(keys))
+                complete = [row.launch_key for row in db.execute(old) if row.why is None]
+                own = launches.c.launch_key.in_(complete)
                 db.execute(sa.update(launches).where(own).values(recipients_deleted_before=before))
+                marked += complete
         return marked
 
     def unfinished(self) -> list[str]:
@@ -89,7 +91,7 @@ class OldRecipients(LedgerPart):
         with self._database.write() as db:
             own = launches.c.launch_key == launch_key
             db.execute(sa.select(launches.c.launch_key).where(own).with_for_update())
-            if launch_key not in db.scalars(_UNFINISHED).all():
+            if db.scalar(_UNFINISHED.where(own)) is None:
                 return 0
             detail = dict(db.execute(_COUNTS.where(own)).one()._mapping)
             kind = DecisionKind.RECIPIENTS_DELETED
@@ -146,7 +148,8 @@ def _replace(
     rows = [tuple(row) for row in database.rows(sa.select(*keys).where(where))]
     for some in in_parts(rows, _WRITTEN_AT_ONCE):
         with database.write_in_turn() as db:
-            db.execute(sa.update(table).where(sa.tuple_(*keys).in_(some)).values(changes))
+            # The keys alone would make SQLite read the whole table.
+            db.execute(sa.update(table).where(where, sa.tuple_(*keys).in_(some)).values(changes))
 
 
 def _repeats(row: sa.Row[Any], before: datetime) -> str | None:

@@ -87,9 +87,12 @@ class LaunchCounts(LedgerPart):
 
     def opt_outs(self, launch: LaunchRecord) -> int:
         """Count the recipients who opted out because of a message of the launch, until its recipients are deleted."""
-        if launch.deleted:
-            return int(self._database.scalar(_OPTED_OUT_BEFORE, {"launch": launch.launch_key}) or 0)
-        return len(self.opted_out(launch))
+        counted = (
+            self._database.scalar(_OPTED_OUT_BEFORE, {"launch": launch.launch_key})
+            if launch.deleted
+            else None
+        )
+        return len(self.opted_out(launch)) if counted is None else int(counted)
 
     def opted_out(self, launch: LaunchRecord, since: datetime | None = None) -> Identifiers:
         """Return the recipients who opted out because of a message of the launch; ``since``: only after this moment."""

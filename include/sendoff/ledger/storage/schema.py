@@ -233,6 +233,7 @@ launch_sources = Table(
         "accepted", JSON, comment="verdicts in the source that make its audience; null: it only leaves out"
     ),
     _required("leaves_out", JSON, comment="verdicts in the source that a request leaves out"),
+    Index(None, "source"),
     comment="other launches whose verdicts decide about the recipients of a launch, until each request is claimed",
 )
 

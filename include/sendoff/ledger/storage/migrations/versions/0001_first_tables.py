@@ -382,6 +382,7 @@ def upgrade() -> None:
         _required("leaves_out", JSON, comment="verdicts in the source that a request leaves out"),
         comment="other launches whose verdicts decide about the recipients of a launch, until each request is claimed",
     )
+    _index("launch_sources", "source")
     op.create_table(
         "segments",
         _of_launch(),
