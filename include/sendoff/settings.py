@@ -251,6 +251,12 @@ def _combined(own: Settings, found: Mapping[str, Found], given: Mapping[str, Any
     return both
 
 
+_OF_ACCOUNT = {
+    *("connection", "service_url", "client_id", "client_secret", "private_key", "private_key_passphrase"),
+    *("algorithm", "token_audience", "app_token", "field_names", "proxy", "ca_bundle"),
+}
+
+
 def has_source() -> bool:
     """Return whether SENDOFF_SETTINGS_FROM names a second source of settings."""
     return bool(os.environ.get(_SOURCE))
@@ -259,10 +265,10 @@ def has_source() -> bool:
 def connection_for(named: str) -> str | None:
     """Return the connection to the service to use for a campaign that names one; None: the one of the settings.
 
-    SENDOFF_SETTINGS_FROM has a service for each name. The environment has one service, and says which one it is.
+    SENDOFF_SETTINGS_FROM has a service for each name. The environment has one service and account, if it has any part
+    of these.
     """
-    is_in_environment = environment_settings().model_fields_set & {"connection", "service_url"}
-    return named if has_source() and not is_in_environment else None
+    return None if not has_source() or environment_settings().model_fields_set & _OF_ACCOUNT else named
 
 
 def defaults_file() -> Path | None:

@@ -197,7 +197,7 @@ def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
     campaigns = [each for each in journey.campaigns if only in (None, each.name)]
     unfinished: set[str] = set()
     with (
-        _connected(campaigns, journey.journey.connection, options) as sender,
+        _connected(campaigns, journey.campaigns[0].campaign.connection, options) as sender,
         opened(options.ledger_url) as ledger,
     ):
         run = _JourneyRun(sender, ledger, journey, options)
