@@ -22,8 +22,8 @@ from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
 from airflow.utils.types import DagRunType
 from pendulum import instance
-from sqlalchemy import and_, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import and_, exists, func, or_, select
+from sqlalchemy.orm import Session, aliased
 
 from sendoff.campaign import Period
 from sendoff.ledger import Ledger
@@ -94,9 +94,15 @@ def missed_of(ledger: Ledger, names: Collection[str], *, since_newest_run: bool 
 
 def failed_newest_runs(names: Collection[str]) -> set[str]:
     """Return the DAGs whose newest scheduled run failed, whether it made a launch or not."""
-    with create_session() as session:
-        rows = session.execute(_newest_runs(names, most=1))
-        return {row.dag_id for row in rows if row.state == DagRunState.FAILED}
+    later = aliased(DagRun)
+    has_later = exists().where(
+        later.dag_id == DagRun.dag_id, later.run_type.in_(_BY_CLOCK), later.run_after > DagRun.run_after
+    )
+    is_failed = and_(
+        DagRun.dag_id.in_(names), DagRun.run_type.in_(_BY_CLOCK), DagRun.state == DagRunState.FAILED
+    )
+    with create_session() as session:  # only failed runs are read, because there may be many others
+        return set(session.scalars(select(DagRun.dag_id).where(is_failed, ~has_later)))
 
 
 def paused_since(names: Collection[str]) -> dict[str, datetime]:
@@ -141,7 +147,7 @@ def _timetables(session: Session, names: Collection[str]) -> dict[str, Any]:
     return found
 
 
-def _newest_runs(names: Collection[str], most: int = _MOST_RUNS) -> Any:
+def _newest_runs(names: Collection[str]) -> Any:
     columns = (
         DagRun.dag_id,
         DagRun.run_id,
@@ -155,7 +161,7 @@ def _newest_runs(names: Collection[str], most: int = _MOST_RUNS) -> Any:
         .where(DagRun.dag_id.in_(names), DagRun.run_type.in_(_BY_CLOCK))
         .subquery()
     )
-    return select(ranked).where(ranked.c.place <= most)
+    return select(ranked).where(ranked.c.place <= _MOST_RUNS)
 
 
 def _missed(name: str, timetable: Any, known: _Known) -> Missed:
