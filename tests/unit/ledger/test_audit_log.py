@@ -93,6 +93,8 @@ def test_a_wave_that_was_judged_too_late_holds_nothing(ledger: Ledger, frozen: C
 def test_a_verdict_gives_way_to_what_was_decided_since(ledger: Ledger, frozen: Callable[[str], None]) -> None:
     frozen("held")
     seen = ledger.audit_log.newest(KEY)
+    ledger.audit_log.record(Decision(KEY, "exported", "ann", None, NOW))  # decides nothing
+    assert ledger.audit_log.newest(KEY) == seen
     assert seen == 0
     assert ledger.audit_log.decide(Decision(KEY, "released", "ann", "looks right", NOW))
     assert not ledger.audit_log.decide(Decision(KEY, "held", "sendoff", "too many refused", NOW), since=seen)

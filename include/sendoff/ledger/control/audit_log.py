@@ -102,7 +102,7 @@ class AuditLog(LedgerPart):
         return True
 
     def newest(self, launch_key: str) -> int:
-        """Return the number of the newest decision about a launch; 0 if there is none."""
+        """Return the number of the newest decision about a launch; 0 if there is none. An export decides nothing."""
         return self._database.scalar(_NEWEST, {"launch": launch_key}) or 0
 
     def of_launch(self, launch_key: str) -> list[Decision]:
@@ -120,9 +120,11 @@ class AuditLog(LedgerPart):
 _KINDS = frozenset(DecisionKind)
 _DECISIONS = sa.select(*(decisions.c[name] for name in Decision.__slots__))
 _DECISIONS_OF = _DECISIONS.where(decisions.c.launch_key == sa.bindparam("launch")).order_by(decisions.c.id)
+DECIDES = decisions.c.kind != DecisionKind.EXPORTED
+"""An export of a launch's people is an entry of the log, but no decision about the launch."""
 _newest = (
     sa.select(sa.func.coalesce(sa.func.max(decisions.c.id), 0))
-    .where(decisions.c.launch_key == sa.bindparam("launch"))
+    .where(decisions.c.launch_key == sa.bindparam("launch"), DECIDES)
     .scalar_subquery()
 )
 _NEWEST = sa.select(_newest)

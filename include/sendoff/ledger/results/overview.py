@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from sendoff.ledger.control.audit_log import DECIDES
 from sendoff.ledger.launches.launch_record import LAUNCH, LaunchRecord, launch_of
 from sendoff.ledger.launches.launches import is_one_of
 from sendoff.ledger.launches.not_launched import IS_CURRENT
@@ -343,8 +344,10 @@ _STARTED = (
     .join(attempts, attempts.c.dispatch_key == dispatches.c.dispatch_key)
     .group_by(dispatches.c.launch_key)
 )
-_DECIDED = sa.select(decisions.c.launch_key, sa.func.max(decisions.c.decided_at)).group_by(
-    decisions.c.launch_key
+_DECIDED = (
+    sa.select(decisions.c.launch_key, sa.func.max(decisions.c.decided_at))
+    .where(DECIDES)
+    .group_by(decisions.c.launch_key)
 )
 _PLANNED = (
     sa.select(dispatches.c.launch_key, dispatches.c.wave, dispatches.c.time_zone)
