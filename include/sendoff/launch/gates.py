@@ -64,9 +64,11 @@ class GateResult:
 
     @property
     def words(self) -> str:
-        """Both values in words for everybody. A sending time and a period need only the first."""
-        if self.name in ("send", "period"):
+        """Both values in words for everybody. A sending time needs only the first, and a period other words."""
+        if self.name == "send":
             return self.actual
+        if self.name == "period":
+            return "this period, or a part of it, was sent already"
         return f"{self.actual}, {self.allowed} {'wanted' if self.name in _WANTED else 'allowed'}"
 
     def __str__(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from sendoff.audience import DEFAULT_VARIATION, Audience, Segment, segments_of, with_template_values
 from sendoff.audience.identifiers import Identifiers
@@ -37,7 +37,7 @@ from sendoff.launch.plan_inputs import LaunchOptions, PlanInputs, groups_to_keep
 from sendoff.launch.sample import sample_request
 from sendoff.launch.send_times import ends_before, send_times_of
 from sendoff.launch.suppression import EligibleAudience, Warehouses, apply_rules
-from sendoff.ledger import Decision, LaunchRecord, LaunchSource, Ledger, NewLaunch, NotLaunched
+from sendoff.ledger import Decision, LaunchRecord, LaunchSource, Ledger, NewLaunch, NotLaunched, Overlap
 from sendoff.service import MATCHED_BY, check_identifiers
 from sendoff.states import DecisionKind, LaunchState
 from sendoff.telemetry import traces
@@ -102,13 +102,13 @@ def prepare_launch(
     decisions = _resend_decisions(folder.name, key, options, moment)
     gates = folder.campaign.gates
     try:
-        raise_if_closed(folder.name, [*unsent_period(_overlapping(ledger, folder, period, options))])
+        inputs = PlanInputs(folder, folder.campaign, period, options, moment)
+        raise_if_closed(folder.name, [*unsent_period(_overlapping(ledger, inputs))])
         if gates.lateness and not options.send_late:
             raise_if_closed(folder.name, [lateness(gates.lateness, options.due_at, moment)])
         groups = groups_to_keep(folder)
         with traces.span("prepare", key):
             with traces.span("query", key) as count:
-                inputs = PlanInputs(folder, folder.campaign, period, options, moment)
                 inputs = read_inputs(ledger, inputs, warehouses, groups)
                 count(recipients=len(inputs.audience.identifiers) if inputs.audience else 0)
             with traces.span("freeze", key) as count:
@@ -196,7 +196,7 @@ def _plan(ledger: Ledger | None, inputs: PlanInputs) -> Plan:
                 audience=audience,
                 segments=segments,
                 previous=previous,
-                overlapping=_overlapping(ledger, folder, period, inputs.options),
+                overlapping=_overlapping(ledger, inputs, audience),
                 due_at=inputs.options.due_at,
                 period_end=period.end,
                 now=now,
@@ -209,29 +209,44 @@ def _plan(ledger: Ledger | None, inputs: PlanInputs) -> Plan:
     )
 
 
-def _overlapping(
-    ledger: Ledger | None, folder: CampaignFolder, period: Period, options: LaunchOptions
-) -> LaunchRecord | None:
-    """Return the launch for a part of the period that keeps another one from being sent.
+def _overlap(folder: CampaignFolder, period: Period, options: LaunchOptions) -> Overlap | None:
+    """Return which launches keep a period from being sent; None if it is sent again on purpose.
 
-    The intervals of a schedule never overlap, so such a launch means that the schedule has changed. It keeps no period
-    from being sent again on purpose, and no campaign that leaves out its own recipients, such as a journey. Without a
-    schedule, only a launch for the same period under an earlier name of the campaign counts.
+    The intervals of a schedule never overlap, so an overlapping launch means that the schedule has changed. It does not
+    matter to a campaign that leaves out its own recipients, such as a journey. Without a schedule, only a launch for
+    the same period under an earlier name of the campaign counts.
     """
-    if ledger is None or options.resend:
+    if options.resend:
         return None
-    campaign = folder.campaign
+    campaign, length = folder.campaign, period.end - period.start
     own = (folder.name, *campaign.formerly)
     leaves_out_own = any(
-        isinstance(each, CampaignExclusion) and each.name in own for each in campaign.audience.exclude
+        isinstance(each, CampaignExclusion) and each.name in own and timedelta(days=each.days) >= length
+        for each in campaign.audience.exclude
     )
-    return ledger.launches.overlapping(
-        campaign.connection,
-        folder.name,
-        period,
-        campaign.formerly,
-        only_same=campaign.schedule is None or leaves_out_own,
+    only_same = campaign.schedule is None or leaves_out_own
+    return Overlap(campaign.connection, folder.name, period, campaign.formerly, only_same)
+
+
+def _overlapping(
+    ledger: Ledger | None, inputs: PlanInputs, audience: Audience | None = None
+) -> LaunchRecord | None:
+    """Return the launch that keeps a period from being sent.
+
+    With an audience, it may also be one whose recipients have other identifiers, so that they cannot be left out.
+    """
+    overlap = _overlap(inputs.folder, inputs.period, inputs.options)
+    if ledger is None or overlap is None:
+        return None
+    found = ledger.launches.overlapping(overlap)
+    if found or audience is None or inputs.campaign.schedule is None:
+        return found
+    other = ledger.launches.overlapping(replace(overlap, only_same=False))
+    is_alike = other and (other.identified_by, other.kind) == (
+        audience.identified_by,
+        audience.identifiers.kind,
     )
+    return None if is_alike else other
 
 
 def _segments(ledger: Ledger | None, inputs: PlanInputs, recipients: Audience) -> tuple[Segment, ...]:
@@ -303,6 +318,7 @@ def _freeze(ledger: Ledger, key: str, inputs: PlanInputs, decisions: Iterable[De
             suppressed=plan.suppressed,
             sources=plan.sources,
             known_launches=seen,
+            overlap=_overlap(inputs.folder, inputs.period, options),
             known_erasures=erasures,
             decisions=[*decisions, gates_decision(key, plan.gates, inputs.now)],
         )

@@ -245,7 +245,7 @@ class _OtherLaunches:
 
     def _of_better_campaigns(self, priority: Priority) -> Identifiers:
         def goes_first(launch: LaunchRecord) -> bool:
-            if launch.campaign == self.folder.name:
+            if launch.campaign in (self.folder.name, *self.folder.campaign.formerly):
                 return False
             other = Campaign.frozen(launch.definition).audience.priority
             return other is not None and other.group == priority.group and other.rank <= priority.rank

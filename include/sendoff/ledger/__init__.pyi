@@ -11,6 +11,7 @@ from .erasure.erasures import Remembered as Remembered
 from .erasure.old_recipients import ERASURE_IS_OPEN as ERASURE_IS_OPEN
 from .erasure.old_recipients import REPORT_IS_OLD as REPORT_IS_OLD
 from .launches.freeze import NewLaunch as NewLaunch
+from .launches.freeze import Overlap as Overlap
 from .launches.launch_record import LaunchRecord as LaunchRecord
 from .launches.not_launched import NotLaunched as NotLaunched
 from .launches.recipient import RecipientStatus as RecipientStatus

@@ -19,7 +19,7 @@ from sendoff.dispatch.policy import SendPolicy
 from sendoff.errors import GateError, LateError
 from sendoff.launch.gates import GateInputs, GateResult, check_gates, due_time, raise_if_closed
 from sendoff.launch.plan import LaunchOptions, prepare_launch
-from sendoff.ledger import Decision, Ledger
+from sendoff.ledger import Decision, Ledger, NewLaunch
 from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.states import Accepted, DecisionKind
 
@@ -701,7 +701,7 @@ def test_a_period_that_was_sent_in_part_before_the_schedule_changed_is_skipped(
         of_day(ledger, "sqlite:///no/such/warehouse.db", start, days)
     assert [launch.launch_key for launch in ledger.launches.search()] == [sent.launch_key]
     (skipped,) = ledger.not_launched.newest()
-    assert skipped.why == f"overlaps the period {PERIOD.key}, which has a launch of spring"
+    assert skipped.why == "this period, or a part of it, was sent already"
     assert of_day(ledger, warehouse, start, days, resend=1).audience == 5
 
 
@@ -772,3 +772,59 @@ def test_a_campaign_that_leaves_out_its_own_recipients_also_leaves_out_those_of_
     with pytest.raises(LateError, match="period"):
         of_day(ledger, warehouse, PERIOD.start, **renamed)
     assert of_day(ledger, warehouse, PERIOD.end, **renamed).audience == 1
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_two_launches_for_one_period_that_are_planned_at_the_same_time_are_not_both_frozen(
+    ledger: Ledger, warehouse: str, monkeypatch: pytest.MonkeyPatch, renamed: bool
+) -> None:
+    freeze, others = ledger.launches.freeze, iter([True, False])
+
+    def after_another(launch: NewLaunch) -> LaunchRecord:
+        if next(others):
+            of_day(ledger, warehouse, PERIOD.start)
+        return freeze(launch)
+
+    monkeypatch.setattr(ledger.launches, "freeze", after_another)
+    fields: dict[str, Any] = {"name": "summer", "formerly": ["spring"]} if renamed else {}
+    with pytest.raises(LateError, match="a launch of spring"):
+        of_day(ledger, warehouse, PERIOD.start + timedelta(hours=0 if renamed else 1), **fields)
+    assert len(ledger.launches.search()) == 1
+
+
+def test_an_exclusion_of_own_recipients_counts_only_if_it_reaches_over_the_period(
+    ledger: Ledger, warehouse: str
+) -> None:
+    of_day(ledger, warehouse, PERIOD.end - timedelta(days=30), 30)
+    own = {"exclude": [{"kind": "campaign", "name": "spring", "days": 1}]}
+    with pytest.raises(LateError, match="period"):
+        of_day(ledger, warehouse, PERIOD.end - timedelta(days=28), 30, audience=own)
+
+
+def test_recipients_with_other_identifiers_are_not_left_out_so_their_period_counts(
+    ledger: Ledger, warehouse: str
+) -> None:
+    of_day(ledger, warehouse, PERIOD.start)
+    own = {"exclude": [{"kind": "campaign", "name": "spring", "days": 7}]}
+    folder = CampaignFolder(
+        "spring",
+        campaign(schedule="0 1 * * *", audience=own),
+        "SELECT 'a' || device_id AS external_id FROM devices",
+        Path(),
+    )
+    with pytest.raises(LateError, match="period"):
+        prepare_launch(
+            ledger,
+            folder,
+            period=Period(PERIOD.start + timedelta(hours=1), PERIOD.end + timedelta(hours=1)),
+            warehouses=lambda _: warehouse,
+            now=NOW,
+        )
+
+
+def test_a_campaign_does_not_give_way_to_its_earlier_name(ledger: Ledger, warehouse: str) -> None:
+    rank = {"priority": {"group": "all", "rank": 1}}
+    of_day(ledger, warehouse, PERIOD.start, audience=rank)
+    assert (
+        of_day(ledger, warehouse, PERIOD.end, name="summer", formerly=["spring"], audience=rank).audience == 5
+    )

@@ -37,6 +37,21 @@ def await_others(db: sa.Connection, connection: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Overlap:
+    """The launches that keep a period from being sent: those of its campaign for another, overlapping period.
+
+    ``formerly``: the campaign's earlier names. Under one of these, the same period counts too; ``only_same``: no other.
+    Periods of other partitions never overlap.
+    """
+
+    connection: str
+    campaign: str
+    period: Period
+    formerly: Sequence[str] = ()
+    only_same: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class NewLaunch:
     """A launch that is about to be stored."""
 
@@ -57,6 +72,7 @@ class NewLaunch:
     decisions: Sequence[Decision] = ()  # stored with the launch, in this order
     sources: Sequence[LaunchSource] = ()  # other launches whose verdicts decide about its recipients
     known_launches: int | None = None  # the connection's count, if suppression depends on it
+    overlap: Overlap | None = None  # the launches that keep it from being sent
     known_erasures: int | None = None  # the version of the erasures that the audience respects
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -12,7 +13,7 @@ from sendoff.audience.identifiers import Identifiers, as_integer, from_bytes, un
 from sendoff.campaign import Period
 from sendoff.errors import AudienceError, ConflictError, NotFoundError
 from sendoff.ledger.launches import freeze
-from sendoff.ledger.launches.freeze import NewLaunch
+from sendoff.ledger.launches.freeze import NewLaunch, Overlap
 from sendoff.ledger.launches.launch_record import LAUNCH, LaunchRecord, launch_of
 from sendoff.ledger.launches.recipient import RecipientStatus, recipient_status
 from sendoff.ledger.storage.database import LedgerPart
@@ -68,32 +69,9 @@ class Launches(LedgerPart):
         ended = sa.or_(end == period.end, sa.and_(is_after, end < period.end))
         return self._newest_ended(connection, campaign, period, ended)
 
-    def overlapping(
-        self,
-        connection: str,
-        campaign: str,
-        period: Period,
-        formerly: Collection[str] = (),
-        *,
-        only_same: bool = False,
-    ) -> LaunchRecord | None:
-        """Return the newest launch of a campaign that was or will be sent for another, overlapping period.
-
-        ``formerly``: the campaign's earlier names. Under one of these, the same period counts too; ``only_same``: no
-        other. Periods of other partitions never overlap.
-        """
-        is_same = sa.and_(launches.c.period_start == period.start, launches.c.period_end == period.end)
-        overlaps = sa.and_(launches.c.period_start < period.end, launches.c.period_end > period.start)
-        query = LAUNCH.where(
-            launches.c.connection == connection,
-            launches.c.partition.is_not_distinct_from(period.partition),
-            is_same if only_same else sa.or_(is_same, overlaps),
-            sa.or_(
-                launches.c.campaign.in_(formerly), sa.and_(launches.c.campaign == campaign, sa.not_(is_same))
-            ),
-            _MAY_SEND,
-        )
-        row = self._database.first(query.order_by(launches.c.period_end.desc()).limit(1))
+    def overlapping(self, overlap: Overlap) -> LaunchRecord | None:
+        """Return the newest launch that was or will be sent for a part of a period."""
+        row = self._database.first(_of_overlap(overlap).order_by(launches.c.period_end.desc()).limit(1))
         return launch_of(row) if row else None
 
     def sources(self, launch_key: str) -> list[LaunchSource]:
@@ -167,7 +145,8 @@ class Launches(LedgerPart):
         """Store a launch with its audience, segments, and planned dispatches in one transaction.
 
         If another process froze the same key first, return its launch and discard this one. If the connection no longer
-        has ``known_launches``, or people were erased since ``known_erasures``, store nothing and raise ConflictError.
+        has ``known_launches``, people were erased since ``known_erasures``, or another launch was made for a part of
+        the period, store nothing and raise ConflictError.
         """
         try:
             with self._database.write() as db:
@@ -178,6 +157,8 @@ class Launches(LedgerPart):
                     raise ConflictError(
                         "another launch was made in the meantime, so the suppression must be decided again"
                     )
+                if launch.overlap and db.execute(_of_overlap(launch.overlap).limit(1)).first():
+                    raise ConflictError("another launch was made in the meantime for a part of the period")
                 freeze.insert_launch(db, launch)
         except exc.IntegrityError:
             if self.find(launch.launch_key) is None:
@@ -271,6 +252,20 @@ _MAY_SEND = (
     sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT).correlate(launches)
 )
 _LAUNCH_OF_KEY = LAUNCH.where(launches.c.launch_key == sa.bindparam("key"))
+
+
+def _of_overlap(overlap: Overlap) -> sa.Select[Any]:
+    period = overlap.period
+    is_same = sa.and_(launches.c.period_start == period.start, launches.c.period_end == period.end)
+    overlaps = sa.and_(launches.c.period_start < period.end, launches.c.period_end > period.start)
+    is_own = sa.and_(launches.c.campaign == overlap.campaign, sa.not_(is_same))
+    return LAUNCH.where(
+        launches.c.connection == overlap.connection,
+        launches.c.partition.is_not_distinct_from(period.partition),
+        is_same if overlap.only_same else sa.or_(is_same, overlaps),
+        sa.or_(launches.c.campaign.in_(overlap.formerly), is_own),
+        _MAY_SEND,
+    )
 
 
 def _count(db: sa.Connection, connection: str) -> int:
