@@ -142,6 +142,27 @@ def test_a_mutant_is_noticed_if_a_test_of_its_line_fails(tests: str, line: str, 
     assert (SOURCES / PERIOD).read_bytes() == before
 
 
+def test_several_processes_judge_each_mutant_once() -> None:
+    options = ["--only", PERIOD, "--count", "6", "--processes", "2", "--seconds", "600"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.mutation", *options, "--tests", "tests/unit/campaign/test_period.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTEST_XDIST_WORKER": "gw0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    expected = drawn([each for each in all_mutants() if PERIOD in each.key], 6, seed=1)
+    judged = [line for line in done.stdout.splitlines() if PERIOD in line]
+    assert len(judged) == 6, done.stdout + done.stderr
+    for mutant in expected:
+        assert any(
+            f"{mutant.path}:{mutant.line}: {mutant.before} -> {mutant.after}" in line for line in judged
+        )
+    noticed = sum(line.startswith(NOTICED) for line in judged)
+    assert f"\n{noticed} of 6 meaningful mutants noticed" in done.stdout
+
+
 def test_each_listed_survivor_still_exists_and_has_a_reason() -> None:
     listed = known_survivors()
     assert listed.keys() <= {mutant.key for mutant in all_mutants()}

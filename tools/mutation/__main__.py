@@ -8,13 +8,14 @@ over. The exit code is 1 if the share is below the goal.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import random
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NoReturn
 
 import yaml
 
@@ -25,6 +26,7 @@ from tools.mutation.record import FOLDERS, Record
 SURVIVORS = Path(__file__).with_name("survivors.yaml")
 LEAST_SHARE = 97.0
 LISTED, NOT_RUN = "listed", "not run"
+FORK = multiprocessing.get_context("fork")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,18 +34,27 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     listed = {} if options.listed else known_survivors()
     mutants = drawn([each for each in all_mutants() if options.only in each.key], options.count, options.seed)
-    record = Record(options.tests, again=options.again)
-    counts, until = Counter[str](), time.monotonic() + options.total
+    Record(options.tests, again=options.again)  # once, before the processes read it
+    until = time.monotonic() + options.total
     printed = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what pytest prints about collecting, and about each mutant
+    counts = {result: FORK.Value("i", 0) for result in (NOTICED, SURVIVED, TIME_OVER, LISTED, NOT_RUN)}
+    drawn_so_far = FORK.Value("i", 0)
 
     def report(mutant: Mutant, result: str, failed: str = "") -> None:
-        counts[result] += 1
+        with counts[result]:
+            counts[result].value += 1
         by = f" ({failed})" if failed else ""
         printed.write(f"{result:9} {mutant.path}:{mutant.line}: {mutant.before} -> {mutant.after}{by}\n")
 
     def in_time() -> Iterator[Mutant]:
-        for mutant in mutants:
+        while True:
+            with drawn_so_far:
+                number = drawn_so_far.value
+                drawn_so_far.value += 1
+            if number >= len(mutants):
+                return
+            mutant = mutants[number]
             if mutant.key in listed:
                 report(mutant, LISTED)
             elif time.monotonic() > until:
@@ -51,17 +62,24 @@ def main(arguments: list[str] | None = None) -> int:
             else:
                 yield mutant
 
-    with TemporaryDirectory(prefix="mutants-") as folder:
-        code = judge(in_time(), record, Path(folder), options.seconds, report)
-    meaningful = counts[NOTICED] + counts[SURVIVED] + counts[TIME_OVER]
-    share = 100 * counts[NOTICED] / meaningful if meaningful else 100.0
+    def run() -> NoReturn:
+        record = Record(options.tests)  # what another process has read is empty after a fork
+        with TemporaryDirectory(prefix="mutants-") as folder:
+            raise SystemExit(judge(in_time(), record, Path(folder), options.seconds, report))
+
+    processes = [FORK.Process(target=run) for _ in range(min(options.processes, len(mutants)))]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    found = {result: count.value for result, count in counts.items()}
+    meaningful = found[NOTICED] + found[SURVIVED] + found[TIME_OVER]
+    share = 100 * found[NOTICED] / meaningful if meaningful else 100.0
     printed.write(
-        f"{counts[NOTICED]} of {meaningful} meaningful mutants noticed: {share:.1f} % (seed {options.seed})\n"
+        f"{found[NOTICED]} of {meaningful} meaningful mutants noticed: {share:.1f} % (seed {options.seed})\n"
     )
-    printed.write(
-        f"{counts[LISTED]} listed in {SURVIVORS.name}, {counts[NOT_RUN]} not run for lack of time\n"
-    )
-    return int(share < LEAST_SHARE) or code
+    printed.write(f"{found[LISTED]} listed in {SURVIVORS.name}, {found[NOT_RUN]} not run for lack of time\n")
+    return int(share < LEAST_SHARE or any(process.exitcode for process in processes))
 
 
 def drawn(mutants: list[Mutant], count: int, seed: int) -> list[Mutant]:
@@ -96,6 +114,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--total", type=float, default=3_600, help="begin none later (default: %(default)s s)"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=os.cpu_count() or 1, help="how many at once (default: %(default)s)"
     )
     parser.add_argument(
         "--tests", nargs="+", default=FOLDERS, help="files or folders of tests (default: %(default)s)"
