@@ -33,6 +33,7 @@ ON_IMPORT, LATER = "def launch_key", 'return _derived("dispatch"'  # when these 
         ("count += n", {"pass"}),
         ('x = "é" == y', {'x = "é" != y'}),
         ("x: Literal[1] = f()", set()),
+        ("return NotImplemented", set()),
         ('_log.info("%d", 1)', set()),
         ("count(people=a or 0)", set()),
         ("if a and b: _log.info(c)", set()),
