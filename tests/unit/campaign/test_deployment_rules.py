@@ -311,6 +311,9 @@ def test_a_check_says_which_rules_apply_and_which_do_not(tmp_path: Path) -> None
     (note,) = checked.notes
     assert note.file.name == "campaign.yaml"
     assert note.text == "rules: not applied, because the campaign is transactional (a receipt)"
+    load_with(tmp_path, "", "transactional: a receipt\n")
+    (checked,) = check_folders([tmp_path])
+    assert not checked.notes
     load_with(tmp_path, RULES)
     (checked,) = check_folders([tmp_path])
     assert [(note.file.name, note.line) for note in checked.notes] == [

@@ -3,6 +3,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -32,6 +33,17 @@ def test_a_period_without_a_time_zone_is_refused() -> None:
         Period(datetime(2026, 3, 1), DAY.end)  # noqa: DTZ001
     with pytest.raises(ValueError, match="aware"):
         Period(DAY.start, datetime(2026, 3, 2))  # noqa: DTZ001
+
+
+class Moment(datetime):
+    """As other libraries derive from Python's own type."""
+
+
+def test_a_period_has_pythons_own_moments_also_in_the_hour_that_comes_twice() -> None:
+    twice: Any = {"tzinfo": ZoneInfo("Europe/Dublin"), "fold": 1}
+    period = Period(Moment(2026, 10, 25, 1, 30, **twice), Moment(2026, 10, 26, tzinfo=UTC))
+    assert type(period.start) is type(period.end) is datetime
+    assert period.key == "2026-10-25T01:30:00Z/2026-10-26T00:00:00Z"
 
 
 def test_a_period_cannot_end_before_it_starts() -> None:

@@ -19,6 +19,7 @@ MISTAKES = [
     ("{% if vip %}", "{% if at character 1. Use text and tags, such as {{first_name}}; the service runs no"),
     ("{{ x | title }}", "{{ x | title }} at character 1. Use only a name between the braces, such as"),
     ("{{ x if y }}", "{{ x if y }} at character 1. Use only a name between the braces"),
+    ("{{ x |\n title }}", "a tag of 16 characters at character 1 of line 1 of the text. Use only a name"),
     ("{{#if x}}", "{{#if x}} at character 1. Use only a name"),
     ("{{}}", "a tag without a name at character 1. Use a name between the braces, such as {{first_name}}"),
     ("{{{first_name}}}", "three braces at character 1. Use a tag with two braces on each side"),

@@ -87,3 +87,9 @@ def test_each_place_has_its_line(tmp_path: Path) -> None:
         ("f", "g"): 7,
         ("f", "g", 0): 7,
     }
+
+
+def test_a_mistake_of_the_whole_file_is_in_its_first_line() -> None:
+    document = YamlDocument()
+    document.report(("title",), "is missing")
+    assert document.problems == [(1, "is missing")]

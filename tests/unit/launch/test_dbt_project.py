@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -355,10 +356,12 @@ def test_versions_ephemeral_models_and_unknown_names(
     project.nodes[OTHERS]["relation_name"] = None
     project.results["model.shop.buyers.v1"] = project.results[BUYERS]
     project.write()
+    with closing(sqlite3.connect(tmp_path / "warehouse.db")) as db, db:
+        db.execute("INSERT INTO others VALUES (3, 'DE')")
     assert planned(load(tmp_path), warehouse).people == 2
-    assert (
-        planned(load(tmp_path, "", "SELECT device_id FROM {{ ref('buyers', v=1) }}"), warehouse).people == 2
-    )
+    for version, people in (("1", 3), ("'1'", 3), ("2", 2)):
+        sql = f"SELECT device_id FROM {{{{ ref('buyers', v={version}) }}}}"
+        assert planned(load(tmp_path, "", sql), warehouse).people == people
     for name, problem in (
         ("others", "dbt makes no table or view of ref('others')"),
         ("buyer", r"the manifest has no ref('buyer') (did you mean 'buyers'?). Correct the name, or run dbt"),

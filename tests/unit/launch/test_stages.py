@@ -11,7 +11,15 @@ from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Variation
 from sendoff.dispatch.control import pause, pause_all, reject, stop
-from sendoff.launch.stages import STUCK_AFTER, Outlook, Standing, has_begun, outlook_of, standings
+from sendoff.launch.stages import (
+    STUCK_AFTER,
+    Outlook,
+    Standing,
+    has_begun,
+    has_gone_out,
+    outlook_of,
+    standings,
+)
 from sendoff.ledger import Decision, Ledger, Selection
 from sendoff.postbacks.reconcile import is_settled, reconcile_launch
 from sendoff.states import Accepted, InDoubt, Refused, Stage
@@ -185,3 +193,21 @@ def test_each_state_has_a_label_in_words() -> None:
 )
 def test_a_launch_has_begun_if_a_request_with_recipients_has(requests: dict[str, int], begun: bool) -> None:
     assert has_begun(requests) is begun
+
+
+@pytest.mark.parametrize(
+    ("states", "has_gone"),
+    [
+        ([], False),
+        (["planned", "refused", "suppressed"], False),
+        (["planned"], False),
+        (["planned", "accepted"], True),
+        (["in_doubt"], True),
+        (["sending"], True),
+        (["written_off"], True),
+    ],
+)
+def test_a_launch_has_gone_out_once_a_request_may_have_reached_recipients(
+    states: list[str], has_gone: bool
+) -> None:
+    assert has_gone_out(states) == has_gone

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from datetime import timedelta
 from typing import Any
 
@@ -178,3 +179,61 @@ def test_accepted_requests_are_counted_with_their_campaigns_in_the_service(ledge
     )
     assert ledger.overview.accepted_parts(key) == [(None, 3, [8, 9])]
     assert ledger.overview.accepted_parts(launch_key("service", "other", PERIOD)) == []
+
+
+def test_doubts_are_counted_in_total_and_by_launch(ledger: Ledger) -> None:
+    news, welcome, other = (
+        make(ledger, name, day, 3) for day, name in enumerate(("news", "welcome", "other"))
+    )
+    for key, outcomes in (
+        (news, (YES, InDoubt("?"), InDoubt("?"))),
+        (welcome, (InDoubt("?"),)),
+        (other, (InDoubt("?"),)),
+    ):
+        send(ledger, key, *outcomes)
+    stats = ledger.stats
+    assert astuple(stats.doubt_totals(CAMPAIGNS)) == (2, 3, 3)
+    assert astuple(stats.doubt_totals([])) == (0, 0, 0)
+    rows = [(welcome, 1, 1), (news, 2, 2)]
+    assert [astuple(each) for each in stats.launch_doubts(CAMPAIGNS)] == rows
+    assert [astuple(each) for each in stats.launch_doubts(CAMPAIGNS, limit=1)] == rows[:1]
+    assert [astuple(each) for each in stats.launch_doubts(CAMPAIGNS, offset=1)] == rows[1:]
+    assert [astuple(each) for each in stats.launch_doubts(CAMPAIGNS, launch_key=news)] == rows[1:]
+    assert ledger.dispatch_queries.recipients(news) == {"accepted": 1, "in_doubt": 2}
+
+
+def test_launches_that_were_not_made_are_listed_until_they_are_made(ledger: Ledger) -> None:
+    def not_made(name: str, day: int) -> NotLaunched:
+        period = Period(PERIOD.start + timedelta(days=day), PERIOD.end + timedelta(days=day))
+        key, at = launch_key("service", name, period), NOW + timedelta(days=day)
+        return NotLaunched(key, name, name.title(), period, 0, at, "it was too late")
+
+    log = ledger.not_launched
+    old, news, welcome, other = (
+        not_made(*of) for of in (("news", 0), ("news", 2), ("welcome", 1), ("other", 3))
+    )
+    for entry in (news, old, welcome, other):
+        log.store(entry)
+    for _ in range(2):
+        assert log.campaigns() == {"news": news, "welcome": welcome, "other": other}
+        assert log.newest() == [other, news, welcome, old]
+        assert log.newest(CAMPAIGNS, limit=2) == [news, welcome]
+        assert log.of_keys([old.launch_key, other.launch_key]) in ([old, other], [other, old])
+        assert ledger.overview.keys_not_made(Selection(CAMPAIGNS)) == [
+            each.launch_key for each in (news, welcome, old)
+        ]
+        log.store(news)  # again
+    make(ledger, "news", 2, 1)
+    assert log.campaigns()["news"] == old
+    assert log.newest(CAMPAIGNS) == [welcome, old]
+    assert log.of_keys([news.launch_key, welcome.launch_key]) == [welcome]
+    make(ledger, "welcome", 5, 1)
+    periods = {
+        (each.campaign, each.end - PERIOD.end) for each in ledger.overview.periods(["news", "welcome"])
+    }
+    assert periods == {
+        (name, timedelta(days=day))
+        for name, day in (("news", 0), ("news", 2), ("welcome", 1), ("welcome", 5))
+    }
+    assert log.delete_before(welcome.checked_at) == 1
+    assert log.newest() == [other, welcome]

@@ -29,10 +29,11 @@ from sendoff.campaign import dispatch_key, launch_key
 from sendoff.errors import LedgerUnavailableError
 from sendoff.figures import LaunchStats
 from sendoff.ledger import Claim, DispatchTotals, Ledger
+from sendoff.ledger.post_backs.post_backs import Parked
 from sendoff.ledger.storage.bulk import ahead
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.schema import dispatch_totals, dispatches
-from sendoff.postbacks.aggregation import aggregate
+from sendoff.postbacks.aggregation import _gathered, aggregate
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, InDoubt, Outcome, Resolution
@@ -847,3 +848,18 @@ def test_whole_numbers_are_reconciled_without_the_time_and_memory_of_importing_p
     )
     command = [sys.executable, "-c", IMPORTS, migrated_postgres, KEY, NOW.isoformat()]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "1\n"
+
+
+def test_parked_post_backs_are_read_again_in_groups_with_each_dispatch_once() -> None:
+    def parked(first: int, key: str, receiver: int = 1) -> Parked:
+        return Parked(receiver, first, first + 9, key, 3, NOW)
+
+    near = [parked(1, "a"), parked(11, "b"), parked(21, "a"), parked(31, "c")]
+    other = parked(1, "a", receiver=2)
+    assert list(_gathered([near[3], other, *near[:3]])) == [near[:2], near[2:], [other]]
+
+
+def test_parked_post_backs_of_one_dispatch_are_joined() -> None:
+    first, later = Parked(1, 3, 9, "a", 4, NOW), Parked(1, 7, 12, "a", 2, NOW + MINUTE)
+    joined = Parked(1, 3, 12, "a", 6, NOW + MINUTE)
+    assert first | later == later | first == joined

@@ -58,13 +58,18 @@ from sendoff.ledger.suppression.uploaded_lists import UploadedLists
 from sendoff.postbacks import (
     aggregate,
     continue_erasures,
+    erased_before,
     forget,
     reconcile_launch,
     replay_erasures,
     request_erasure,
 )
 from sendoff.postbacks.erasure import append_to_log, read_log
+from sendoff.postbacks.group_commit import ReceiverCounts
+from sendoff.postbacks.opt_out import OptOutEndpoint
+from sendoff.postbacks.reading import BodyReader
 from sendoff.report import as_text, describe_launch
+from sendoff.service import OptOut, OptOutSigner
 from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, DispatchState, NotProcessed, Refused
 from tools.chaos import mutants
@@ -901,6 +906,33 @@ def test_a_restored_ledger_is_brought_up_to_date_from_the_log(ledger: Ledger, tm
     assert named_in(ledger, integers(GONE)) == set()
     assert ledger.verdicts.figures(KEY).unaccounted_identifiers == 0
     assert replay_erasures(ledger, log, who="anna", now=NOW).people == 0
+
+
+def test_people_are_erased_again_until_the_log_has_them(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger has erased the first two, but the log has only the second of them."""
+    asked = integers(GONE[:3])
+    assert not erased_before(ledger, "device_id", asked)
+    forget(ledger, GONE[:2], identified_by="device_id", **ROWS)
+    assert list(erased_before(ledger, "device_id", asked)) == GONE[:2]
+    log = tmp_path / "erasures.jsonl"
+    monkeypatch.setenv("SENDOFF_ERASURE_LOG", str(log))
+    assert not erased_before(ledger, "device_id", asked)
+    append_to_log(log, ledger.erasures.named("device_id", GONE[1:2]).remembered, NOW)
+    assert list(erased_before(ledger, "device_id", asked)) == [GONE[1]]
+    assert not erased_before(ledger, "user_id", as_texts(GONE[:3]))
+
+
+def test_an_opt_out_is_stored_although_no_one_can_tell_who_was_erased(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget(ledger, GONE[:1], identified_by="device_id", **ROWS)
+    monkeypatch.delenv("SENDOFF_ERASURE_SECRET")
+    signer = OptOutSigner("https://events.example.com", [SECRET])
+    endpoint = OptOutEndpoint(ledger, signer, ReceiverCounts(), BodyReader(1), 5, lambda: NOW)
+    assert endpoint._add(OptOut(KEY, "account", "device_id", "7"))
+    assert [each.scope for each in ledger.suppressions.of_person("device_id", "7")] == ["account"]
 
 
 def test_lines_that_were_cut_off_do_not_make_a_log_unreadable(ledger: Ledger, tmp_path: Path) -> None:

@@ -22,8 +22,10 @@ from sendoff.ledger.storage.schema import launches
 from sendoff.postbacks.feed_health import RECEIVER, Check, FeedChange, check_feeds, inspect_feeds
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.service.postbacks import PostBack
+from sendoff.states import Accepted, FeedHealth
 
-from ...factories import EMAIL, KEY, make_accepted, make_audience
+from ...factories import EMAIL, KEY, make_accepted, make_audience, make_launch
+from ...factories import send as send_requests
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -354,6 +356,35 @@ def test_of_any_number_who_look_at_once_one_gets_the_change(ledger: Ledger) -> N
     with ThreadPoolExecutor(4) as threads:
         changes = [each for found in threads.map(check, range(4)) for each in found]
     assert sorted(each.feed for each in changes) == [RECEIVER, DELIVERIES]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_alarm"),
+    [
+        (None, "silent", True),
+        ("degraded", "silent", True),
+        (None, "degraded", True),
+        ("as expected", "degraded", True),
+        ("silent", "degraded", False),
+        ("silent", "as expected", False),
+        (None, "as expected", False),
+    ],
+)
+def test_only_a_feed_that_became_worse_raises_an_alarm(
+    before: str | None, after: str, is_alarm: bool
+) -> None:
+    change = FeedChange(OPENS, FeedHealth(before) if before else None, FeedHealth(after), "why")
+    assert change.is_alarm == is_alarm
+    assert str(change) == f"{OPENS}: {before or 'cannot tell'} -> {after}: why"
+
+
+def test_requests_that_are_not_sent_yet_are_not_waited_for(ledger: Ledger) -> None:
+    made = make_launch(ledger, range(1, 201), size=100, campaign=EMAIL, created_at=START, sends_at=START)
+    send_requests(ledger, made.launch_key, Accepted(200, 17), at=START)
+    check_feeds(ledger, now=START + HOUR)
+    found = finding(ledger, DELIVERIES, START + HOUR)
+    assert found.state == "silent"
+    assert "100 recipients" in found.why
 
 
 def test_the_second_of_two_who_saw_the_same_state_changes_nothing(ledger: Ledger) -> None:
