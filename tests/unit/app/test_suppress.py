@@ -18,7 +18,7 @@ import sendoff
 from sendoff import App, AudienceError, SettingsError
 from sendoff.audience.identifiers import integers
 from sendoff.errors import GateError
-from sendoff.launch.suppression_list import end_of, replace_suppressions
+from sendoff.launch.suppression_list import end_of, recipients_of, replace_suppressions
 from sendoff.ledger import SuppressionChange
 
 FRAME = pd.DataFrame({"device_id": [7, 9, 9], "since": ["a", "b", "c"]})
@@ -145,3 +145,9 @@ def test_wrong_arguments_change_nothing(app: App) -> None:
         with pytest.raises(SettingsError):
             app.suppress([7], identified_by="device_id", reason="x", **more)  # type: ignore[arg-type]
     assert len(app.suppressions()) == 0
+
+
+def test_rows_that_name_no_recipient_are_counted() -> None:
+    named = recipients_of(pd.DataFrame({"device_id": pd.array([7, None, 9, -1, 0, None], "Int64")}))
+    assert (list(named.identifiers), named.skipped) == ([7, 9], 4)
+    assert recipients_of(FRAME).skipped == 0

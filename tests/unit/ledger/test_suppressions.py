@@ -72,6 +72,7 @@ def test_adding_a_long_list_reads_no_entry_for_each_new_one(ledger: Ledger) -> N
 
 
 def test_entries_are_added_once_and_removed(ledger: Ledger) -> None:
+    ledger.suppressions.add(SuppressionChange("account", "user_id", "crm", "ada"), ["77"], NOW)
     assert suppress(ledger, 1, 2) == 2
     assert suppress(ledger, 2, 3) == 1
     assert active(ledger) == [1, 2, 3]
