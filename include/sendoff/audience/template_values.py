@@ -56,11 +56,6 @@ class TemplateValues:
         """The names of the variables."""
         return tuple(self._values.column_names)
 
-    @property
-    def nbytes(self) -> int:
-        """The size in memory in bytes."""
-        return int(self._people.nbytes + self._values.nbytes)
-
     def of(self, identifiers: Identifiers) -> bytes:
         """Return the values of some recipients in the order of ``identifiers.values()``, without the identifiers.
 

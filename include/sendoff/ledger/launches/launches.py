@@ -115,7 +115,7 @@ class Launches(LedgerPart):
 
     def count_of(self, campaigns: Collection[str], *, states: Collection[str] = ()) -> int:
         """Count the launches of some campaigns. ``states``: only these; all if empty."""
-        return self._database.scalar(sa.select(sa.func.count()).where(*_among(campaigns, states))) or 0
+        return int(self._database.scalar(sa.select(sa.func.count()).where(*_among(campaigns, states))))
 
     def campaigns(self, connection: str | None = None) -> dict[str, int]:
         """Count the launches of each campaign, by name. ``connection``: only launches on this connection."""
@@ -269,7 +269,7 @@ def _of_overlap(overlap: Overlap) -> sa.Select[Any]:
 
 
 def _count(db: sa.Connection, connection: str) -> int:
-    return db.scalar(sa.select(sa.func.count()).where(launches.c.connection == connection)) or 0
+    return db.scalars(sa.select(sa.func.count()).where(launches.c.connection == connection)).one()
 
 
 _NEWEST_FIRST = (launches.c.created_at.desc(), launches.c.launch_key)

@@ -173,7 +173,7 @@ class DispatchQueries(LedgerPart):
         """Count the refused dispatches of a launch; ``since``: only those refused after this moment."""
         is_refused = (dispatches.c.state == DispatchState.REFUSED, outcomes.c.kind == OutcomeKind.REFUSED)
         query = _outcomes(launch_key, sa.func.count(sa.distinct(dispatches.c.dispatch_key)), since=since)
-        return self._database.scalar(query.where(*is_refused)) or 0
+        return int(self._database.scalar(query.where(*is_refused)))
 
     def reasons(self, launch_key: str, kind: str, since: datetime | None = None) -> list[str]:
         """Return the distinct reasons of one kind of outcome, such as ``refused``; ``since``: only later ones."""

@@ -330,7 +330,7 @@ def _among(texts: Sequence[str]) -> sa.ColumnElement[bool]:
 def _count(db: sa.Connection, where: Sequence[sa.ColumnElement[bool]], now: datetime) -> int:
     """Count the recipients with an entry in force."""
     recipients = sa.func.count(suppressions.c.identifier.distinct())
-    return db.scalar(sa.select(recipients).where(*where, _in_force(now))) or 0
+    return db.scalars(sa.select(recipients).where(*where, _in_force(now))).one()
 
 
 def _decision(
