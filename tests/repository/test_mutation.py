@@ -41,6 +41,8 @@ ON_IMPORT, LATER = "def launch_key", 'return _derived("dispatch"'  # when these 
         ("_AT_ONCE = 1 << 16", set()),
         ("_READ_AT_ONCE = 4", set()),
         ("_TRIES = 5", {"_TRIES = 6"}),
+        ("_MOST = 100; x = len(y) < _MOST", set()),
+        ("_MOST = 100; x = len(y) == _MOST", {"_MOST = 100; x = len(y) != _MOST"}),
         ("x = zip(a, b, strict=True)", set()),
         ('raise ValueError("found " + 1)', set()),
     ],

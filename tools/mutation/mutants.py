@@ -191,10 +191,11 @@ def _replaced(line: bytes, start: int, end: int, text: str) -> bytes:
 _Change = tuple[int, int, int, str]  # line, first byte, end, new text
 
 
-def _changes(tree: ast.AST, lines: list[bytes]) -> Iterator[_Change]:
+def _changes(tree: ast.Module, lines: list[bytes]) -> Iterator[_Change]:
+    sizes = {each.targets[0].id for each in tree.body if _is_size(each)}  # type: ignore[attr-defined]
     for node in _walk(tree):
         if isinstance(node, ast.Compare | ast.BoolOp | ast.BinOp):
-            yield from _of_operators(node, lines)
+            yield from _of_operators(node, lines, sizes)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             yield node.lineno, node.col_offset, node.operand.col_offset, ""
         elif isinstance(node, ast.Call):
@@ -207,9 +208,13 @@ def _changes(tree: ast.AST, lines: list[bytes]) -> Iterator[_Change]:
             yield from _of_statement(node)
 
 
-def _of_operators(node: ast.Compare | ast.BoolOp | ast.BinOp, lines: list[bytes]) -> Iterator[_Change]:
+def _of_operators(
+    node: ast.Compare | ast.BoolOp | ast.BinOp, lines: list[bytes], sizes: set[str]
+) -> Iterator[_Change]:
     if isinstance(node, ast.Compare):
-        if len(node.ops) == 1:
+        # The next number counts as well if < becomes <=, as if the size were one more.
+        is_of_size = isinstance(node.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE) and _names(node) & sizes
+        if len(node.ops) == 1 and not is_of_size:
             yield from _operator(node.left, node.ops[0], node.comparators[0], lines)
     elif isinstance(node, ast.BinOp):
         yield from _operator(node.left, node.op, node.right, lines)

@@ -276,3 +276,15 @@ def test_the_schema_has_the_fields_of_a_step_and_not_those_of_the_journey() -> N
     assert "source" not in schema["$defs"]["AudienceRules"]["properties"]
     assert {"title", "steps", "exits", "again"} <= schema["properties"].keys()
     assert "Journey" not in campaign_schema()["$defs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", ["journey.yaml:1: the file is empty. Add the campaign"]),
+        ("# later\n", ["journey.yaml:1: the file is empty. Add the campaign"]),
+        ("- 1\n", ["journey.yaml:1: found a list. Use a mapping"]),
+    ],
+)
+def test_a_file_without_fields_is_one_mistake(folder: Path, text: str, said: list[str]) -> None:
+    assert mistakes(folder, (WHOLE, text)) == said
