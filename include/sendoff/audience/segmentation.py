@@ -13,7 +13,7 @@ from sendoff.audience.bucketing import split
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, as_member, empty
 from sendoff.audience.template_values import template_values_without
-from sendoff.campaign import Campaign, Slot, Variation, time_zone_of
+from sendoff.campaign import Campaign, Variation, time_zone_of
 from sendoff.errors import AudienceError
 from sendoff.states import Arm
 
@@ -56,11 +56,6 @@ class Segment:
         if body is not None:
             body = _body_without(body, self.identifiers, people)
         return replace(self, identifiers=self.identifiers - people, template_values=values, body=body)
-
-    @property
-    def slot(self) -> Slot:
-        """When the request may be made."""
-        return Slot(self.variation.time_zone, self.hour)
 
     def fingerprint(self) -> str:
         """Return a text that is unique among the segments of a launch."""

@@ -539,3 +539,8 @@ def test_a_rule_may_choose_any_number_of_a_container(size: int) -> None:
     (found,) = everybody.chosen(lambda numbers: [(numbers & np.uint64(0xFFFF)) < size], 1)
     assert np.array_equal(found.values(), np.arange(2**33, 2**33 + size))
     assert from_bytes("integer", found.to_bytes()) == found
+
+
+def test_a_member_of_another_type_is_not_in_a_set() -> None:
+    assert 5 not in strings(["5"])
+    assert "5" not in integers([5])

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,12 +21,13 @@ from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, empty, integers, strings, union
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Variation
-from sendoff.comparison.engagement import CONTROL_GROUP, of_engagement
+from sendoff.comparison.engagement import CONTROL_GROUP, leader_of, of_engagement
 from sendoff.comparison.result import Comparison, Interval, amount, conclusion, spoken
 from sendoff.comparison.statistics import FEW_VALUES, FEWEST, Counted, Values, compared_means, compared_shares
 from sendoff.errors import AudienceError, QueryError
 from sendoff.figures import LaunchStats
 from sendoff.ledger import Decision, Ledger, SuppressionChange
+from sendoff.ledger.storage.schema import launches
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import as_json, as_text, describe_comparison
 from sendoff.report.outcomes import SENT_TO, measure_outcome
@@ -588,6 +590,23 @@ def test_a_report_made_soon_after_the_launch_says_that_later_opens_are_not_in_it
     assert settled
     assert settled.is_final
     assert not any("Later opens" in each for each in settled.remarks)
+
+
+def test_a_launch_that_the_service_still_sends_is_not_final(ledger: Ledger) -> None:
+    launch(ledger)
+    with ledger._database.write() as db:
+        db.execute(sa.update(launches).values(sends_at=None))
+    compared = of_engagement(ledger, reconcile_launch(ledger, KEY, now=NOW + timedelta(days=9)))
+    assert compared
+    assert "The service still sends this launch, so opens still arrive." in compared.remarks[-1]
+    assert not compared.is_final
+
+
+def test_no_variant_is_ahead_if_no_one_can_tell_who_opened(ledger: Ledger) -> None:
+    launch(ledger, kinds=("delivery",))
+    leader = leader_of(ledger, reconcile_launch(ledger, KEY, now=NOW))
+    assert leader.variant is None
+    assert leader.why.startswith("no one can tell which variant is ahead, because ")
 
 
 def test_a_launch_that_was_approved_late_or_takes_days_is_not_final_a_day_after_it_was_made(
