@@ -15,9 +15,9 @@ from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import DEFAULT_VARIATION, Segment, segments_of
 from sendoff.campaign import Campaign, CampaignFolder, Period, campaign_from
 from sendoff.errors import AudienceError, CampaignError, GateError, LateError, QueryError
-from sendoff.launch import plan, preview_campaign, preview_launch
+from sendoff.launch import plan, prepare_tests, preview_campaign, preview_launch
 from sendoff.launch.plan import LaunchOptions, plan_launch, prepare_launch
-from sendoff.ledger import Ledger
+from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.postbacks import maintain
 from sendoff.report import as_text, describe_preview
 
@@ -447,3 +447,19 @@ def test_a_winner_is_not_promised_for_people_whose_opens_are_not_reported(ledger
     ):
         prepare_launch(ledger, folder, period=PERIOD, warehouses=no_warehouse)
     assert ledger.launches.count(made.connection) == 0
+
+
+def test_a_test_that_another_run_asks_for_in_the_same_second_gets_the_next(ledger: Ledger) -> None:
+    people = pd.DataFrame({"device_id": [1, 2]})
+
+    def test_of(origin: str) -> LaunchRecord:
+        options = LaunchOptions(origin=origin)
+        made = prepare_tests(
+            ledger, folder(), people, moment=PERIOD.end, warehouses=lambda _: "", options=options
+        )
+        (launch,) = made
+        return launch
+
+    first, second = test_of("one"), test_of("other")
+    assert (first.period.end, second.period.end) == (PERIOD.end, PERIOD.end + timedelta(seconds=1))
+    assert (test_of("one").launch_key, test_of("other").launch_key) == (first.launch_key, second.launch_key)

@@ -1311,6 +1311,15 @@ def test_a_request_of_your_own_that_names_the_person_elsewhere_is_not_made(
     assert (figures.erased, figures.unaccounted_identifiers) == (1, 0)
 
 
+def test_a_sent_request_of_your_own_stays_sent_if_nothing_of_its_body_is_left(ledger: Ledger) -> None:
+    body = {"title": "Hi 1000002", "email": 1, "device_ids": [1_000_001, 1_000_002]}
+    request = NewRequest(body=body, mode="create", name="own", request_key="a")
+    launch = prepare_request(ledger, request, period=PERIOD, now=NOW)
+    send(ledger, launch.launch_key, Accepted(200, 17))
+    forget(ledger, [1_000_002], identified_by="device_id", **ROWS)
+    assert ledger.dispatch_queries.states(launch.launch_key) == {DispatchState.ACCEPTED: 1}
+
+
 def test_people_whom_the_service_chose_are_erased_from_its_post_backs(ledger: Ledger) -> None:
     make_launch(ledger)
     (key,) = send(ledger, KEY, Accepted(200, 17))
