@@ -450,6 +450,14 @@ def test_the_moment_that_counts_is_that_at_which_the_service_sends(
     other(ledger, "b", integers([2]), NOW - DAY + timedelta(hours=3))
     assert left_out(plan(rules, ledger=ledger, send={**once, "date": "2026-03-02"})) == {"cap": [2]}
     assert left_out(plan(rules, ledger=ledger, send={**once, "date": "2026-03-04"})) == {"cap": []}
+    each_day = {
+        "kind": "recurring",
+        "time": "20:30",
+        "time_zone": "UTC",
+        "start": "2026-03-02",
+        "end": "never",
+    }
+    assert left_out(plan(rules, ledger=ledger, send=each_day)) == {"cap": [2]}
 
 
 @pytest.mark.parametrize("state", ["held", "released", "paused"])
