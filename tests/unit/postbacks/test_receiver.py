@@ -559,6 +559,26 @@ def test_an_opt_out_is_not_answered_2xx_before_it_is_stored(database: Database) 
     assert counts["opt_outs_refused"] >= 1
 
 
+def test_an_opt_out_whose_body_is_not_read_to_the_end_closes_the_connection(database: Database) -> None:
+    async def never() -> bytes:
+        await asyncio.sleep(10 * PATIENCE)
+        raise AssertionError
+
+    requests: dict[int, dict[str, Any]] = {
+        400: {"body": b"other=1"},
+        405: {"body": ONE_CLICK, "method": "PUT"},
+        408: {"whole": never},
+        413: {"body": b"x" * 5_000},
+    }
+
+    async def test() -> dict[int, Answer]:
+        async with running(database, body_timeout=0.1) as app:
+            return {status: await send(app, OPT_OUT, **request) for status, request in requests.items()}
+
+    for status, answer in run(test()).items():
+        assert (answer.status, answer.headers["connection"]) == (status, "close")
+
+
 def test_only_so_many_opt_outs_wait_for_the_ledger_at_once(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
