@@ -288,3 +288,10 @@ def test_the_schema_has_the_fields_of_a_step_and_not_those_of_the_journey() -> N
 )
 def test_a_file_without_fields_is_one_mistake(folder: Path, text: str, said: list[str]) -> None:
     assert mistakes(folder, (WHOLE, text)) == said
+
+
+def test_a_later_step_may_send_on_a_date(folder: Path) -> None:
+    dated = "    gates: {least: 5}\n    send: {kind: once, date: 2027-01-31, time: '09:00', time_zone: UTC}\n"
+    (folder / "journey.yaml").write_text(WHOLE.replace("    gates: {least: 5}\n", dated))
+    *_, last = load_journey(folder).campaigns
+    assert last.campaign.send.kind == "once"

@@ -21,6 +21,7 @@ from sendoff.ledger.results.feed_states import Feed
 from sendoff.ledger.storage.schema import launches
 from sendoff.postbacks.feed_health import RECEIVER, Check, FeedChange, check_feeds, inspect_feeds
 from sendoff.postbacks.reconcile import reconcile_launch
+from sendoff.postbacks.silence import count_silence
 from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, FeedHealth
 
@@ -417,6 +418,13 @@ def test_the_command_shows_what_is_silent_and_alarms_nobody(
     assert told["orphans"]["post_backs"] == 2
     assert ledger.feed_states.all() == []
     assert [each.feed for each in check_feeds(ledger)] == [DELIVERIES]
+
+
+def test_no_one_is_silent_before_the_service_sends(ledger: Ledger) -> None:
+    send(ledger, START)
+    launch = ledger.launches.get(launch_key("service", "spring", Period(START - timedelta(days=1), START)))
+    for before, people in ((START - HOUR, 0), (START + HOUR, 100)):
+        assert count_silence(ledger, launch, before=before, now=START + 2 * HOUR) == (people, people)
 
 
 @pytest.mark.parametrize(

@@ -961,10 +961,14 @@ def test_errors_are_read_however_deep_they_are(errors: bytes, sentences: tuple[s
     assert read_reply(200, b'{"success": true, "errors": %b}' % errors).errors == sentences
 
 
-@pytest.mark.parametrize(("levels", "sentences"), [(8, ("a",)), (9, ())])
-def test_errors_are_read_eight_levels_deep(levels: int, sentences: tuple[str, ...]) -> None:
-    errors = b"[" * levels + b'"a"' + b"]" * levels
-    assert read_reply(200, b'{"success": true, "errors": %b}' % errors).errors == sentences
+@pytest.mark.parametrize(
+    ("begin", "end", "prefix"),
+    [(b"[", b"]", ""), (b'{"b":', b"}", "b: "), (b'{"field":"b","message":', b"}", "b: ")],
+)
+def test_errors_are_read_eight_levels_deep(begin: bytes, end: bytes, prefix: str) -> None:
+    for levels, sentences in ((8, (f"{8 * prefix}a",)), (9, ())):
+        errors = begin * levels + b'"a"' + end * levels
+        assert read_reply(200, b'{"success": true, "errors": %b}' % errors).errors == sentences
 
 
 @pytest.mark.parametrize(
