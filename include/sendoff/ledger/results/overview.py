@@ -257,8 +257,8 @@ class Overview(LedgerPart):
         ]
 
 
-def _verdict(verdict: Verdict) -> sa.ColumnElement[int]:
-    return sa.func.coalesce(reports.c.figures["verdicts", verdict.value].as_integer(), 0)
+def _verdict(verdict: Verdict) -> Any:
+    return reports.c.figures["verdicts", verdict.value].as_integer()
 
 
 _TITLE = sa.type_coerce(sa.cast(launches.c.definition, sa.JSON().with_variant(sa.Text(), "sqlite")), sa.JSON)[
