@@ -206,7 +206,7 @@ def _of_rows(
         raise AudienceError(
             f"found the column {audience.identified_by}, but identified_by is {identified_by}"
         )
-    skipped = audience.dropped.get("null", 0) + audience.dropped.get("invalid", 0)
+    skipped = audience.dropped["null"] + audience.dropped["invalid"]
     return NamedRecipients(audience.identified_by, audience.identifiers, skipped)
 
 
