@@ -177,10 +177,14 @@ def test_a_campaign_is_sent_through_the_connection_that_it_names(
     monkeypatch.setenv("SENDOFF_WAREHOUSE_URL", "sqlite://")
     monkeypatch.setenv("AIRFLOW_CONN_SENDOFF_RECEIVER", json.dumps(RECEIVER))
     campaign = {"title": "Spring", "message": {"text": "Hello"}, "channels": {"android_push": {}}}
-    folder = tmp_path / "spring"
-    folder.mkdir()
+    folder, journey = tmp_path / "spring", tmp_path / "way"
+    for each in (folder, journey):
+        each.mkdir()
+        (each / "audience.sql").write_text("SELECT 7 AS device_id, 'android' AS platform")
     (folder / "campaign.yaml").write_text(json.dumps({**campaign, "connection": "sendoff_eu"}))
-    (folder / "audience.sql").write_text("SELECT 7 AS device_id, 'android' AS platform")
+    step = {"name": "first", "message": campaign["message"], "channels": campaign["channels"]}
+    (journey / "journey.yaml").write_text(json.dumps({"title": "Way", "steps": [step]}))
+    (tmp_path / "defaults.yaml").write_text("connection: sendoff_eu\n")
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [SENDOFF, *arguments, "--ledger", ledger]
@@ -195,6 +199,8 @@ def test_a_campaign_is_sent_through_the_connection_that_it_names(
         assert sent.returncode == 0, sent.stderr
         assert "already sent: 1 accepted" in run("send", sent.stdout.split()[1]).stdout
         assert "1 accepted" in run("send-test", str(folder), "7").stdout
+        way = run("send", str(journey), "--period", "2026-03-02", "--send-late")
+        assert way.returncode == 0, way.stderr
 
 
 @proof

@@ -241,15 +241,21 @@ def test_the_path_of_the_defaults_can_come_from_a_file(
         defaults_file()
 
 
-def test_a_campaigns_connection_counts_unless_the_environment_names_a_service(
+def test_a_campaigns_connection_counts_unless_the_environment_has_a_part_of_an_account(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("SETTINGS_FROM", "CONNECTION", "SERVICE_URL"):
+    for name in ("SETTINGS_FROM", "CONNECTION", "SERVICE_URL", "APP_TOKEN", "FIELD_NAMES"):
         monkeypatch.delenv(f"SENDOFF_{name}", raising=False)
     assert connection_for("eu") is None
     monkeypatch.setenv("SENDOFF_SETTINGS_FROM", "airflow")
     assert connection_for("eu") == "eu"
-    for name, value in (("CONNECTION", "us"), ("SERVICE_URL", "https://api.example.com")):
+    parts = {
+        "CONNECTION": "us",
+        "SERVICE_URL": "https://api.example.com",
+        "APP_TOKEN": "t",
+        "FIELD_NAMES": "{}",
+    }
+    for name, value in parts.items():
         with monkeypatch.context() as patch:
             patch.setenv(f"SENDOFF_{name}", value)
             assert connection_for("eu") is None
