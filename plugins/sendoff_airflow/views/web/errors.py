@@ -83,6 +83,8 @@ async def _sendoff(request: Request, error: Exception) -> Response:
     message = f"{str(error)[:1].upper()}{str(error)[1:]}"
     if isinstance(error, (LedgerUnavailableError, UnusableLedgerError)):  # its text names hosts and users
         message = "Sendoff's data cannot be read."
+    elif isinstance(error, RecipientsDeletedError):  # its text names the launch by its key
+        message = "The recipients of this launch were deleted."
     return _page(request, code, message, to_do)
 
 
