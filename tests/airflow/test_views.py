@@ -2324,6 +2324,19 @@ def test_a_launch_that_was_approved_says_so_and_counts_only_what_was_dropped(
     assert olga.post(f"launches/{key}/release", {**WHY, "since": 1}).status_code == 200
     text = olga.get(f"launches/{key}").text
     assert '<span class="badge s-approved">approved</span> <b>olga</b>' in text
+    ledger.audit_log.decide(Decision(key, "held", "sendoff", "3 requests were refused", NOW))
+    ledger.audit_log.decide(Decision(key, "released", "ann", "the service is back", NOW))
+    later = words(olga.get(f"launches/{key}").text.partition('id="decisions"')[2])
+    assert re.findall("(approved|released|held) (olga|ann|Sendoff)", later) == [
+        ("released", "ann"),
+        ("held", "Sendoff"),
+        ("approved", "olga"),
+    ]
+    other = freeze(ledger, "big_news", state="held")
+    ledger.audit_log.decide(Decision(other, "released", "ann", "fine", NOW, {"asked": 2}))
+    details = words(olga.get(f"launches/{other}").text).partition("Technical details")[2]
+    assert re.search("approved, .*: asked 2", details)
+    assert "released, " not in details
     dropped = words(text.partition('id="people"')[2].partition("</section>")[0])
     assert "3 duplicate" in dropped
     assert "null" not in dropped

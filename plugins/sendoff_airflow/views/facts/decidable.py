@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
@@ -46,6 +46,18 @@ class Decidable:
     def run(self) -> airflow_db.Run | None:
         """The newest run of the launch, if the viewer may see it."""
         return visible_run(self.viewer, self.launch)
+
+    @cached_property
+    def named_decisions(self) -> Sequence[Decision]:
+        """The decisions. A release is an approval, unless something held the launch before."""
+        kinds = [each.kind for each in self.decisions]
+        held = kinds.index(DecisionKind.HELD) if DecisionKind.HELD in kinds else len(kinds)
+        return [
+            replace(each, kind=DecisionKind.APPROVED)
+            if each.kind == DecisionKind.RELEASED and n < held
+            else each
+            for n, each in enumerate(self.decisions)
+        ]
 
     @cached_property
     def is_answered(self) -> bool:
