@@ -24,7 +24,7 @@ from sendoff.states import Accepted
 from sendoff_airflow.views.airflow_state.missed import paused_since
 
 from ..launches import NOW, freeze, send
-from .test_views import NEWEST, NOBODY, Person, Run, as_, olga, server, vera  # noqa: F401
+from .test_views import NEWEST, NOBODY, ByDag, Person, Run, as_, olga, server, vera  # noqa: F401
 
 
 def words_of(text: str) -> str:
@@ -208,10 +208,35 @@ def test_a_campaign_whose_newest_run_failed_before_its_launch_is_among_those_tha
     assert re.search(rf" Spring sale : The run for \d.* {why}[.] ", item()), item()
     assert re.search(f"{why}[.].* failed ", words_of(row())), row()
     assert f'datetime="{soon.isoformat()}"' in row()
+    change("failing_sale", is_paused=True)
+    assert re.search(rf" Paused in Airflow[.] The run for \d.* {why}[.] ", item()), item()
+    assert re.search(rf"Paused in Airflow.* {why}[.].* paused ", words_of(row())), row()
+    change("failing_sale", is_paused=False, next_dagrun_create_after=NOW - timedelta(days=2))
+    assert re.search(rf" Was due .*has not started yet.*The run for \d.* {why}[.] ", item()), item()
+    change("failing_sale", next_dagrun_create_after=soon)
     check_only(ledger, "failing_sale", NEWEST)  # the run failed after it, or another run made up for it
     assert item() == ""
     assert why not in words_of(row())
     assert " scheduled " in words_of(row())
+
+
+@pytest.mark.airflow_database
+def test_the_first_page_counts_the_campaigns_with_a_problem_that_it_does_not_name(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    ledger: Ledger,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [f"failing_{number}" for number in range(7)]
+    monkeypatch.setattr(ByDag, "seen", frozenset(names))
+    for name in names:
+        Run(server, tmp_path / name, name, NOBODY)
+        set_runs(name, 0, state="failed")
+        change(name, is_paused=False, next_dagrun_create_after=NOW + timedelta(days=1))
+    text = vera.get("").text
+    assert text.count("failed before anything was sent") == 5
+    assert ">2 other campaigns with a problem</a>" in text
 
 
 @pytest.mark.airflow_database

@@ -13,10 +13,10 @@ from sendoff_airflow.views.airflow_state.missed import Missed, failed_newest_run
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
-    """A campaign with a schedule that sends nothing: its DAG is paused, has an error, or is not started.
+class CampaignProblem:
+    """A campaign that does not run, as its DAG is paused, has an error, or is not started; or whose newest run failed.
 
-    Or its newest run failed before it made a launch.
+    That run failed before it made a launch.
     """
 
     name: str
@@ -26,9 +26,9 @@ class Idle:
     missed: Missed
 
 
-def idle_campaigns(
+def campaign_problems(
     ledger: Ledger, schedules: Mapping[str, DagSchedule], titles: Mapping[str, str]
-) -> Sequence[Idle]:
+) -> Sequence[CampaignProblem]:
     """Return the campaigns that do not run, or whose newest run failed before its launch, sorted by title.
 
     A paused campaign counts once it missed a period.
@@ -39,12 +39,12 @@ def idle_campaigns(
         return []
     missed = missed_of(ledger, chosen, since_newest_run=True)
     since = paused_since([name for name, each in chosen.items() if each.is_paused])
-    idle = [
-        Idle(name, titles.get(name, each.title), each, since.get(name), missed.get(name, Missed()))
+    problems = [
+        CampaignProblem(name, titles.get(name, each.title), each, since.get(name), missed.get(name, Missed()))
         for name, each in chosen.items()
         if each.problem is not None or (name in missed if each.is_idle else missed.get(name, Missed()).failed)
     ]
-    return sorted(idle, key=lambda each: (each.title.casefold(), each.name))
+    return sorted(problems, key=lambda each: (each.title.casefold(), each.name))
 
 
 def runs_before(schedules: Mapping[str, DagSchedule], end: datetime) -> Sequence[DagSchedule]:

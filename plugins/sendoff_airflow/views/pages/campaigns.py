@@ -18,7 +18,7 @@ from sendoff_airflow.views.airflow_state.missed import Missed, missed_of, paused
 from sendoff_airflow.views.facts.holds import visible_pauses
 from sendoff_airflow.views.facts.journey import MOST_PERIODS, JourneyView, campaigns_in, journey_of
 from sendoff_airflow.views.facts.messages import email_page
-from sendoff_airflow.views.facts.today import Idle, idle_campaigns
+from sendoff_airflow.views.facts.today import CampaignProblem, campaign_problems
 from sendoff_airflow.views.pages.launches import WAITS, LaunchRow, refresh_of, rows_of, with_not_launched
 from sendoff_airflow.views.web.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
 from sendoff_airflow.views.web.permissions import Viewer, ViewerDep, not_there
@@ -43,7 +43,7 @@ class _Row:
     newest: LaunchRow | None
     reported: ListedLaunch | None  # the newest launch that was sent and has a report
     last_check: NotLaunched | None  # of the newest launch that was not made
-    idle: Idle | None  # if it does not run as scheduled, or its newest run failed
+    problem: CampaignProblem | None  # if it does not run as scheduled, or its newest run failed
     journey: str | None  # the title of the journey that it is a step of
     has_steps: bool
 
@@ -94,8 +94,8 @@ class _Row:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it runs as scheduled, and its newest run failed before its launch."""
-        return self.idle is not None and not self.idle.schedule.is_idle
+        """Whether its newest run failed before its launch."""
+        return self.problem is not None and bool(self.problem.missed.failed)
 
     @property
     def state(self) -> str:
@@ -127,7 +127,7 @@ def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HT
     }
     with_steps = {each.dag_id for each in schedules.values() if each.step}
     whole = {name: each for name, each in schedules.items() if each.step is None}
-    idle = {each.name: each for each in idle_campaigns(ledger, whole, {})}
+    problems = {each.name: each for each in campaign_problems(ledger, whole, {})}
     rows = [
         _Row(
             name,
@@ -135,7 +135,7 @@ def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HT
             newest.get(name),
             reported.get(name),
             not_launched.get(name),
-            idle.get(name),
+            problems.get(name),
             schedule.title if schedule and schedule.step else None,
             name in with_steps,
         )

@@ -20,7 +20,7 @@ from sendoff_airflow.views.airflow_state import airflow_dags
 from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
 from sendoff_airflow.views.airflow_state.deadlines import deadlines_of
 from sendoff_airflow.views.facts.holds import standings_of, stuck_launches, unanswered, visible_pauses
-from sendoff_airflow.views.facts.today import days_in, idle_campaigns, runs_before
+from sendoff_airflow.views.facts.today import campaign_problems, days_in, runs_before
 from sendoff_airflow.views.web.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
 from sendoff_airflow.views.web.permissions import ViewerDep
 from sendoff_airflow.views.web.reader import ZoneDep
@@ -173,7 +173,7 @@ def list_launches(
         campaigns=titles,
         days=days,
         deadlines=deadlines_of([each.launch for day in days for each in day if isinstance(each, LaunchRow)]),
-        idle=idle_campaigns(ledger, schedules, titles),
+        problems=campaign_problems(ledger, schedules, titles),
         asked=asked,
         sort_links=asked.sort_links(),
         stages=list(Stage),
