@@ -21,6 +21,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, ClassVar
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
@@ -1313,6 +1314,12 @@ def test_a_report_is_downloaded_and_identifies_no_one(
     assert got.headers["Content-Disposition"] == (
         f'attachment; filename="spring_sale-{start.date()}-{keys["reported"][:12]}.{form}"'
     )
+    name = "Pacific/Kiritimati" if start.hour >= 10 else "Pacific/Pago_Pago"  # where it is another day
+    elsewhere = {"Cookie": f"{vera.login['Cookie']}; sendoff-zone={name}"}
+    named = vera._server.get(f"{PREFIX}/launches/{keys['reported']}/report.{form}", headers=elsewhere)
+    day = start.astimezone(ZoneInfo(name)).date()
+    assert day != start.date()
+    assert f'"spring_sale-{day}-' in named.headers["Content-Disposition"]
     assert str(FIRST_DEVICE)[:8] not in got.text
     if form == "png":
         assert got.content.startswith(b"\x89PNG")

@@ -36,6 +36,7 @@ from sendoff.report import (
 from sendoff.states import Arm
 from sendoff_airflow.views.web.dependencies import ExpensiveDep, LedgerDep, visible_launch
 from sendoff_airflow.views.web.permissions import ViewerDep, not_there
+from sendoff_airflow.views.web.reader import ZoneDep
 
 router = APIRouter(default_response_class=HTMLResponse)
 
@@ -136,14 +137,15 @@ def downloads() -> Sequence[str]:
 
 @router.get("/launches/{launch_key}/report.{form}")
 def download_report(
-    viewer: ViewerDep, _: ExpensiveDep, ledger: LedgerDep, launch_key: str, form: str
+    viewer: ViewerDep, _: ExpensiveDep, ledger: LedgerDep, zone: ZoneDep, launch_key: str, form: str
 ) -> Response:
-    """Return the newest report of a launch as a file. It holds only counts."""
+    """Return the newest report of a launch as a file, with the reader's date in its name. It holds only counts."""
     launch = visible_launch(ledger, viewer, launch_key)
     results = results_of(ledger, launch)
     if results is None or form not in downloads():
         raise not_there()
-    name = f"{launch.campaign}-{launch.period.start:%Y-%m-%d}-{launch.launch_key[:12]}.{form}"
+    start = launch.period.start.astimezone(zone)
+    name = f"{launch.campaign}-{start:%Y-%m-%d}-{launch.launch_key[:12]}.{form}"
     content, kind = _file(results, form, launch.title)
     return Response(
         content, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'}
