@@ -2665,7 +2665,7 @@ def test_a_file_is_counted_before_it_is_applied(olga: Person, ledger: Ledger) ->
     seen = olga.post("suppression/check", {**FILE, "csv": content})
     assert "The file has 3 devices" in seen.text
     assert "3 devices would be added" in seen.text
-    assert "The others" not in seen.text
+    assert "already" not in seen.text
     assert suppressed(ledger) == []
     assert olga.post("suppression/file", {**FILE, "csv": content}).status_code == 409
     token = token_of(seen.text)
@@ -2677,10 +2677,16 @@ def test_a_file_is_counted_before_it_is_applied(olga: Person, ledger: Ledger) ->
     assert suppressed(ledger) == [7, 8, 9]
     seen = olga.post("suppression/check", {**FILE, "csv": "device_id\n8\n11\n", "how": "remove"})
     assert "1 device would be removed" in seen.text
-    assert "The others have no entry of the source" in seen.text
+    assert "1 device has no entry of the source crm." in seen.text
     body = {**FILE, "csv": "device_id\n8\n11\n", "how": "remove", "checked": token_of(seen.text)}
     assert olga.post("suppression/file", body).status_code == 200
     assert suppressed(ledger) == [7, 9]
+    seen = words(olga.post("suppression/check", {**FILE, "csv": "device_id\n8\n11\n", "how": "remove"}).text)
+    assert "0 devices would be removed for every campaign. 2 devices have no entry of the source crm." in seen
+    seen = words(olga.post("suppression/check", {**FILE, "csv": "device_id\n7\n"}).text)
+    assert (
+        "0 devices would be added for every campaign. 1 device has an entry of the source crm already" in seen
+    )
 
 
 def test_a_file_with_a_later_end_prolongs_what_is_on_the_list(olga: Person, ledger: Ledger) -> None:
