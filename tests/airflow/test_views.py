@@ -1106,7 +1106,9 @@ def test_a_launch_shows_who_exported_its_people(vera: Person, ledger: Ledger) ->
     key = fill(ledger)["reported"]
     batches = list(VerdictRows.of(ledger, key, who="ann").batches())
     text = re.sub(r"\s+", " ", re.sub("<[^>]*>", "", vera.get(f"launches/{key}").text))
+    assert "exported ann" in text
     assert f"The results of {sum(map(len, batches)):,} devices, one row each" in text
+    assert re.search(r"exported, [^:]*:\d\d UTC: people \d", text)
 
 
 def test_a_launch_shows_its_result_first_and_folds_what_few_people_need(vera: Person, ledger: Ledger) -> None:
@@ -2376,6 +2378,9 @@ def test_a_launch_that_went_out_or_was_stopped_says_when_and_why(vera: Person, l
         assert "Stopped by" not in header
         assert ("A part went out" in header) is (name == "running")
     assert "<p>Went out" in vera.get(f"launches/{keys['reported']}").text
+    of_two = freeze(ledger, "for_two", people=2, size=1)
+    send(ledger, of_two, Accepted(200, 1))
+    assert "at most 1 of 2 devices has the message." in words(vera.get(f"launches/{of_two}").text)
 
 
 def test_who_pauses_stops_or_resumes_a_launch_reads_how_many_have_not_got_it(
