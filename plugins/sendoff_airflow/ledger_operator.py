@@ -11,7 +11,14 @@ from sendoff_airflow.arguments import ChecksArguments
 from sendoff_airflow.errors import TaskEndedError
 
 if TYPE_CHECKING:
+    from airflow.sdk import Context
+
     from sendoff.ledger import Ledger
+
+
+def author_of(context: Context) -> str:
+    """Return the name that the audit log gets: who started the run, or else the DAG."""
+    return context["dag_run"].triggering_user_name or f"DAG {context['dag'].dag_id}"
 
 
 class LedgerOperator(ChecksArguments):

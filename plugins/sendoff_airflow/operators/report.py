@@ -11,7 +11,7 @@ from airflow.sdk import Context
 
 from sendoff.errors import SendoffError
 from sendoff_airflow.errors import TaskEndedError, translate_errors
-from sendoff_airflow.ledger_operator import LaunchOperator, QueryingOperator
+from sendoff_airflow.ledger_operator import LaunchOperator, QueryingOperator, author_of
 from sendoff_airflow.operators.recipients import absolute
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class WriteVerdictsOperator(LaunchOperator):
 
         only = verdict_named(self.verdict, "verdict") if self.verdict else None
         with self.open_ledger() as ledger:
-            result = VerdictRows.of(ledger, self.launch_key, only, who=_who(context))
+            result = VerdictRows.of(ledger, self.launch_key, only, who=author_of(context))
             rows = write_table(result, warehouse_source(self.warehouse_conn_id), self.table)
         self.log.info("launch %s: %d rows in table %s", self.launch_key, rows, self.table)
         return {"launch_key": self.launch_key, "table": self.table, "rows": rows}
@@ -100,7 +100,7 @@ class WriteTablesOperator(LaunchOperator):
 
         with self.open_ledger() as ledger:
             rows = _write_tables(
-                ledger, self.launch_key, self.warehouse_conn_id, self.schema or None, who=_who(context)
+                ledger, self.launch_key, self.warehouse_conn_id, self.schema or None, who=author_of(context)
             )
         self.log.info("launch %s: rows in the tables: %s", self.launch_key, rows)
         if self.dbt and self.schema and write_dbt_sources(self.schema, Path(self.dbt)):
@@ -231,11 +231,6 @@ class ReportFileOperator(LaunchOperator, QueryingOperator):
                 comparisons.append(_measured(ledger, self.launch_key, folder, self.warehouse_conn_id))
         page = Path(self.reports) / f"{figures.campaign}-{figures.launch_key}.html"
         return str(write_html(describe_launch(figures, comparisons, title=title), page))
-
-
-def _who(context: Context) -> str:
-    """Return the author of an export: who started the run, or else the DAG."""
-    return context["dag_run"].triggering_user_name or f"DAG {context['dag'].dag_id}"
 
 
 def _write_tables(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import QueryingOperator
+from sendoff_airflow.ledger_operator import QueryingOperator, author_of
 from sendoff_airflow.operators.recipients import HasRecipients, of_shown
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class SuppressOperator(HasRecipients, QueryingOperator):
         end = end_of(self.until, datetime.now(UTC))
         given = of_shown(self.recipients, self.dag.folder)
         named = recipients_of(given, source=lambda: warehouse_source(self.warehouse))
-        who = context["dag_run"].triggering_user_name or f"DAG {self.dag_id}"
+        who = author_of(context)
         change = SuppressionChange(scope, named.identified_by, self.source, who, self.reason, end)
         added = removed = 0
         with self.open_ledger() as ledger:
