@@ -45,8 +45,8 @@ configuration.
 - A setting that only one side has is used. If both sides have it with different values, the command stops and names the
   variable and the connection.
 - If Airflow cannot look up a connection, the command stops. It does not fall back to the variables.
-- `sendoff send` and `sendoff send-test` use the connection to the service that the campaign names. But if a variable has
-  any part of an account, such as `SENDOFF_SERVICE_URL` or `SENDOFF_APP_TOKEN`, the service is that of
+- `sendoff send` and `sendoff send-test` use the connection to the service that the campaign names. But if a variable
+  has any part of an account, such as `SENDOFF_SERVICE_URL` or `SENDOFF_APP_TOKEN`, the service is that of
   `sendoff_default`. `SENDOFF_CONNECTION` names another one.
 - A campaign with a `warehouse` of its own reads the connection with that name, as its DAG does. A warehouse counts only
   if Sendoff reads [its type](#warehouses-any-type) itself, without Airflow's hook.
