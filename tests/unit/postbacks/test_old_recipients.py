@@ -492,7 +492,10 @@ def test_recipients_are_kept_for_thirty_days_at_least(ledger: Ledger) -> None:
         delete_recipients(ledger, timedelta(days=29))
 
 
-@pytest.mark.parametrize(("event", "step", "least"), [("commit", 1, 5), ("before_cursor_execute", 3, 30)])
+@pytest.mark.parametrize(
+    ("event", "step", "least"),
+    [("commit", 1, 5), pytest.param("before_cursor_execute", 3, 30, marks=pytest.mark.proof)],
+)
 def test_a_deletion_that_breaks_off_at_any_statement_is_finished_by_the_next(
     tmp_path: Path, migrated_file: Path, event: str, step: int, least: int
 ) -> None:
@@ -520,6 +523,7 @@ def test_a_deletion_that_breaks_off_at_any_statement_is_finished_by_the_next(
     pytest.fail("the deletion never ended")
 
 
+@pytest.mark.proof
 def test_a_deletion_that_is_killed_is_finished_by_the_next(ledger: Ledger) -> None:
     make_everything(ledger, integers(PEOPLE))
     finish(ledger)
