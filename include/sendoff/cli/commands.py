@@ -53,9 +53,8 @@ def run() -> None:
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), 1
-        )  # the interpreter writes the rest of the output when it ends
+        # The interpreter writes the rest of the output when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         place = error.filename or "the output"
         _print_error(f"{place} cannot be written: {error.strerror}", is_json=is_json)
         sys.exit(1)

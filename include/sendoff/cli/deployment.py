@@ -61,7 +61,7 @@ def maintain(
 
     if keep_recipients_days is not None and keep_recipients_days < keep_days:
         raise UsageError(
-            "--keep-recipients-days: use --keep-days or more, because post-backs name recipients too."
+            "--keep-recipients-days: use at least as many days as --keep-days, because post-backs name recipients too."
         )
     with opened(ledger_url) as ledger, Steps().step("deleting old post-backs", is_often_short=True):
         deleted = keep_small(ledger, timedelta(days=keep_days))

@@ -47,9 +47,8 @@ from sendoff.launch.reachability import may_reach, platforms_pushed_to
 from sendoff.ledger import Decision, LaunchRecord
 from sendoff.states import DecisionKind
 
-_OUTSIDE = frozenset(
-    {"channels", "period", "rules", "send", "warm_up"}
-)  # gates that are not fields of ``gates``
+# Gates that are not fields of ``gates``.
+_OUTSIDE = frozenset({"channels", "period", "rules", "send", "warm_up"})
 _WANTED = frozenset({"least", "channels"})  # gates with a minimum; the others have a limit
 
 
@@ -138,7 +137,7 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
         )
     if "period" in names:
         text += (
-            ". The schedule or the name has changed, or the period is none of the schedule's. To send it anyway, also "
+            ". The schedule or the name has changed, or the schedule has no such period. To send it anyway, also "
             "to those who got the other launch, add a resend number and a reason"
         )
     error = LateError if names & {"lateness", "period", "send"} else GateError

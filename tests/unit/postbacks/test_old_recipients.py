@@ -652,4 +652,4 @@ def test_the_command_says_what_was_deleted_and_what_stays(
     assert "the recipients of launches from before" in export.stderr
     wrong = sendoff("maintain", "--keep-recipients-days", "60", "--ledger", migrated_url)
     assert wrong.returncode == 2
-    assert "use --keep-days or more" in wrong.stderr
+    assert "use at least as many days as --keep-days" in wrong.stderr

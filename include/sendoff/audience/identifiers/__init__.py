@@ -50,6 +50,7 @@ __all__ = [
     "as_member",
     "builder",
     "deleted_before",
+    "deletion_in_words",
     "empty",
     "from_bytes",
     "from_texts",
@@ -136,10 +137,7 @@ def from_bytes(kind: Kind, blob: bytes) -> Identifiers:
     Raise RecipientsDeletedError if the set was deleted, so that no one takes it for an empty one.
     """
     if blob.startswith(DELETED):
-        day = blob[len(DELETED) :].decode()
-        raise RecipientsDeletedError(
-            f"the recipients of launches from before {day} were deleted from the ledger"
-        )
+        raise RecipientsDeletedError(deletion_in_words(date.fromisoformat(blob[len(DELETED) :].decode())))
     if kind == "integer":
         return IntegerIdentifiers.from_bytes(blob)
     try:
@@ -152,6 +150,11 @@ def from_bytes(kind: Kind, blob: bytes) -> Identifiers:
 def deleted_before(day: date) -> bytes:
     """Return what replaces the sets of a launch from before a day. :func:`from_bytes` refuses to read it."""
     return DELETED + day.isoformat().encode()
+
+
+def deletion_in_words(day: date) -> str:
+    """Return the sentence that recipients were deleted, without its full stop."""
+    return f"the recipients of launches from before {day} were deleted from the ledger"
 
 
 def _all_of(type_: type[_Set], sets: Iterable[Identifiers]) -> Iterator[_Set]:

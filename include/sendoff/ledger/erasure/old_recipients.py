@@ -61,9 +61,8 @@ class OldRecipients(LedgerPart):
         Return none while an erasure is not finished, because it rewrites the sets too.
         """
         with self._database.write() as db:
-            raise_version(
-                db
-            )  # launches, totals and verdicts that were made from these recipients are not stored now
+            # Launches, totals and verdicts that were made from these recipients are not stored any more.
+            raise_version(db)
             if db.dialect.name == "postgresql":  # SQLite has one writer anyway
                 db.execute(sa.text("LOCK TABLE erasures IN SHARE MODE"))
             if db.scalar(_OPEN_ERASURES):

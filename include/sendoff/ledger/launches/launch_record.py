@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sendoff.audience.identifiers import Kind
+from sendoff.audience.identifiers import Kind, deletion_in_words
 from sendoff.campaign import Period
 from sendoff.errors import RecipientsDeletedError
 from sendoff.figures import noun_of
@@ -58,12 +58,8 @@ class LaunchRecord:
     @property
     def deleted(self) -> str | None:
         """The sentence that its recipients were deleted, and since when; None if they were not."""
-        if self.recipients_deleted_before is None:
-            return None
-        return (
-            f"the recipients of launches from before {self.recipients_deleted_before:%Y-%m-%d} were deleted from the "
-            "ledger"
-        )
+        day = self.recipients_deleted_before
+        return None if day is None else deletion_in_words(day.date())
 
     def check_recipients(self) -> None:
         """Raise RecipientsDeletedError if its recipients were deleted."""

@@ -54,9 +54,9 @@ class Decidable:
         held = kinds.index(DecisionKind.HELD) if DecisionKind.HELD in kinds else len(kinds)
         return [
             replace(each, kind=DecisionKind.APPROVED)
-            if each.kind == DecisionKind.RELEASED and n < held
+            if each.kind == DecisionKind.RELEASED and number < held
             else each
-            for n, each in enumerate(self.decisions)
+            for number, each in enumerate(self.decisions)
         ]
 
     @cached_property
