@@ -82,6 +82,15 @@ def test_who_was_refused_does_not_count_and_who_is_in_doubt_does(ledger: Ledger)
     assert ledger.launches.sent(launch.launch_key) == integers([1, 3, 4])
 
 
+def test_who_may_have_got_an_earlier_request_counts_whatever_became_of_the_next_one(ledger: Ledger) -> None:
+    launch = freeze(ledger, segments=[Segment(integers([n])) for n in (1, 2, 3)])
+    for again in send(ledger, launch.launch_key, InDoubt("reset"), InDoubt("reset")):
+        assert ledger.doubts.resolve(again, Resolution.RESEND, "ann", "again", NOW)
+    send(ledger, launch.launch_key, refused())
+    assert ledger.audit_log.decide(Decision(launch.launch_key, "stopped", "ann", None, NOW))
+    assert ledger.launches.sent(launch.launch_key) == integers([1, 2])
+
+
 @pytest.mark.parametrize("kind", ["stopped", "rejected"])
 def test_of_a_launch_that_ended_early_only_what_was_sent_counts(ledger: Ledger, kind: str) -> None:
     launch = freeze(ledger)

@@ -16,6 +16,7 @@ from sendoff.ledger.launches import freeze
 from sendoff.ledger.launches.freeze import NewLaunch, Overlap
 from sendoff.ledger.launches.launch_record import LAUNCH, LaunchRecord, launch_of
 from sendoff.ledger.launches.recipient import RecipientStatus, recipient_status
+from sendoff.ledger.requests.doubts import is_still_doubted
 from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.erasure_state import check_version
 from sendoff.ledger.storage.joins import SENT_TO
@@ -247,6 +248,7 @@ _MAY_BE_SENT = sa.or_(
         dispatches.c.state == DispatchState.PLANNED,
         launches.c.state.in_(LIVING),
     ),
+    is_still_doubted(dispatches.c.dispatch_key),
 )
 _MAY_SEND = (
     sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT).correlate(launches)
