@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-_OPTIONAL = ("reason", "resend", "send_late", "size_limit")
+_OPTIONAL = ("only_unsent", "reason", "resend", "send_late", "size_limit")
 """The arguments whose template may have no value, such as a field of the trigger form."""
 
 

@@ -167,7 +167,9 @@ def test_a_mistake_in_the_defaults_is_one_error_and_stops_all_campaigns(folder: 
 def test_tasks_have_no_copy_of_the_trigger_form(folder: Path) -> None:
     dag = campaign_dags(folder / "campaigns")["first"]
     assert {task.task_id: dict(task.params) for task in dag.tasks if task.params} == {}
-    assert sorted(dag.params) == ["dry_run", "launch", "reason", "resend", "send_late", "size_limit"]
+    assert sorted(dag.params) == [
+        "dry_run", "launch", "only_unsent", "reason", "resend", "send_late", "size_limit",
+    ]  # fmt: skip
 
 
 def test_airflows_graph_is_one_line_with_names_that_people_read(folder: Path) -> None:
@@ -424,6 +426,7 @@ def test_the_trigger_form_takes_what_the_audience_task_understands(folder: Path)
         "size_limit": None,
         "send_late": False,
         "resend": 0,
+        "only_unsent": False,
         "reason": None,
         "launch": None,
     }
@@ -433,6 +436,7 @@ def test_the_trigger_form_takes_what_the_audience_task_understands(folder: Path)
         ("size_limit", 0),
         ("dry_run", "yes"),
         ("send_late", 1),
+        ("only_unsent", 1),
         ("reason", 5),
         ("launch", "spring"),
     ):

@@ -246,6 +246,30 @@ def test_a_second_run_of_a_day_sends_nothing_and_a_resend_does(
 
 
 @pytest.mark.proof
+def test_a_resend_to_those_who_got_nothing_reaches_the_refused_and_no_one_twice(
+    house: Any, run_dag: Callable[..., DagRun]
+) -> None:
+    dag = house.campaign("again")
+    faults = f"{house.service}/admin/faults"
+    fault = {"kind": "403", "at": ["create"], "count": 2}
+    assert requests.post(faults, json=fault, timeout=PATIENCE).ok
+    first = run_dag(dag, logical_date=house.day)
+    assert requests.delete(faults, timeout=PATIENCE).ok
+    assert first.state == "failed"
+    assert house.states(house.launch_key(first)) == {"accepted": house.segments - 2, "refused": 2}
+
+    run_conf = {"resend": 1, "only_unsent": True, "reason": "the app token was wrong"}
+    resent = run_dag(dag, logical_date=house.day + timedelta(hours=4), run_conf=run_conf)
+    assert resent.state == "success"
+    assert house.states(house.launch_key(resent)) == {"accepted": 2}
+    reached = [who for truth in house.truths("again") for who in truth["targeted"]]
+    assert sorted(reached) == house.devices
+
+    again = run_conf | {"resend": 2}
+    assert run_dag(dag, logical_date=house.day + timedelta(hours=5), run_conf=again).state == "failed"
+
+
+@pytest.mark.proof
 def test_a_schedules_launch_is_for_its_interval_however_often_it_is_triggered(
     house: Any, run_dag: Callable[..., DagRun]
 ) -> None:

@@ -108,14 +108,18 @@ def test_a_folder_is_sent_once_however_often_the_command_runs(
     )
     assert first.stderr == f"preparing welcome for {period.key}\nsending\n"
     for same in (send(folder, "--period", period.key), send(key[:8])):
-        head, what, how, report = same.stdout.splitlines()
+        head, what, how, only, report = same.stdout.splitlines()
         assert [head, report] == [first.stdout.splitlines()[number] for number in (0, 2)]
         assert re.fullmatch(r"already sent: 1 accepted, the last at .{16} UTC\. Nothing was sent now\.", what)
         assert how.endswith(f"run: sendoff send FOLDER --period {period.key} --resend NUMBER --reason TEXT")
+        assert only == "To leave out those who got it, add: --only-unsent"
         assert "sending" not in same.stderr
         assert same.returncode == 0
     assert sent_to(service) == [7, 14, 21, 28]
-    again = send(folder, "--period", period.key, "--resend", "1", "--reason", "lost", "--size-limit", "2")
+    anew = ("--period", period.key, "--resend", "1", "--reason", "lost")
+    to_no_one = send(folder, *anew, "--only-unsent")
+    assert "none of the 4 rows is left (4 already_sent); nothing was sent" in to_no_one.stderr
+    again = send(folder, *anew, "--size-limit", "2")
     assert again.returncode == 0
     assert len(sent_to(service)) == 6
 
@@ -225,6 +229,7 @@ def test_too_early_is_said_with_its_time_or_waited_for(
         (("--period", "2026-03-01"), 3, "not sent: campaign welcome: nothing was sent: gates.lateness"),
         (("--period", "yesterday"), 2, "is not a day or time"),
         (("--resend", "1"), 1, "Add a reason"),
+        (("--only-unsent",), 2, "only_unsent: there is no resend number"),
     ],
 )
 def test_what_is_not_sent_ends_with_its_own_code(
@@ -272,12 +277,15 @@ def test_a_name_that_is_neither_a_folder_nor_a_launch_is_an_error(send: Send) ->
 
 def test_a_refusal_is_an_error(service: LocalService, send: Send, write: Callable[[str], str]) -> None:
     fault(service, "403", 1)
-    done = send(write(FIELDS))
+    done = send(folder := write(FIELDS))
     assert (done.returncode, done.stdout) == (1, "")
-    [refused, report] = done.stderr.splitlines()[-2:]
+    [refused, report, how] = done.stderr.splitlines()[-3:]
     assert "refused 1 request: " in refused
     key = report.removeprefix("For its report, run: sendoff report ")
     assert send(key).returncode == 1
+    again = how.partition(" FOLDER ")[2].replace("NUMBER", "1").replace("TEXT", "corrected").split()
+    assert send(folder, *again).returncode == 0
+    assert sent_to(service) == [7, 14, 21, 28]
 
 
 def test_an_error_ends_with_the_command_that_continues_the_launch(

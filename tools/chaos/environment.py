@@ -288,6 +288,12 @@ class Environment:
         self.result.launches.append(job.key)
         return job
 
+    def resent(self, job: Job, number: int) -> Job:
+        """Return the job of one worker that sends the period of a launch again, to those who got nothing."""
+        job = replace(job, resend=number)
+        self.result.launches.append(job.key)
+        return job
+
     def open(self, job: Job, source: Job, device: int) -> None:
         """Open the message of a reminder's source, and remember when the post-back was answered 2xx."""
         segments = self.backend.ledger.dispatch_queries.segments(source.key)

@@ -26,6 +26,7 @@ from sendoff.ledger import DailyLimit, Decision, LaunchRecord, Ledger, Suppressi
 from sendoff.ledger.control import daily_limits
 from sendoff.ledger.erasure import erasure_steps
 from sendoff.ledger.erasure.erasures import Erasures
+from sendoff.ledger.launches.launches import Launches
 from sendoff.ledger.post_backs.aggregates import AggregatedRun, Aggregates
 from sendoff.ledger.requests import dispatches as dispatches_module
 from sendoff.ledger.requests.claims import Claim
@@ -330,6 +331,15 @@ def _judge_and_send(self: _WorkerPool, claim: Claim, worker: str) -> Claim | Non
     return _send_claim(self, claim, worker)
 
 
+def planned_counts_as_unsent() -> None:
+    """Take the recipients of requests that are still to be made for people who got nothing."""
+    Launches.sent = _no_one_yet  # type: ignore[method-assign]
+
+
+def _no_one_yet(self: Launches, launch_key: str) -> Identifiers:
+    return empty(self.get(launch_key).kind)
+
+
 def own_hours_ignored() -> None:
     """Send to everyone at once, whatever the hour."""
     policy.closed_until = lambda *_: {}  # type: ignore[attr-defined]
@@ -357,6 +367,7 @@ MUTANTS: Mapping[str, Callable[[], None]] = {
     "asked only when frozen": asked_only_when_frozen,
     "verdicts only when frozen": verdicts_only_when_frozen,
     "replaced whatever the source": replaced_whatever_the_source,
+    "planned counts as unsent": planned_counts_as_unsent,
     "queue emptied early": queue_emptied_early,
     "blocks skipped": blocks_skipped,
     "judged at each claim": judged_at_each_claim,

@@ -190,6 +190,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         long=30,
     ),
     Scenario(
+        "sent again to those who got nothing",
+        "a period is sent again to those who got nothing while its first launch goes on, and then once more; requests "
+        "are refused or lose their answer, and workers of each launch are killed",
+        steps.resent_to_the_unsent,
+        long=12,
+    ),
+    Scenario(
         "workers killed at own hours",
         "recipients open a launch at two hours of the day, and get the next one then; workers are killed in each hour, "
         "while they freeze it or send it",
@@ -269,6 +276,12 @@ SCENARIOS: tuple[Scenario, ...] = (
     # The ledger on PostgreSQL.
     _on_postgresql(
         "workers killed at own hours, PostgreSQL", "as above, on PostgreSQL", steps.own_hours, long=2
+    ),
+    _on_postgresql(
+        "sent again to those who got nothing, PostgreSQL",
+        "as above, on PostgreSQL",
+        steps.resent_to_the_unsent,
+        long=3,
     ),
     _on_postgresql(
         "clocks apart, doubts sent again, PostgreSQL",
@@ -380,6 +393,13 @@ SCENARIOS: tuple[Scenario, ...] = (
         "workers do not ask again who opened the earlier message when they claim a request of a reminder",
         partial(steps.opens_in_waves, mutant="verdicts only when frozen"),
         long=4,
+    ),
+    _wrong(
+        "planned counts as unsent",
+        "a resend to those who got nothing takes in recipients of requests that its first launch has still to make",
+        partial(steps.resent_to_the_unsent, mutant="planned counts as unsent"),
+        short=2,
+        long=3,
     ),
     _wrong(
         "file that replaces entries of every source",

@@ -211,6 +211,27 @@ def opens_in_waves(env: Environment, mutant: str | None = None) -> None:
     env.result.faults += env.service.clear_faults()
 
 
+def resent_to_the_unsent(env: Environment, mutant: str | None = None) -> None:
+    """Send a period again to those who got nothing while its first launch goes on, and then once more.
+
+    The service refuses two requests of the first launch and loses an answer. Workers of each launch are killed.
+    """
+    some = env.lines("send")  # about two dispatches
+    env.service.fault("403", at=["create"], count=2)
+    env.service.fault("lost", at=["create"], count=1)
+    first = env.job(mutant=mutant, requests_at_once=ONE_BY_ONE)
+    env.kill_at(first, "send", [some, some])
+    for again in (env.resent(first, number) for number in (1, 2)):
+        env.kill_at(again, "freeze", [env.chance.randint(1, env.lines("freeze"))])
+        env.kill_at(again, "send", [1])  # it is frozen by now, while the first launch has planned requests
+        dying = [replace(job, dies_in="send", dies_at=env.chance.randint(1, some)) for job in (first, again)]
+        env.take_turn(*dying, first, again)
+        env.let_time_pass(first)
+        env.carry_on(again)
+        env.carry_on(first)
+    env.result.faults += env.service.clear_faults()
+
+
 def killed_while_freezing(env: Environment, short: int = 3, long: int = 40) -> None:
     """Kill the first worker of a launch while it freezes the launch, at lines spread over that phase."""
     for point in env.points("freeze", env.size.times(short, long)):

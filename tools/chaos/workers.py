@@ -37,6 +37,7 @@ import sendoff.launch.own_hours
 import sendoff.launch.own_request
 import sendoff.launch.plan
 import sendoff.launch.plan_inputs
+import sendoff.launch.verdict_audience
 import sendoff.ledger.control.audit_log
 import sendoff.ledger.control.daily_limits
 import sendoff.ledger.control.rate_limits
@@ -89,6 +90,7 @@ from sendoff.dispatch.worker import send_launch
 from sendoff.errors import GateError, PermanentError, RetryableError
 from sendoff.launch.own_request import NewRequest
 from sendoff.launch.plan import prepare_launch
+from sendoff.launch.plan_inputs import LaunchOptions
 from sendoff.launch.suppression_list import replace_suppressions
 from sendoff.ledger import LaunchRecord, Ledger, SuppressionChange
 from sendoff.postbacks.aggregation import aggregate
@@ -110,6 +112,7 @@ LINES: dict[Phase, tuple[Any, ...]] = {
         sendoff.launch.own_request,
         sendoff.launch.plan,
         sendoff.launch.plan_inputs,
+        sendoff.launch.verdict_audience,
         sendoff.ledger.launches.launches,
         sendoff.ledger.launches.freeze,
         sendoff.ledger.storage.stored_sets,
@@ -230,6 +233,7 @@ class Job:
     decides: bool = False  # two variants to a test share, and the winner to the rest
     is_reminder: bool = False  # to recipients of the launch of the same day who did not open its message
     at_own_hours: bool = False  # to everyone, at the hours at which they opened the launch of the same day
+    resend: int = 0  # above 0: only to those who got nothing from the launches before
 
     @property
     def key(self) -> str:
@@ -238,7 +242,7 @@ class Job:
         connection = folder.campaign.connection
         if self.is_own_request:
             return request_launch_key(connection, folder.name, self.period.key)
-        return launch_key(connection, folder.name, self.period)
+        return launch_key(connection, folder.name, self.period, self.resend)
 
     @property
     def topic(self) -> str:
@@ -393,7 +397,10 @@ def _send_from_notebook(job: Job) -> None:
 def _frozen(ledger: Ledger, job: Job) -> LaunchRecord:
     if job.is_own_request:
         return sendoff.launch.own_request.prepare_request(ledger, job.own_request(), period=job.period)
-    return prepare_launch(ledger, job.folder(), period=job.period, warehouses=lambda _: job.warehouse)
+    options = LaunchOptions(resend=job.resend, only_unsent=job.resend > 0, reason="chaos")
+    return prepare_launch(
+        ledger, job.folder(), period=job.period, warehouses=lambda _: job.warehouse, options=options
+    )
 
 
 def _aggregate(job: Job, run: int) -> None:

@@ -142,6 +142,7 @@ class App:
         period: Given | None = None,
         size_limit: int | None = None,
         resend: int = 0,
+        only_unsent: bool = False,
         reason: str | None = None,
         send_late: bool = False,
     ) -> Launch:
@@ -164,6 +165,7 @@ class App:
             service repeats has its own
         :param size_limit: send to this many people at most
         :param resend: a number above 0 sends the period again
+        :param only_unsent: with ``resend``, leave out people who got, or may have got, an earlier launch for the period
         :param reason: why it is sent again, for the audit log
         :param send_late: send the period however long ago it ended
         """
@@ -171,7 +173,8 @@ class App:
 
         order = self._order(campaign, name, audience, period)
         order.check_over()
-        options = order.options(self._connections.who, size_limit, resend, reason, send_late=send_late)
+        again = {"resend": resend, "only_unsent": only_unsent, "reason": reason}
+        options = order.options(self._connections.who, size_limit, send_late=send_late, **again)
         asked_at = datetime.now(UTC)
         launch = prepare_launch(
             self._connections.ledger,
@@ -233,7 +236,7 @@ class App:
         )
         return [Launch(self._connections, test) for test in tests]
 
-    def preview(
+    def preview(  # noqa: PLR0913 - an interface for users
         self,
         campaign: Campaign | Mapping[str, Any] | str | Path,
         *,
@@ -241,6 +244,8 @@ class App:
         audience: Any = None,
         period: Given | None = None,
         size_limit: int | None = None,
+        resend: int = 0,
+        only_unsent: bool = False,
         send_late: bool = False,
     ) -> LaunchPreview:
         """Return what :meth:`prepare` would freeze with these arguments. Store and send nothing.
@@ -250,7 +255,8 @@ class App:
         from sendoff.launch import preview_campaign
 
         order = self._order(campaign, name, audience, period)
-        options = order.options(self._connections.who, size_limit, send_late=send_late)
+        again = {"resend": resend, "only_unsent": only_unsent}
+        options = order.options(self._connections.who, size_limit, send_late=send_late, **again)
         return LaunchPreview(
             preview_campaign(
                 order.folder,
@@ -417,18 +423,15 @@ class _Order:
                 "Use a later period, or change start"
             )
 
-    def options(
-        self, who: str, size_limit: int | None, resend: int = 0, reason: str | None = None, *, send_late: bool
-    ) -> LaunchOptions:
+    def options(self, who: str, size_limit: int | None, *, send_late: bool, **again: Any) -> LaunchOptions:
         from sendoff.launch import LaunchOptions, due_time
 
         return LaunchOptions(
             size_limit=size_limit,
             due_at=due_time(self.folder.campaign, self.period, self.now),
             send_late=send_late,
-            resend=resend,
-            reason=reason,
             who=who,
+            **again,
         )
 
 

@@ -26,7 +26,9 @@ from sendoff.states import Verdict
 
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _REASON = re.compile(r"[a-z0-9][a-z0-9_ .-]{0,99}", re.ASCII)
-OWN_REASONS = ("null", "invalid", "duplicate", "unknowable", "cap", "priority", "size_limit", "holdout")
+OWN_REASONS = (
+    "null", "invalid", "duplicate", "unknowable", "already_sent", "cap", "priority", "size_limit", "holdout",
+)  # fmt: skip
 """The built-in reasons for leaving out a recipient; an exclusion's own reason must differ from them."""
 
 

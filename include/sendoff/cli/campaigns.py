@@ -18,6 +18,8 @@ from sendoff.cli.shared import (
     Folders,
     GivenPeriod,
     LedgerUrl,
+    OnlyUnsent,
+    Resend,
     WarehouseUrls,
     app,
     asked_period,
@@ -51,6 +53,8 @@ def preview(
     send_late: Annotated[
         bool, typer.Option("--send-late", help="Preview a run that is triggered with Send late")
     ] = False,
+    resend: Resend = 0,
+    only_unsent: OnlyUnsent = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what a launch would send, to how many people, and whether its gates are open. Send and store nothing.
@@ -88,6 +92,8 @@ def preview(
                 size_limit=size_limit,
                 due_at=due_time(loaded.campaign, previewed, None),
                 send_late=send_late,
+                resend=resend,
+                only_unsent=only_unsent,
             ),
             rate=rate,
         )

@@ -20,6 +20,8 @@ from sendoff.cli.shared import (
     AsJson,
     GivenPeriod,
     LedgerUrl,
+    OnlyUnsent,
+    Resend,
     WarehouseUrls,
     app,
     asked_period,
@@ -121,9 +123,8 @@ def send(
     send_late: Annotated[
         bool, typer.Option("--send-late", help="Send the period however long ago it ended")
     ] = False,
-    resend: Annotated[
-        int, typer.Option(min=0, help="A number above 0 sends the period again, to everyone in it")
-    ] = 0,
+    resend: Resend = 0,
+    only_unsent: OnlyUnsent = False,
     reason: Annotated[
         str | None, typer.Option(help="Why the period is sent again, for the audit log")
     ] = None,
@@ -151,6 +152,7 @@ def send(
         "period": period,
         "size_limit": size_limit,
         "resend": resend,
+        "only_unsent": only_unsent,
         "reason": reason,
         "send_late": send_late,
     }
@@ -244,6 +246,11 @@ def _tried(prepare: Callable[[], Launch], options: _Options, *, is_step: bool = 
             is_refused = isinstance(error, RefusedError)
             how = "For its report, run: sendoff report" if is_refused else "To continue, run: sendoff send"
             error.add_note(f"{how} {launch.key[:12]}")
+            if is_refused:
+                error.add_note(
+                    "To send to those who got nothing, correct the cause and run: sendoff send FOLDER "
+                    f"{_again(launch)} --only-unsent"
+                )
         raise
     except KeyboardInterrupt:
         return _Result(Status.INTERRUPTED, launch)
@@ -412,8 +419,8 @@ def _print(result: _Result, *, as_json: bool) -> None:
     if requests.get(DispatchState.IN_DOUBT):
         typer.echo(f"Some requests got no clear answer. List them with: sendoff doubts {launch.key[:12]}")
     elif result.status is Status.ALREADY_SENT and not result.period:  # a journey is often run again
-        again = f"--period {shlex.quote(launch.period.key)} --resend NUMBER --reason TEXT"
-        typer.echo(f"To send the period again, to everyone in it, run: sendoff send FOLDER {again}")
+        typer.echo(f"To send the period again, to everyone in it, run: sendoff send FOLDER {_again(launch)}")
+        typer.echo("To leave out those who got it, add: --only-unsent")
     if result.is_reported:
         from sendoff.report import as_terminal
 
@@ -425,6 +432,10 @@ def _print(result: _Result, *, as_json: bool) -> None:
             f"sendoff resume {launch.key[:12]} --why TEXT; " if launch.state == LaunchState.PAUSED else ""
         )
         typer.echo(f"To continue, run: {resume}sendoff send {launch.key[:12]}")
+
+
+def _again(launch: Launch) -> str:
+    return f"--period {shlex.quote(launch.period.key)} --resend NUMBER --reason TEXT"
 
 
 def _print_rest(what: str, results: Iterable[_Result]) -> None:

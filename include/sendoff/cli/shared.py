@@ -117,6 +117,19 @@ GivenPeriod = Annotated[
         show_default=False,
     ),
 ]
+Resend = Annotated[
+    int,
+    typer.Option(
+        "--resend", min=0, help="A number above 0 sends the period again, to everyone in it or --only-unsent"
+    ),
+]
+OnlyUnsent = Annotated[
+    bool,
+    typer.Option(
+        "--only-unsent",
+        help="With --resend: leave out people who got, or may have got, an earlier launch for the period",
+    ),
+]
 Everything = Annotated[bool, typer.Option("--all", help="Every launch, instead of one")]
 OfConnection = Annotated[
     str | None, typer.Option("--connection", help="Every launch of this connection, instead of one")

@@ -52,9 +52,8 @@ def preview_campaign(  # noqa: PLR0913 - all named, most with defaults
     moment = now or datetime.now(UTC)
     plan = plan_launch(ledger, folder, period=period, warehouses=warehouses, options=options, now=moment)
     existing = None
-    if ledger and (
-        launch := ledger.launches.find(launch_key(folder.campaign.connection, folder.name, period))
-    ):
+    key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
+    if ledger and (launch := ledger.launches.find(key)):
         existing = _existing_launch(ledger, launch)
     return _preview(_planned(folder.name, period, plan), ledger, rate, names, existing)
 

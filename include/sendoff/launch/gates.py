@@ -137,8 +137,8 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
         )
     if "period" in names:
         text += (
-            ". The schedule or the name has changed, or the schedule has no such period. To send it anyway, also "
-            "to those who got the other launch, add a resend number and a reason"
+            ". The schedule or the name has changed, or the schedule has no such period. To send it anyway, add a "
+            "resend number and a reason. Who got the other launch gets it again, unless only_unsent leaves them out"
         )
     error = LateError if names & {"lateness", "period", "send"} else GateError
     raise error(text, not_launched="; ".join(result.words for result in closed))
@@ -234,8 +234,8 @@ def _channels(campaign: Campaign, audience: Audience, segments: Sequence[Segment
 
 def _change(most: float, audience: Audience, previous: LaunchRecord | None) -> GateResult:
     allowed = f"at most {most:g} % more or fewer than in the last launch"
-    people, words = _before_size_limit(len(audience.identifiers), audience.dropped)
-    before, last = _before_size_limit(previous.audience, previous.dropped) if previous else (0, "")
+    people, words = _before_cuts(len(audience.identifiers), audience.dropped)
+    before, last = _before_cuts(previous.audience, previous.dropped) if previous else (0, "")
     if not before:
         return GateResult("change", True, f"an audience of {words}, and no launch before", allowed)
     change = 100 * (people - before) / before
@@ -244,11 +244,14 @@ def _change(most: float, audience: Audience, previous: LaunchRecord | None) -> G
     return GateResult("change", abs(change) <= most, actual, allowed)
 
 
-def _before_size_limit(kept: int, dropped: Mapping[str, int]) -> tuple[int, str]:
-    """Return the number of recipients before a run's size limit, and a text for it."""
-    cut = dropped.get("size_limit", 0)
-    people = kept + cut
-    return people, f"{people:,} (before the size limit)" if cut else f"{people:,}"
+_CUTS = {"already_sent": "those already sent to were left out", "size_limit": "the size limit"}
+
+
+def _before_cuts(kept: int, dropped: Mapping[str, int]) -> tuple[int, str]:
+    """Return the number of recipients before the options of a run left some out, and a text for it."""
+    cut = {words: dropped[reason] for reason, words in _CUTS.items() if dropped.get(reason)}
+    people = kept + sum(cut.values())
+    return people, f"{people:,} (before {' and '.join(cut)})" if cut else f"{people:,}"
 
 
 def _unusable(most: float, audience: Audience) -> GateResult:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sendoff.audience import DEFAULT_VARIATION, Audience, Segment, segments_of, with_template_values
 from sendoff.audience.identifiers import Identifiers
@@ -33,7 +34,14 @@ from sendoff.launch.gates import (
     unsent_period,
 )
 from sendoff.launch.own_hours import hours_of_launch
-from sendoff.launch.plan_inputs import LaunchOptions, PlanInputs, groups_to_keep, nobody_left, read_inputs
+from sendoff.launch.plan_inputs import (
+    LaunchOptions,
+    PlanInputs,
+    groups_to_keep,
+    nobody_left,
+    read_inputs,
+    with_already_sent,
+)
 from sendoff.launch.sample import sample_request
 from sendoff.launch.send_times import ends_before, send_times_of
 from sendoff.launch.suppression import EligibleAudience, Warehouses, apply_rules
@@ -168,11 +176,14 @@ def _resend_decisions(campaign: str, key: str, options: LaunchOptions, now: date
             f"campaign {campaign}: resend {options.resend} sends a period again, and may reach people twice. "
             "Add a reason, as text"
         )
-    detail = {"resend": options.resend}
+    detail: dict[str, Any] = {"resend": options.resend}
+    if options.only_unsent:
+        detail["to"] = "those who got nothing"
     return [Decision(key, DecisionKind.RESEND, options.who or "unknown", options.reason.strip(), now, detail)]
 
 
 def _plan(ledger: Ledger | None, inputs: PlanInputs) -> Plan:
+    inputs = with_already_sent(ledger, inputs)
     campaign, folder, period, now = inputs.campaign, inputs.folder, inputs.period, inputs.now
     previous = ledger.launches.previous(campaign.connection, folder.name, period) if ledger else None
     eligible = _eligible(ledger, inputs)
@@ -296,7 +307,7 @@ def _freeze(ledger: Ledger, key: str, inputs: PlanInputs, decisions: Iterable[De
     """Plan and freeze a launch. Raise ConflictError if its rules depend on a launch that was made meanwhile."""
     campaign, options = inputs.campaign, inputs.options
     erasures = ledger.erasures.version()
-    seen = ledger.launches.count(campaign.connection) if _depends_on_launches(campaign) else None
+    seen = ledger.launches.count(campaign.connection) if _depends_on_launches(inputs) else None
     plan = _plan(ledger, inputs)
     raise_if_closed(inputs.folder.name, plan.gates)
     is_due = campaign.gates.names_lateness and not options.send_late
@@ -343,6 +354,7 @@ def _eligible(ledger: Ledger | None, inputs: PlanInputs) -> EligibleAudience | N
         sends_at=_sends_at(inputs.campaign, variations, inputs.period, inputs.now) or inputs.now,
         now=inputs.now,
         period=inputs.period,
+        already_sent=inputs.already_sent,
         size_limit=size_limit,
     )
     if not len(eligible.sent_to.identifiers):
@@ -381,5 +393,7 @@ def _recipients_today(ledger: Ledger | None, campaign: Campaign, now: datetime) 
     return ledger.daily_limits.recipients_on(campaign.connection, now.astimezone(UTC).date())
 
 
-def _depends_on_launches(campaign: Campaign) -> bool:
-    return campaign.audience.depend_on_launches or campaign.rules_in_force.depend_on_launches
+def _depends_on_launches(inputs: PlanInputs) -> bool:
+    campaign = inputs.campaign
+    by_rules = campaign.audience.depend_on_launches or campaign.rules_in_force.depend_on_launches
+    return by_rules or inputs.options.only_unsent

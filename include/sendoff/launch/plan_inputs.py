@@ -16,12 +16,17 @@ from sendoff.audience import (
     template_columns,
 )
 from sendoff.audience.identifiers import Identifiers
-from sendoff.campaign import Campaign, CampaignFolder, Period, check_campaign
-from sendoff.errors import AudienceError, NobodyLeftError, NotFoundError, QueryError
+from sendoff.campaign import Campaign, CampaignFolder, Period, check_campaign, launch_key
+from sendoff.errors import AudienceError, NobodyLeftError, NotFoundError, QueryError, UsageError
 from sendoff.figures import counted
 from sendoff.launch.dbt_project import ReadArtifact, read_local, with_dbt_tables
 from sendoff.launch.suppression import Rule, Warehouses, read_excluded
-from sendoff.launch.verdict_audience import joined_sources, read_verdict_exclusions, read_verdicts
+from sendoff.launch.verdict_audience import (
+    joined_sources,
+    read_already_sent,
+    read_verdict_exclusions,
+    read_verdicts,
+)
 from sendoff.ledger import LaunchSource, Ledger
 
 
@@ -32,6 +37,7 @@ class LaunchOptions:
     ``size_limit``: maximum size of the audience, holdout included. ``due_at``: when the launch was due, from
     :func:`~sendoff.launch.gates.due_time`. ``send_late``: whether to send it however late it is. ``resend``: a number
     above 0 sends the period again, and needs a ``reason``, which the ledger keeps with the name ``who``.
+    ``only_unsent``: with ``resend``, leave out people who got, or may have got, an earlier launch for the period.
     ``reported``: the key of the launch whose report started the run, if one did. ``origin``: what makes the launch, for
     the ledger. ``read_artifact``: reads a file that dbt wrote.
     """
@@ -40,16 +46,27 @@ class LaunchOptions:
     due_at: datetime | None = None
     send_late: bool = False
     resend: int = 0
+    only_unsent: bool = False
     reason: str | None = None
     who: str | None = None
     reported: str | None = None
     origin: str | None = None
     read_artifact: ReadArtifact = read_local
 
+    def __post_init__(self) -> None:
+        """Check that the options fit together."""
+        if self.only_unsent and not self.resend:
+            raise UsageError(
+                "only_unsent: there is no resend number, so the period is not sent again. Add one, such as 1"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """The inputs of a plan. ``audience`` is None if the service chooses the recipients."""
+    """The inputs of a plan. ``audience`` is None if the service chooses the recipients.
+
+    ``already_sent``: the recipients of earlier launches for the period, if only the others are sent to.
+    """
 
     folder: CampaignFolder
     campaign: Campaign
@@ -58,6 +75,7 @@ class PlanInputs:
     now: datetime
     audience: Audience | None = None
     excluded: Mapping[Rule, Identifiers] = field(default_factory=dict)
+    already_sent: Identifiers | None = None
     sources: tuple[LaunchSource, ...] = ()
 
 
@@ -98,6 +116,19 @@ def read_inputs(
     }
     asked = joined_sources([*([from_verdicts.source] if from_verdicts else []), *sources])
     return replace(inputs, audience=audience, excluded=excluded, sources=asked)
+
+
+def with_already_sent(ledger: Ledger | None, inputs: PlanInputs) -> PlanInputs:
+    """Add the recipients of earlier launches for the period, if the launch leaves them out.
+
+    Raise AudienceError if they are not known.
+    """
+    if not inputs.options.only_unsent:
+        return inputs
+    folder, period = inputs.folder, inputs.period
+    own = launch_key(folder.campaign.connection, folder.name, period, inputs.options.resend)
+    people, sources = read_already_sent(ledger, folder, inputs.audience, period, but=own, now=inputs.now)
+    return replace(inputs, already_sent=people, sources=joined_sources([*inputs.sources, *sources]))
 
 
 def _check_later(folder: CampaignFolder, audience: Audience) -> None:

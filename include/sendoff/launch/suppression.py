@@ -4,6 +4,7 @@
 
     erased ........ people who asked to be forgotten; their identifiers are not stored
     suppressed .... recipients on the suppression list
+    already_sent .. recipients of earlier launches for the period, if a resend leaves them out
     exclude ....... recipients in queries, files, lists and other campaigns, in the order of the file
     priority ...... recipients of another campaign of the same day with the same or a better rank
     cap ........... recipients who would get too many messages in a number of days
@@ -120,14 +121,16 @@ def apply_rules(  # noqa: PLR0913 - all named, with one caller
     sends_at: datetime,
     now: datetime,
     period: Period | None = None,
+    already_sent: Identifiers | None = None,
     size_limit: int | None = None,
 ) -> EligibleAudience:
     """Apply a campaign's rules to an audience; the first rule that matches a recipient suppresses them.
 
     ``excluded``: from :func:`read_excluded`. ``sends_at``: when this launch sends; days count from there.
     ``now``: the assumed sending time of other launches that send at once but are still waiting. ``period``: of this
-    launch, which may be sent again on purpose. Without a ledger, the rules that need one do not apply. Raise
-    AudienceError if a list does not exist, or has another identifier column.
+    launch, which may be sent again on purpose. ``already_sent``: recipients of earlier launches for it, to leave out.
+    Without a ledger, the rules that need one do not apply. Raise AudienceError if a list does not exist, or has another
+    identifier column.
     """
     if ledger:
         audience = _without_erased(ledger, audience)
@@ -140,6 +143,8 @@ def apply_rules(  # noqa: PLR0913 - all named, with one caller
         listed = ledger.suppressions.active(audience.identified_by, kind, scopes, now)
         if len(listed):
             remaining.suppress("suppressed", listed)
+    if already_sent is not None:
+        remaining.suppress("already_sent", already_sent)
     for rule, reason in _reasons(folder.campaign):
         if rule in excluded:
             remaining.suppress(reason, excluded[rule])
@@ -148,10 +153,7 @@ def apply_rules(  # noqa: PLR0913 - all named, with one caller
         else:
             notes[f"{reason} was not applied: no ledger was given"] = None
     if size_limit is not None:
-        if size_limit < 1:
-            raise AudienceError(f"size limit: found {size_limit}. Use 1 or more")
-        within = sample_exactly(remaining.people, "size limit", size_limit)
-        remaining.suppress("size_limit", remaining.people - within)
+        remaining.suppress("size_limit", _above(size_limit, remaining.people))
     audience, suppressed = audience.less(remaining.suppressed), remaining.suppressed
     sent_to = audience
     if holdout := folder.campaign.audience.holdout:
@@ -159,6 +161,12 @@ def apply_rules(  # noqa: PLR0913 - all named, with one caller
         held_out = {"holdout": sample(audience.identifiers, salt, holdout.percent)}
         sent_to, suppressed = audience.less(held_out), suppressed | held_out
     return EligibleAudience(audience, sent_to, suppressed, tuple(notes))
+
+
+def _above(size_limit: int, people: Identifiers) -> Identifiers:
+    if size_limit < 1:
+        raise AudienceError(f"size limit: found {size_limit}. Use 1 or more")
+    return people - sample_exactly(people, "size limit", size_limit)
 
 
 def _reasons(campaign: Campaign) -> Iterator[tuple[Rule, str]]:

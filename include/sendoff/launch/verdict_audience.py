@@ -131,7 +131,6 @@ def read_verdict_exclusions(
     """
     excluded: dict[Rule, Identifiers] = {}
     sources: list[LaunchSource] = []
-    own = audience.identified_by, audience.identifiers.kind
     for exclusion in folder.campaign.audience.exclude if ledger else ():
         if not isinstance(exclusion, VerdictExclusion):
             continue
@@ -140,19 +139,66 @@ def read_verdict_exclusions(
             launch = source_launch(ledger, folder, exclusion, period)
         except NotFoundError as error:
             _log.warning("campaign %s: %s leaves out no one: %s", folder.name, counted_as(exclusion), error)
-            excluded[exclusion] = empty(own[1])
+            excluded[exclusion] = empty(audience.identifiers.kind)
             continue
-        if (launch.identified_by, launch.kind) != own:
-            raise AudienceError(
-                f"campaign {exclusion.of} identifies people by {launch.identified_by}, this one by {own[0]}, so they "
-                "cannot be compared"
-            )
+        _check_comparable(launch, audience)
         reconcile_launch(ledger, launch.launch_key, now=now)
         sets = ledger.verdicts.sets(launch.launch_key)
         excluded[exclusion] = union(launch.kind, (sets[each] for each in exclusion.are if each in sets))
         leaves_out = tuple(verdict for verdict in _OBSERVED if verdict in exclusion.are)
         sources.append(LaunchSource(launch.launch_key, None, leaves_out))
     return excluded, sources
+
+
+def read_already_sent(
+    ledger: Ledger | None,
+    folder: CampaignFolder,
+    audience: Audience | None,
+    period: Period,
+    *,
+    but: str,
+    now: datetime,
+) -> tuple[Identifiers, list[LaunchSource]]:
+    """Return the recipients of earlier launches for a period, and these launches, which claims ask about.
+
+    A recipient counts if their request was made, unless it was refused, and if it may still be made. The periods of a
+    schedule never overlap, so if the campaign has one, launches for a part of the period count too. ``but``: the key of
+    a launch that does not count. Raise AudienceError without a ledger, and if a launch does not say who its recipients
+    were.
+    """
+    if ledger is None:
+        raise AudienceError("only_unsent: the earlier launches are in the ledger, but no ledger was given")
+    if audience is None:
+        raise AudienceError(
+            f"campaign {folder.name}: only_unsent is not possible if the service chooses the recipients"
+        )
+    campaign, people, sources = folder.campaign, empty(audience.identifiers.kind), []
+    names, or_of_a_part = (folder.name, *campaign.formerly), campaign.schedule is not None
+    for launch in ledger.launches.of_period(campaign.connection, names, period, or_of_a_part=or_of_a_part):
+        if launch.launch_key == but:
+            continue
+        launch.check_recipients()
+        _check_comparable(launch, audience)
+        reconcile_launch(ledger, launch.launch_key, now=now)
+        sets = ledger.verdicts.sets(launch.launch_key)
+        people |= ledger.launches.sent(launch.launch_key)
+        people = union(people.kind, [people, *(sets[each] for each in sets if each != Verdict.NOT_SENT)])
+        sources.append(LaunchSource(launch.launch_key, None, _OBSERVED))
+    return people, sources
+
+
+def _check_comparable(launch: LaunchRecord, audience: Audience) -> None:
+    """Raise AudienceError if the recipients of a launch are not known, or not identified like an audience's."""
+    if launch.is_chosen_by_service:
+        raise AudienceError(
+            f"the service chose the recipients of launch {launch.launch_key} of campaign {launch.campaign}, so they "
+            "are not known"
+        )
+    if (launch.identified_by, launch.kind) != (audience.identified_by, audience.identifiers.kind):
+        raise AudienceError(
+            f"campaign {launch.campaign} identifies people by {launch.identified_by}, this one by "
+            f"{audience.identified_by}, so they cannot be compared"
+        )
 
 
 def joined_sources(sources: Iterable[LaunchSource]) -> tuple[LaunchSource, ...]:

@@ -63,6 +63,7 @@ _OTHER_MEANINGS: Mapping[str, str] = {
     "priority": "Left out because a campaign with higher priority reaches them on the same day.",
     "cap": "Left out because they would get more messages than the cap allows.",
     "size_limit": "Left out because the size of this run was limited.",
+    "already_sent": "Left out because they got, or may have got, an earlier launch for the same period.",
     "control group": "Chosen by chance to get no message, so that the others can be compared with them.",
     "unexpected": "Post-backs that name an identifier that is not in the request.",
     "of another campaign": "Post-backs that name a different campaign than the service created for the request: it was "

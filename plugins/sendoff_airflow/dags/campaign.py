@@ -127,6 +127,7 @@ def audience_task(folder: CampaignFolder, path: Path, **how: Any) -> BuildAudien
         task_display_name=AUDIENCE_TITLE,
         folder=path,
         resend=0 if in_journey else "{{ params.resend }}",
+        only_unsent=False if in_journey else "{{ params.only_unsent }}",
         reason=None if in_journey else "{{ params.reason or '' }}",
         size_limit="{{ params.size_limit or '' }}",
         send_late="{{ params.send_late }}",
@@ -169,6 +170,13 @@ def form() -> dict[str, Param]:
             title="Resend number",
             description="0 sends each period once, however often the DAG is triggered. 1, 2, ... send the same period "
             "again, to everyone in it.",
+        ),
+        "only_unsent": Param(
+            False,
+            type="boolean",
+            title="Only those who got nothing",
+            description="With a resend number: leave out people who got, or may have got, an earlier launch for the "
+            "period.",
         ),
         "reason": Param(
             None,

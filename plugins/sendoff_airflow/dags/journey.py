@@ -35,7 +35,12 @@ def journey_dag(journey: JourneyFolder, options: TaskOptions) -> DAG:
             _add_step(dag, journey, number, options)
     consume_events_together(dag)
     fields = form()
-    for name in ("launch", "resend", "reason"):  # a run sends the launches of its own period, once
+    for name in (
+        "launch",
+        "resend",
+        "only_unsent",
+        "reason",
+    ):  # a run sends the launches of its own period, once
         del fields[name]
     dag.params.update(fields)
     return dag

@@ -60,6 +60,8 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
         folder's name, or else the IDs of the DAG and the task (templated)
     :param warehouse: the connection that the audience query reads; default: the campaign's (templated)
     :param resend: 0, or the number of a deliberate repetition for the same period (templated)
+    :param only_unsent: with ``resend``, leave out people who got, or may have got, an earlier launch for the period
+        (templated)
     :param reason: why the period is sent again; required for a resend (templated)
     :param size_limit: send to this many people at most (templated)
     :param send_late: send the period however long ago it ended; otherwise ``gates.lateness`` decides (templated)
@@ -70,6 +72,7 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
         "name",
         "warehouse",
         "resend",
+        "only_unsent",
         "reason",
         "size_limit",
         "send_late",
@@ -86,6 +89,7 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
         name: str | None = None,
         warehouse: str | None = None,
         resend: int | str = 0,
+        only_unsent: bool | str = False,
         reason: str | None = None,
         size_limit: int | str | None = None,
         send_late: bool | str = False,
@@ -102,6 +106,7 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
         self.name = name
         self.warehouse = warehouse
         self.resend = resend
+        self.only_unsent = only_unsent
         self.reason = reason
         self.size_limit = size_limit
         self.send_late = send_late
@@ -217,6 +222,7 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
             size_limit=as_integer("size_limit", self.size_limit),
             send_late=as_boolean("send_late", self.send_late),
             resend=as_integer("resend", self.resend) or 0,
+            only_unsent=as_boolean("only_unsent", self.only_unsent),
             reason=None if self.reason in ("", "None") else as_text(self.reason),
         )
 

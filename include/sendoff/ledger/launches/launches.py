@@ -20,7 +20,7 @@ from sendoff.ledger.requests.doubts import is_still_doubted
 from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.erasure_state import check_version
 from sendoff.ledger.storage.joins import SENT_TO
-from sendoff.ledger.storage.schema import audience_groups, dispatches, launches
+from sendoff.ledger.storage.schema import audience_groups, dispatch_totals, dispatches, launches
 from sendoff.ledger.storage.schema import segments as segments_table
 from sendoff.ledger.storage.schema import suppressed as suppressed_table
 from sendoff.ledger.storage.stored_sets import GROUPS, SUPPRESSED, joined
@@ -74,6 +74,21 @@ class Launches(LedgerPart):
         """Return the newest launch that was or will be sent for a part of a period."""
         row = self._database.first(_of_overlap(overlap).order_by(launches.c.period_end.desc()).limit(1))
         return launch_of(row) if row else None
+
+    def of_period(
+        self, connection: str, campaigns: Collection[str], period: Period, *, or_of_a_part: bool
+    ) -> list[LaunchRecord]:
+        """Return the launches of some campaigns for a period, the first one first.
+
+        ``or_of_a_part``: also those whose period overlaps it.
+        """
+        query = LAUNCH.where(
+            launches.c.connection == connection,
+            launches.c.campaign.in_(campaigns),
+            launches.c.partition.is_not_distinct_from(period.partition),
+            _overlaps(period) if or_of_a_part else _is_same(period),
+        )
+        return [launch_of(row) for row in self._database.rows(query.order_by(launches.c.created_at))]
 
     def sources(self, launch_key: str) -> list[LaunchSource]:
         """Return the other launches whose verdicts decide about the recipients of a launch."""
@@ -249,6 +264,10 @@ _MAY_BE_SENT = sa.or_(
         launches.c.state.in_(LIVING),
     ),
     is_still_doubted(dispatches.c.dispatch_key),
+    sa.exists().where(  # refused, and sent all the same
+        dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key,
+        dispatch_totals.c.deliveries + dispatch_totals.c.opens > 0,
+    ),
 )
 _MAY_SEND = (
     sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT).correlate(launches)
@@ -256,15 +275,22 @@ _MAY_SEND = (
 _LAUNCH_OF_KEY = LAUNCH.where(launches.c.launch_key == sa.bindparam("key"))
 
 
+def _is_same(period: Period) -> sa.ColumnElement[bool]:
+    return sa.and_(launches.c.period_start == period.start, launches.c.period_end == period.end)
+
+
+def _overlaps(period: Period) -> sa.ColumnElement[bool]:
+    within = sa.and_(launches.c.period_start < period.end, launches.c.period_end > period.start)
+    return sa.or_(_is_same(period), within)
+
+
 def _of_overlap(overlap: Overlap) -> sa.Select[Any]:
-    period = overlap.period
-    is_same = sa.and_(launches.c.period_start == period.start, launches.c.period_end == period.end)
-    overlaps = sa.and_(launches.c.period_start < period.end, launches.c.period_end > period.start)
+    period, is_same = overlap.period, _is_same(overlap.period)
     is_own = sa.and_(launches.c.campaign == overlap.campaign, sa.not_(is_same))
     return LAUNCH.where(
         launches.c.connection == overlap.connection,
         launches.c.partition.is_not_distinct_from(period.partition),
-        is_same if overlap.only_same else sa.or_(is_same, overlaps),
+        is_same if overlap.only_same else _overlaps(period),
         sa.or_(launches.c.campaign.in_(overlap.formerly), is_own),
         _MAY_SEND,
     )

@@ -32,6 +32,7 @@ _LEFT_OUT = {
     "priority": "a campaign with higher priority reaches them on the same day",
     "cap": "they already get as many messages as the cap allows",
     "size_limit": "this run was limited to fewer people",
+    "already_sent": "they got, or may have got, an earlier launch for the same period",
 }
 _SENT = {
     Verdict.ENGAGED: "got it: opened or clicked",

@@ -1,0 +1,251 @@
+"""A period that is sent again to those who got nothing from its earlier launches."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from sendoff.audience import Audience
+from sendoff.audience.identifiers import integers, strings
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import CampaignFolder, Period, campaign_from
+from sendoff.errors import AudienceError, LateError, NobodyLeftError, RecipientsDeletedError, UsageError
+from sendoff.launch import LaunchOptions, prepare_launch, preview_campaign
+from sendoff.ledger import Decision, LaunchRecord, Ledger, NewLaunch
+from sendoff.ledger.launches.launches import Launches
+from sendoff.ledger.storage.schema import launches
+from sendoff.postbacks import aggregate
+from sendoff.states import Accepted, InDoubt, Refused, Resolution
+
+from ...factories import LEASE, NOW, PERIOD, make_launch, post_back, send, store
+
+DAY = timedelta(days=1)
+
+ACCEPTED, REFUSED, DOUBT = Accepted(200, 17), Refused(400, "no"), InDoubt("reset")
+EVERYONE = range(1, 7)
+
+
+def folder(people: Any = EVERYONE, name: str = "spring", **fields: Any) -> CampaignFolder:
+    """Return a campaign with two people to a request."""
+    given = {
+        "title": "Spring",
+        "connection": "service",
+        "message": {"title": "Spring", "text": "It is here"},
+        "channels": {"android_push": {}},
+        "segment_size": 2,
+    }
+    return campaign_from(given | fields, name, [{"device_id": who} for who in people])
+
+
+def prepare(
+    ledger: Ledger, resend: int = 0, *, given: CampaignFolder | None = None, **how: Any
+) -> LaunchRecord:
+    options = {"only_unsent": True, "reason": "it was refused"} if resend else {}
+    period = how.pop("period", PERIOD)
+    return prepare_launch(
+        ledger,
+        given or folder(),
+        period=period,
+        warehouses=str,
+        options=LaunchOptions(resend=resend, **options | how),
+        now=NOW,
+    )
+
+
+def people_of(ledger: Ledger, launch: LaunchRecord) -> list[int]:
+    return [int(who) for who in ledger.launches.audience(launch.launch_key)]
+
+
+def test_those_who_got_nothing_are_those_whose_requests_were_refused_or_not_made(ledger: Ledger) -> None:
+    first = prepare(ledger)
+    send(ledger, first.launch_key, ACCEPTED, REFUSED)
+    assert ledger.audit_log.decide(Decision(first.launch_key, "stopped", "ann", None, NOW))
+    again = prepare(ledger, 1)
+    assert people_of(ledger, again) == [3, 4, 5, 6]
+    assert again.dropped["already_sent"] == 2
+    assert "they got, or may have got" in ledger.launches.recipient(again.launch_key, 1).sentence
+    (decision,) = (each for each in ledger.audit_log.of_launch(again.launch_key) if each.kind == "resend")
+    assert decision.detail == {"resend": 1, "to": "those who got nothing"}
+
+
+@pytest.mark.parametrize(
+    "became", ["planned", "in_flight", "in_doubt", "doubted and refused", "doubted and stopped"]
+)
+def test_who_may_have_got_it_or_may_still_get_it_is_left_out(ledger: Ledger, became: str) -> None:
+    key = prepare(ledger, given=folder(range(1, 3))).launch_key
+    if became == "in_flight":
+        assert ledger.dispatches.claim(key, worker="w", now=NOW, lease=LEASE)
+    elif became != "planned":
+        (dispatch,) = send(ledger, key, DOUBT)
+        if became.startswith("doubted"):
+            assert ledger.doubts.resolve(dispatch, Resolution.RESEND, "ann", "again", NOW)
+        if became.endswith("refused"):
+            send(ledger, key, REFUSED)
+        if became.endswith("stopped"):
+            assert ledger.audit_log.decide(Decision(key, "stopped", "ann", None, NOW))
+    with pytest.raises(NobodyLeftError, match=r"none of the 2 rows is left \(2 already_sent\)"):
+        prepare(ledger, 1, given=folder(range(1, 3)))
+    assert people_of(ledger, prepare(ledger, 1)) == [3, 4, 5, 6]
+
+
+def test_a_refused_request_of_which_someone_reports_a_delivery_was_sent(ledger: Ledger) -> None:
+    first = prepare(ledger)
+    _, refused, _ = send(ledger, first.launch_key, ACCEPTED, REFUSED, REFUSED)
+    store(ledger, post_back(refused, "delivery", 3))
+    assert people_of(ledger, prepare(ledger, 1)) == [5, 6]
+
+
+def test_a_delivery_reported_after_the_resend_was_made_leaves_its_recipient_out(ledger: Ledger) -> None:
+    first = prepare(ledger)
+    refused, *_ = send(ledger, first.launch_key, REFUSED, ACCEPTED, ACCEPTED)
+    again = prepare(ledger, 1)
+    assert people_of(ledger, again) == [1, 2]
+    store(ledger, post_back(refused, "delivery", 1))
+    aggregate(ledger, now=NOW)
+    claim = ledger.dispatches.claim(again.launch_key, worker="w", now=NOW, lease=LEASE)
+    assert claim
+    assert claim.content.identifiers == integers([2])
+
+
+def test_each_resend_leaves_out_those_of_all_before(ledger: Ledger) -> None:
+    first = prepare(ledger)
+    send(ledger, first.launch_key, ACCEPTED, REFUSED, REFUSED)
+    second = prepare(ledger, 1)
+    send(ledger, second.launch_key, ACCEPTED, REFUSED)
+    assert people_of(ledger, prepare(ledger, 2)) == [5, 6]
+    with pytest.raises(NobodyLeftError):
+        prepare(ledger, 3)  # the second resend may still be sent
+
+
+def test_who_joined_the_audience_since_is_sent_to(ledger: Ledger) -> None:
+    send(ledger, prepare(ledger).launch_key, ACCEPTED, ACCEPTED, ACCEPTED)
+    assert people_of(ledger, prepare(ledger, 1, given=folder([5, 6, 7]))) == [7]
+
+
+def test_launches_of_other_periods_campaigns_and_connections_leave_no_one_out(ledger: Ledger) -> None:
+    later = Period(PERIOD.start + DAY, PERIOD.end + DAY)
+    half = Period(PERIOD.start, PERIOD.end - DAY / 2)
+    for each in (later, half):
+        prepare(ledger, period=each)
+    prepare(ledger, given=folder(name="summer"))
+    prepare(ledger, given=folder(connection="another"))
+    assert people_of(ledger, prepare(ledger, 1)) == list(EVERYONE)
+
+
+def test_a_launch_for_a_part_of_the_period_counts_if_the_campaign_has_a_schedule(ledger: Ledger) -> None:
+    """Such as the launch of a day after the schedule became weekly."""
+    first = prepare(ledger, given=folder(range(1, 4), schedule="0 0 * * *"))
+    week, weekly = Period(PERIOD.end - 7 * DAY, PERIOD.end), folder(schedule="0 0 * * 1")
+    with pytest.raises(LateError, match="unless only_unsent leaves them out"):
+        prepare(ledger, period=week, given=weekly)
+    assert people_of(ledger, first) == [1, 2, 3]
+    assert people_of(ledger, prepare(ledger, 1, period=week, given=weekly)) == [4, 5, 6]
+
+
+def test_a_launch_under_an_earlier_name_counts(ledger: Ledger) -> None:
+    prepare(ledger, given=folder(range(1, 4)))
+    assert people_of(ledger, prepare(ledger, 1, given=folder(name="sale", formerly=["spring"]))) == [4, 5, 6]
+
+
+def test_another_launch_made_while_it_is_planned_leaves_its_recipients_out(ledger: Ledger) -> None:
+    send(ledger, prepare(ledger).launch_key, REFUSED, REFUSED, REFUSED)
+
+    class Late(list[Any]):
+        """Rows that are read only after another resend was made."""
+
+        def __iter__(self) -> Any:
+            prepare(ledger, 1, given=folder(range(1, 4)))
+            return super().__iter__()
+
+    second = prepare(ledger, 2, given=folder(Late(EVERYONE)))
+    assert people_of(ledger, second) == [4, 5, 6]
+
+
+def test_a_resend_that_another_overtakes_is_planned_again(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(ledger, prepare(ledger).launch_key, REFUSED, REFUSED, REFUSED)
+    freeze, others = Launches.freeze, [1]
+
+    def overtaken(self: Launches, new: NewLaunch) -> LaunchRecord:
+        if others:
+            prepare(ledger, others.pop(), given=folder(range(1, 4)))
+        return freeze(self, new)
+
+    monkeypatch.setattr(Launches, "freeze", overtaken)
+    assert people_of(ledger, prepare(ledger, 2)) == [4, 5, 6]
+
+
+def test_the_same_resend_made_meanwhile_is_the_same_launch(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(ledger, prepare(ledger).launch_key, REFUSED, REFUSED, REFUSED)
+    find, others = Launches.find, [1]
+
+    def overtaken(self: Launches, launch_key: str) -> LaunchRecord | None:
+        found = find(self, launch_key)
+        if others and found is None:
+            prepare(ledger, others.pop())
+        return found
+
+    monkeypatch.setattr(Launches, "find", overtaken)
+    assert people_of(ledger, prepare(ledger, 1)) == list(EVERYONE)
+    assert len(ledger.launches.search()) == 2
+
+
+def test_it_is_not_guessed_who_got_nothing(ledger: Ledger) -> None:
+    make_launch(ledger, segments=[Segment(None)], audience=None)
+    with pytest.raises(AudienceError, match="the service chose the recipients of launch"):
+        prepare(ledger, 1)
+    make_launch(
+        ledger, strings(["a"]), name="summer", audience=Audience("user_id", strings(["a"]), 1, {}, {})
+    )
+    with pytest.raises(
+        AudienceError, match="people by user_id, this one by device_id, so they cannot be comp"
+    ):
+        prepare(ledger, 1, given=folder(name="summer"))
+
+
+def test_deleted_recipients_are_not_taken_for_none(ledger: Ledger) -> None:
+    key = prepare(ledger).launch_key
+    with ledger._database.write() as db:
+        db.execute(sa.update(launches).values(recipients_deleted_before=NOW))
+    with pytest.raises(RecipientsDeletedError):
+        prepare(ledger, 1)
+    assert [each.launch_key for each in ledger.launches.search()] == [key]
+
+
+def test_it_needs_a_resend_number_and_a_ledger() -> None:
+    with pytest.raises(UsageError, match="only_unsent: there is no resend number"):
+        LaunchOptions(only_unsent=True)
+    with pytest.raises(AudienceError, match="no ledger was given"):
+        preview(None)
+
+
+def preview(ledger: Ledger | None) -> Any:
+    options = LaunchOptions(resend=1, only_unsent=True)
+    return preview_campaign(folder(), period=PERIOD, warehouses=str, ledger=ledger, options=options, now=NOW)
+
+
+def test_a_preview_shows_who_would_be_left_out_and_does_not_say_that_it_was_launched(ledger: Ledger) -> None:
+    first = prepare(ledger)
+    send(ledger, first.launch_key, ACCEPTED, REFUSED, REFUSED)
+    shown = preview(ledger).to_json()
+    assert (shown["people"], shown["dropped"]["already_sent"]) == (4, 2)
+    assert shown["existing_launch"] is None
+    prepare(ledger, 1)
+    assert preview(ledger).to_json()["existing_launch"]
+
+
+def test_the_change_since_the_last_launch_counts_those_left_out(ledger: Ledger) -> None:
+    gates = {"gates": {"change": 10}}
+    before = Period(PERIOD.start - DAY, PERIOD.end - DAY)
+    prepare(ledger, given=folder(**gates), period=before)
+    send(ledger, prepare(ledger, given=folder(**gates)).launch_key, ACCEPTED, ACCEPTED, REFUSED)
+    again = prepare(ledger, 1, given=folder(**gates))
+    (checked,) = (each for each in ledger.audit_log.of_launch(again.launch_key) if each.kind == "gates")
+    (change,) = (gate for gate in checked.detail["gates"] if gate["name"] == "change")
+    assert "6 (before those already sent to were left out), 0.0 % more" in change["actual"]
