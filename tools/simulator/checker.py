@@ -480,8 +480,10 @@ RULES: Mapping[str, Callable[[History], Iterator[str]]] = {
 
 def check(events: Iterable[Event]) -> list[str]:
     """Return a sentence for each breach of a rule, with the name of the rule before it."""
-    histories = [History(some) for some in by_launch(list(events))]
-    breaches = [
+    events = list(events)
+    histories = [History(some) for some in by_launch(events)]
+    breaches = [f"resends: {breach}" for breach in check_resends(events)]
+    breaches += [
         f"{name}: {breach}"
         for history in histories
         for name, rule in RULES.items()
@@ -505,7 +507,25 @@ def by_launch(events: Sequence[Event]) -> list[list[Event]]:
         )
 
     launches = next((event["launches"] for event in events if "launches" in event), [None])
-    return [[event for event in events if launch_of(event) in (None, launch)] for launch in launches]
+    unmade = {event["launch"] for event in events if event["event"] == "not launched"}
+    return [
+        [event for event in events if launch_of(event) in (None, launch)]
+        for launch in launches
+        if launch not in unmade
+    ]
+
+
+def check_resends(events: Sequence[Event]) -> Iterator[str]:
+    """No one gets the message of a launch and of its resend to those who got nothing."""
+    launch_of = {event["dispatch"]: event.get("launch") for event in events if event["event"] == "dispatches"}
+    dispatch_of = {event["request"]: event["dispatch"] for event in events if event["event"] == "request"}
+    got: defaultdict[Any, set[int]] = defaultdict(set)
+    for event in events:
+        if event["event"] == "processed":
+            got[launch_of.get(dispatch_of[event["request"]])] |= set(event["people"])
+    resends: Mapping[str, str] = next((event["resends"] for event in events if "resends" in event), {})
+    for again, first in resends.items():
+        yield from (f"{person} got a launch and its resend" for person in sorted(got[again] & got[first]))
 
 
 def main() -> int:

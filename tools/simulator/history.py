@@ -16,10 +16,11 @@ import requests
 
 from sendoff.audience import Audience, Segment
 from sendoff.audience.identifiers import from_bytes, integers
-from sendoff.campaign import Campaign, Period, launch_key
+from sendoff.campaign import Campaign, CampaignFolder, Period, launch_key
 from sendoff.dispatch import ServiceConnection, control, send_launch
 from sendoff.dispatch.worker import LEASE
-from sendoff.errors import ConflictError, GateError, NotYetError, SendoffError
+from sendoff.errors import ConflictError, GateError, NobodyLeftError, NotYetError, SendoffError
+from sendoff.launch.verdict_audience import read_already_sent
 from sendoff.ledger import Ledger, NewLaunch
 from sendoff.postbacks import aggregate, continue_erasures, reconcile_launch, request_erasure
 from sendoff.service import Client
@@ -33,6 +34,8 @@ from tools.simulator.world import SERVICE, SIGNER, Habits, Receiver, Service, op
 
 PERIOD = Period(BEGIN - timedelta(days=1), BEGIN)
 CAMPAIGNS = {launch_key("service", name, PERIOD): name for name in ("spring", "summer")}  # by launch
+SPRING = next(iter(CAMPAIGNS))
+AGAIN = launch_key("service", "spring", PERIOD, 1)  # spring again, only to those who got nothing
 FIRST = 700_001  # the identifier of the first recipient
 
 _FAULTS = ("crash", "reply lost", "ledger fails", "pause", "clock jump", "ledger clock jump")
@@ -79,6 +82,7 @@ class _History:
             odd=pick.pick("odd", (0.0, 0.15), (3, 1)),
         )
         self.launches = list(CAMPAIGNS)[: pick.pick("launches", (1, 2))]
+        self.is_resent = pick.pick("resend", (False, True), (3, 1))
         self.campaign = _campaign(
             pick.pick("on doubt", ("hold", "resend")),
             has_waves := pick.chance("waves", 0.25),
@@ -95,8 +99,13 @@ class _History:
 
     def run(self) -> None:
         """Play until all actors have ended, then without faults until everything is done, and export the end."""
+        resends = {AGAIN: SPRING} if self.is_resent else {}
         self.machine.record(
-            "begin", launches=self.launches, on_doubt=self.campaign.on_doubt, lease=LEASE.total_seconds()
+            "begin",
+            launches=[*self.launches, *resends],
+            resends=resends,
+            on_doubt=self.campaign.on_doubt,
+            lease=LEASE.total_seconds(),
         )
         try:
             self._spawn_actors()
@@ -117,7 +126,7 @@ class _History:
         for number in range(pick.pick("receivers", (1, 2), (2, 1))):
             self.receivers.append(Receiver(self.machine, number + 1))
         workers = 0
-        for launch in self.launches:
+        for launch in (*self.launches, AGAIN) if self.is_resent else self.launches:
             for extra in range(pick.pick("workers", (1, 2, 3), (1, 3, 1))):
                 send = partial(self._send, launch=launch, extra=extra)
                 self._start(f"worker {workers + 1}", send, pick.pick(f"start {workers}", (0.0, 1.0, 60.0)))
@@ -200,11 +209,20 @@ class _History:
 
     def _freeze(self, process: Process, launch: str, extra: int) -> None:
         """Freeze a launch, with other recipients than other workers would."""
-        ledger = process.ledger
+        ledger, folder = process.ledger, CampaignFolder("spring", self.campaign, None, Path())
         while True:
-            erased = ledger.erasures.people()
+            erased, seen, sources = ledger.erasures.people(), None, []
             people = integers(range(FIRST, FIRST + self.people + extra))
             people -= erased.among("device_id", people)
+            if launch == AGAIN:
+                if ledger.launches.find(launch):
+                    return
+                seen, now = ledger.launches.count("service"), process.now()
+                asked = Audience("device_id", people, len(people), {}, {})
+                sent, sources = read_already_sent(ledger, folder, asked, PERIOD, but=launch, now=now)
+                people -= sent
+                if not len(people):
+                    raise NobodyLeftError
             # Someone may be erased while the launch is planned.
             self.scheduler.sleep(
                 self.choices.pick(f"time before {process.name} freezes", (0.0, 60.0, 600.0), (9, 1, 1))
@@ -215,8 +233,9 @@ class _History:
             audience = Audience("device_id", people, len(people), {}, {})
             now = process.now()
             new = NewLaunch(
-                launch, "service", CAMPAIGNS[launch], PERIOD, 0, self.definition, audience, segments, now,
-                sends_at=now, known_erasures=erased.version,
+                launch, "service", CAMPAIGNS.get(launch, "spring"), PERIOD, int(launch == AGAIN), self.definition,
+                audience, segments, now, sends_at=now, known_erasures=erased.version, known_launches=seen,
+                sources=sources,
             )  # fmt: skip
             try:
                 ledger.launches.freeze(new)
@@ -320,6 +339,12 @@ class _History:
         def work() -> None:
             for launch in self.launches:
                 self._send_rest(process, launch)
+            if self.is_resent:
+                try:
+                    self._send_rest(process, AGAIN)
+                    self.launches.append(AGAIN)
+                except NobodyLeftError:
+                    machine.record("not launched", launch=AGAIN)
             continue_erasures(process.ledger, now=process.now())
             aggregate(process.ledger, now=process.now())  # this takes out late post-backs of erased people
             self._record_remains()
@@ -422,7 +447,13 @@ def _campaign(on_doubt: str, has_waves: bool, failures: int) -> Campaign:
         gates["rollout"] = {"shares": [50], "wait": {"length": 1, "unit": "minutes"}, "refused": 60}
     email = {"from_address": 1, "subject": "Hello", "text": "It is spring"}
     return Campaign.model_validate(
-        {"title": "Spring", "channels": {"email": email}, "on_doubt": on_doubt, "gates": gates}
+        {
+            "title": "Spring",
+            "connection": "service",
+            "channels": {"email": email},
+            "on_doubt": on_doubt,
+            "gates": gates,
+        }
     )
 
 

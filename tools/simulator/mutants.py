@@ -193,6 +193,11 @@ MUTANTS: Mapping[str, Mutant] = {
         'sa.and_(table.c.launch_key == sa.bindparam("launch"), table.c.state',
         'sa.and_(sa.bindparam("launch") != "", table.c.state',
     ),
+    "planned counts as unsent": Mutant(
+        "sendoff.launch.verdict_audience",
+        "        people |= ledger.launches.sent(launch.launch_key)",
+        "        pass",
+    ),
     "verdicts of another launch replaced": Mutant(
         "sendoff.ledger.results.verdicts",
         "        own = verdicts.c.launch_key == key\n        with self._database.write()",

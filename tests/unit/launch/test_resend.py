@@ -125,14 +125,17 @@ def test_who_joined_the_audience_since_is_sent_to(ledger: Ledger) -> None:
     assert people_of(ledger, prepare(ledger, 1, given=folder([5, 6, 7]))) == [7]
 
 
-def test_launches_of_other_periods_campaigns_and_connections_leave_no_one_out(ledger: Ledger) -> None:
+def test_launches_of_other_periods_campaigns_and_connections_do_not_count(ledger: Ledger) -> None:
     later = Period(PERIOD.start + DAY, PERIOD.end + DAY)
     half = Period(PERIOD.start, PERIOD.end - DAY / 2)
     for each in (later, half):
         prepare(ledger, period=each)
     prepare(ledger, given=folder(name="summer"))
     prepare(ledger, given=folder(connection="another"))
-    assert people_of(ledger, prepare(ledger, 1)) == list(EVERYONE)
+    with pytest.raises(
+        AudienceError, match="there is no earlier launch for the period, so it is not sent again"
+    ):
+        prepare(ledger, 1)
 
 
 def test_a_launch_for_a_part_of_the_period_counts_if_the_campaign_has_a_schedule(ledger: Ledger) -> None:

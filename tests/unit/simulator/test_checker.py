@@ -294,6 +294,15 @@ def test_launches_are_judged_one_by_one() -> None:
     ]
 
 
+def test_a_resend_reaches_no_one_who_got_the_launch() -> None:
+    begin = {"event": "begin", "lease": 300.0, "launches": ["x", "y"], "resends": {"y": "x"}}
+    x, y = of_launch("x", GOOD), of_launch("y", [*SENT, *ALL_MISSING])
+    assert check(numbered([begin, *x, *y])) == [
+        f"resends: {person} got a launch and its resend" for person in (1, 2, 3)
+    ]
+    assert check(numbered([begin, *x, {"event": "not launched", "launch": "y"}])) == []
+
+
 def test_the_checker_imports_nothing_of_sendoff_or_of_the_simulator() -> None:
     tree = ast.parse(Path(checker.__file__).read_text())
     names = {
