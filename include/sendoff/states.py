@@ -126,7 +126,7 @@ class DecisionKind(StrEnum):
     ERASED = "erased"
     """The people are erased."""
     EXPORTED = "exported"
-    """Someone got everything that is held about one person, or the verdict of each person in a launch."""
+    """Someone got all that is held about one person, each verdict of a launch, or the suppression list."""
     RECIPIENTS_DELETED = "recipients_deleted"
     """The recipients of the launch were deleted because of its age. Its counts stay."""
 

@@ -372,7 +372,8 @@ class App:
         """
         from sendoff.report import SuppressionRows
 
-        return SuppressionEntries(SuppressionRows(self._connections.ledger, datetime.now(UTC), source))
+        rows = SuppressionRows(self._connections.ledger, datetime.now(UTC), self._connections.who, source)
+        return SuppressionEntries(rows)
 
     def _order(
         self,

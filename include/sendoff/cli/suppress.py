@@ -245,7 +245,8 @@ def export(
     from sendoff.report import SuppressionRows, write_file
 
     with opened(ledger_url) as ledger:
-        rows = write_file(SuppressionRows(ledger, datetime.now(UTC), source), out, replace=force)
+        exported = SuppressionRows(ledger, datetime.now(UTC), user_name(), source)
+        rows = write_file(exported, out, replace=force)
     typer.echo(f"{out}: {counted(rows, 'entry', 'entries')}")
 
 

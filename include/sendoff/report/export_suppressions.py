@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import ClassVar
 
 import pyarrow as pa
 
-from sendoff.ledger import Ledger
+from sendoff.ledger import Decision, Ledger
+from sendoff.states import DecisionKind
 
 _TEXT, _TIME = pa.string(), pa.timestamp("us", "UTC")
 
@@ -18,11 +19,13 @@ _TEXT, _TIME = pa.string(), pa.timestamp("us", "UTC")
 class SuppressionRows:
     """The entries in force at a moment, as rows that are built while they are read, sorted by identifier.
 
-    ``source``: only entries of this source, such as ``opt-out``; None: of every source.
+    ``who`` reads them, for the audit log. ``source``: only entries of this source, such as ``opt-out``; None: of every
+    source.
     """
 
     ledger: Ledger
     now: datetime
+    who: str
     source: str | None = None
     schema: ClassVar[pa.Schema] = pa.schema(
         [
@@ -39,7 +42,10 @@ class SuppressionRows:
     )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows. There may be no batch."""
+        """Record the export in the audit log. Then yield the rows. There may be no batch."""
+        detail = {"of": "suppression list", "source": self.source}
+        decision = Decision(None, DecisionKind.EXPORTED, self.who, None, datetime.now(UTC), detail)
+        self.ledger.audit_log.record(decision)
         for entries in self.ledger.suppressions.in_force(self.now, self.source):
             columns = [[getattr(each, name) for each in entries] for name in self.schema.names]
             yield pa.record_batch(columns, schema=self.schema)

@@ -11,10 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from pyarrow import csv, parquet
 
+from sendoff.app import user_name
 from sendoff.audience.identifiers import LONGEST_TEXT
 from sendoff.ledger import Ledger
+from sendoff.ledger.storage.schema import decisions
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 WHY = ("--reason", "asked for it")
@@ -263,3 +266,7 @@ def test_the_entries_in_force_are_exported_to_a_private_file(
     assert (
         suppress("export", "--out", str(file), "--source", "crm", "--force").stdout == f"{file}: 0 entries\n"
     )
+    exports = sa.select(decisions.c.who, decisions.c.detail).where(decisions.c.kind == "exported")
+    assert [tuple(row) for row in ledger._database.rows(exports)] == [
+        (user_name(), {"of": "suppression list", "source": source}) for source in (None, "opt-out", "crm")
+    ]
