@@ -244,6 +244,10 @@ def test_a_second_run_of_a_day_sends_nothing_and_a_resend_does(
     assert house.launch_key(resent) != house.launch_key(first)
     assert len(house.truths("twice")) == 2
 
+    others_only = {"resend": 1, "only_unsent": True, "reason": "the number was used for everyone"}
+    refused = run_dag(dag, logical_date=house.day + timedelta(hours=5), run_conf=others_only)
+    assert refused.state == "failed"
+
 
 @pytest.mark.proof
 def test_a_resend_to_those_who_got_nothing_reaches_the_refused_and_no_one_twice(

@@ -14,7 +14,7 @@ from sendoff.campaign import Campaign, CampaignFolder, Once, OwnRequest, Period,
 from sendoff.figures import counted
 from sendoff.launch.gates import GateResult
 from sendoff.launch.own_hours import hours_by_words
-from sendoff.launch.plan import Plan, plan_launch
+from sendoff.launch.plan import Plan, check_same_resend, plan_launch
 from sendoff.launch.plan_inputs import LaunchOptions
 from sendoff.launch.preview import ApprovalNeed, AudienceChange, ExistingLaunch, Preview, SourceLaunch, Zone
 from sendoff.launch.reachability import unreachable
@@ -50,11 +50,12 @@ def preview_campaign(  # noqa: PLR0913 - all named, most with defaults
     applied. Raise the errors of :func:`~sendoff.launch.plan.plan_launch`.
     """
     moment = now or datetime.now(UTC)
-    plan = plan_launch(ledger, folder, period=period, warehouses=warehouses, options=options, now=moment)
-    existing = None
     key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
-    if ledger and (launch := ledger.launches.find(key)):
-        existing = _existing_launch(ledger, launch)
+    launch = ledger.launches.find(key) if ledger else None
+    if ledger and launch:
+        check_same_resend(ledger, launch, options)
+    plan = plan_launch(ledger, folder, period=period, warehouses=warehouses, options=options, now=moment)
+    existing = _existing_launch(ledger, launch) if ledger and launch else None
     return _preview(_planned(folder.name, period, plan), ledger, rate, names, existing)
 
 

@@ -54,6 +54,7 @@ _log = logging.getLogger(__name__)
 
 _MAX_PLANS = 20  # attempts to plan a launch while others are made; then the caller retries
 _UNCUT = 2**62
+_TO = "to"  # in the details of a decision: who gets a resend, if not everyone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,7 @@ def prepare_launch(
     key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
     if launch := ledger.launches.find(key):
         launch.check_recipients()
+        check_same_resend(ledger, launch, options)
         return launch
     decisions = _resend_decisions(folder.name, key, options, moment)
     gates = folder.campaign.gates
@@ -121,6 +123,7 @@ def prepare_launch(
                 count(recipients=len(inputs.audience.identifiers) if inputs.audience else 0)
             with traces.span("freeze", key) as count:
                 launch = _planned(ledger, key, inputs, decisions)
+                check_same_resend(ledger, launch, options)  # another process may have made it
                 count(audience=launch.audience or 0, segments=launch.segments)
             return launch
     except PermanentError as error:
@@ -178,8 +181,20 @@ def _resend_decisions(campaign: str, key: str, options: LaunchOptions, now: date
         )
     detail: dict[str, Any] = {"resend": options.resend}
     if options.only_unsent:
-        detail["to"] = "those who got nothing"
+        detail[_TO] = "those who got nothing"
     return [Decision(key, DecisionKind.RESEND, options.who or "unknown", options.reason.strip(), now, detail)]
+
+
+def check_same_resend(ledger: Ledger, launch: LaunchRecord, options: LaunchOptions) -> None:
+    """Raise PermanentError if only those who got nothing are asked for, but a launch was made for others too."""
+    if options.only_unsent and not any(
+        each.kind == DecisionKind.RESEND and each.detail and _TO in each.detail
+        for each in ledger.audit_log.of_launch(launch.launch_key)
+    ):
+        raise PermanentError(
+            f"campaign {launch.campaign}: resend {launch.resend} of period {launch.period.key} was made before, for "
+            "everyone in it, so it cannot leave out those who got an earlier launch. Use another resend number"
+        )
 
 
 def _plan(ledger: Ledger | None, inputs: PlanInputs) -> Plan:

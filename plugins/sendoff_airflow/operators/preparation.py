@@ -164,7 +164,7 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
     ) -> LaunchRecord:
         """Return the launch of this run. Read the audience only if the ledger does not have it yet."""
         from sendoff.campaign import launch_key
-        from sendoff.launch import prepare_launch
+        from sendoff.launch import check_same_resend, prepare_launch
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
         period = period_of_launch(context, folder.campaign)
@@ -174,6 +174,7 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
         if launch := ledger.launches.find(key):
             _check_origin(launch, origin)
             launch.check_recipients()
+            check_same_resend(ledger, launch, options)
             if ledger.dispatch_queries.states(key).keys().isdisjoint(UNFINISHED):
                 self.log.warning(
                     "Nothing new is sent: all requests of launch %s, for period %s, were made before.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,14 @@ from sendoff.audience import Audience
 from sendoff.audience.identifiers import integers, strings
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import CampaignFolder, Period, campaign_from
-from sendoff.errors import AudienceError, LateError, NobodyLeftError, RecipientsDeletedError, UsageError
+from sendoff.errors import (
+    AudienceError,
+    LateError,
+    NobodyLeftError,
+    PermanentError,
+    RecipientsDeletedError,
+    UsageError,
+)
 from sendoff.launch import LaunchOptions, prepare_launch, preview_campaign
 from sendoff.ledger import Decision, LaunchRecord, Ledger, NewLaunch
 from sendoff.ledger.launches.launches import Launches
@@ -53,6 +61,18 @@ def prepare(
         options=LaunchOptions(resend=resend, **options | how),
         now=NOW,
     )
+
+
+class Late(list[int]):
+    """Everyone, read only after something else was done."""
+
+    def __init__(self, before: Callable[[], object]) -> None:
+        super().__init__(EVERYONE)
+        self._before = before
+
+    def __iter__(self) -> Iterator[int]:
+        self._before()
+        return super().__iter__()
 
 
 def people_of(ledger: Ledger, launch: LaunchRecord) -> list[int]:
@@ -156,14 +176,7 @@ def test_a_launch_under_an_earlier_name_counts(ledger: Ledger) -> None:
 def test_another_launch_made_while_it_is_planned_leaves_its_recipients_out(ledger: Ledger) -> None:
     send(ledger, prepare(ledger).launch_key, REFUSED, REFUSED, REFUSED)
 
-    class Late(list[Any]):
-        """Rows that are read only after another resend was made."""
-
-        def __iter__(self) -> Any:
-            prepare(ledger, 1, given=folder(range(1, 4)))
-            return super().__iter__()
-
-    second = prepare(ledger, 2, given=folder(Late(EVERYONE)))
+    second = prepare(ledger, 2, given=folder(Late(lambda: prepare(ledger, 1, given=folder(range(1, 4))))))
     assert people_of(ledger, second) == [4, 5, 6]
 
 
@@ -197,6 +210,24 @@ def test_the_same_resend_made_meanwhile_is_the_same_launch(
     monkeypatch.setattr(Launches, "find", overtaken)
     assert people_of(ledger, prepare(ledger, 1)) == list(EVERYONE)
     assert len(ledger.launches.search()) == 2
+
+
+def test_a_number_that_was_used_for_everyone_is_not_used_for_the_others_only(ledger: Ledger) -> None:
+    """Otherwise, its planned requests would reach those who got the first launch."""
+    send(ledger, prepare(ledger).launch_key, ACCEPTED, ACCEPTED, REFUSED)
+    for_everyone = prepare(ledger, 1, only_unsent=False)
+    for again in (prepare, lambda ledger, _: preview(ledger)):
+        with pytest.raises(
+            PermanentError, match=r"resend 1 of period .* was made before, for everyone in it"
+        ):
+            again(ledger, 1)
+    assert prepare(ledger, 1, only_unsent=False) == for_everyone
+
+
+def test_a_number_that_is_used_for_everyone_meanwhile_is_not_used_for_the_others_only(ledger: Ledger) -> None:
+    send(ledger, prepare(ledger).launch_key, ACCEPTED, ACCEPTED, REFUSED)
+    with pytest.raises(PermanentError, match="was made before, for everyone in it"):
+        prepare(ledger, 1, given=folder(Late(lambda: prepare(ledger, 1, only_unsent=False))))
 
 
 def test_it_is_not_guessed_who_got_nothing(ledger: Ledger) -> None:
