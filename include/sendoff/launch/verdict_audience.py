@@ -163,8 +163,8 @@ def read_already_sent(
 
     A recipient counts if their request was made, unless it was refused, and if it may still be made. The periods of a
     schedule never overlap, so if the campaign has one, launches for a part of the period count too. ``but``: the key of
-    a launch that does not count. Raise AudienceError without a ledger, without an earlier launch, and if a launch does
-    not say who its recipients were.
+    a launch that does not count. Raise AudienceError without a ledger or an earlier launch, and if a launch does not
+    say who its recipients were.
     """
     if ledger is None:
         raise AudienceError("only_unsent: the earlier launches are in the ledger, but no ledger was given")
@@ -184,10 +184,10 @@ def read_already_sent(
         people |= ledger.launches.sent(launch.launch_key)
         people = union(people.kind, [people, *(sets[each] for each in sets if each != Verdict.NOT_SENT)])
         sources.append(LaunchSource(launch.launch_key, None, _OBSERVED))
-    if not sources:
+    if not sources:  # often the wrong period was given, and everyone would get the message again
         raise AudienceError(
-            f"campaign {folder.name}: only_unsent: there is no earlier launch for the period, so it is not sent again. "
-            "Leave out the resend number"
+            f"campaign {folder.name}: only_unsent: there is no earlier launch for the period {period.key}, which would "
+            "be sent to everyone. Use the period that was sent before, or send it without a resend number"
         )
     return people, sources
 

@@ -152,10 +152,13 @@ def test_launches_of_other_periods_campaigns_and_connections_do_not_count(ledger
         prepare(ledger, period=each)
     prepare(ledger, given=folder(name="summer"))
     prepare(ledger, given=folder(connection="another"))
+    prepare(ledger, period=Period(PERIOD.start, PERIOD.end, "west"))
     with pytest.raises(
-        AudienceError, match="there is no earlier launch for the period, so it is not sent again"
+        AudienceError, match="there is no earlier launch for the period 2026-03-01T00:00:00Z/2026"
     ):
         prepare(ledger, 1)
+    send(ledger, prepare(ledger).launch_key, REFUSED, REFUSED, REFUSED)
+    assert people_of(ledger, prepare(ledger, 1)) == list(EVERYONE)
 
 
 def test_a_launch_for_a_part_of_the_period_counts_if_the_campaign_has_a_schedule(ledger: Ledger) -> None:
