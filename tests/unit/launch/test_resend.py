@@ -28,7 +28,7 @@ from sendoff.ledger.storage.schema import launches
 from sendoff.postbacks import aggregate
 from sendoff.states import Accepted, InDoubt, Refused, Resolution
 
-from ...factories import LEASE, NOW, PERIOD, make_launch, post_back, send, store
+from ...factories import LEASE, NOW, PERIOD, claimed, make_launch, post_back, send, store
 
 DAY = timedelta(days=1)
 
@@ -92,7 +92,8 @@ def test_those_who_got_nothing_are_those_whose_requests_were_refused_or_not_made
 
 
 @pytest.mark.parametrize(
-    "became", ["planned", "in_flight", "in_doubt", "doubted and refused", "doubted and stopped"]
+    "became",
+    ["planned", "in_flight", "in_doubt", "written off", "doubted and refused", "doubted and stopped"],
 )
 def test_who_may_have_got_it_or_may_still_get_it_is_left_out(ledger: Ledger, became: str) -> None:
     key = prepare(ledger, given=folder(range(1, 3))).launch_key
@@ -100,6 +101,8 @@ def test_who_may_have_got_it_or_may_still_get_it_is_left_out(ledger: Ledger, bec
         assert ledger.dispatches.claim(key, worker="w", now=NOW, lease=LEASE)
     elif became != "planned":
         (dispatch,) = send(ledger, key, DOUBT)
+        if became == "written off":
+            assert ledger.doubts.resolve(dispatch, Resolution.WRITE_OFF, "ann", "old", NOW)
         if became.startswith("doubted"):
             assert ledger.doubts.resolve(dispatch, Resolution.RESEND, "ann", "again", NOW)
         if became.endswith("refused"):
@@ -109,6 +112,15 @@ def test_who_may_have_got_it_or_may_still_get_it_is_left_out(ledger: Ledger, bec
     with pytest.raises(NobodyLeftError, match=r"none of the 2 rows is left \(2 already_sent\)"):
         prepare(ledger, 1, given=folder(range(1, 3)))
     assert people_of(ledger, prepare(ledger, 1)) == [3, 4, 5, 6]
+
+
+def test_a_written_off_request_that_turns_out_to_be_refused_was_not_sent(ledger: Ledger) -> None:
+    key = prepare(ledger).launch_key
+    claim = claimed(ledger, key)
+    for outcome, resolved in ((DOUBT, Resolution.WRITE_OFF), (REFUSED, None)):
+        ledger.dispatches.record(claim, outcome, NOW)
+        assert not resolved or ledger.doubts.resolve(claim.dispatch_key, resolved, "ann", "old", NOW)
+    assert people_of(ledger, prepare(ledger, 1)) == [1, 2]
 
 
 def test_a_refused_request_of_which_someone_reports_a_delivery_was_sent(ledger: Ledger) -> None:

@@ -256,14 +256,12 @@ class Launches(LedgerPart):
 
 
 _MAY_BE_SENT = sa.or_(
-    dispatches.c.state.in_(
-        (DispatchState.ACCEPTED, DispatchState.IN_FLIGHT, DispatchState.IN_DOUBT, DispatchState.WRITTEN_OFF)
-    ),
+    dispatches.c.state.in_((DispatchState.ACCEPTED, DispatchState.IN_FLIGHT, DispatchState.IN_DOUBT)),
     sa.and_(
         dispatches.c.state == DispatchState.PLANNED,
         launches.c.state.in_(LIVING),
     ),
-    is_still_doubted(dispatches.c.dispatch_key),
+    is_still_doubted(dispatches.c.dispatch_key),  # also if it was written off
     sa.exists().where(  # refused, and sent all the same
         dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key,
         dispatch_totals.c.deliveries + dispatch_totals.c.opens > 0,
