@@ -114,7 +114,7 @@ def read_inputs(
         **read_excluded(folder, audience, parameters=parameters, warehouses=warehouses),
         **by_verdict,
     }
-    asked = joined_sources([*([from_verdicts.source] if from_verdicts else []), *sources])
+    asked = joined_sources([*(from_verdicts.sources if from_verdicts else ()), *sources])
     return replace(inputs, audience=audience, excluded=excluded, sources=asked)
 
 

@@ -6,12 +6,13 @@ The other launch, its source, is reconciled first, so that verdicts count every 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 
 from sendoff.audience import GROUP_COLUMNS, Audience, template_columns
-from sendoff.audience.identifiers import Identifiers, empty, union
+from sendoff.audience.identifiers import Identifiers, Kind, empty, union
 from sendoff.campaign import (
     MOST_DAYS,
     CampaignFolder,
@@ -36,10 +37,10 @@ _OBSERVED = tuple(verdict for verdict in Verdict if verdict.is_observed)
 
 @dataclass(frozen=True, slots=True)
 class VerdictAudience:
-    """An audience from verdicts, and the launch that they come from."""
+    """An audience from verdicts, and the launches that they come from."""
 
     audience: Audience
-    source: LaunchSource
+    sources: tuple[LaunchSource, ...]
 
 
 def read_verdicts(
@@ -52,11 +53,12 @@ def read_verdicts(
 ) -> VerdictAudience | None:
     """Return the audience of a campaign if it comes from verdicts in the ledger; None if it comes from elsewhere.
 
-    ``reported``: the launch whose report started this run, if one did.
+    ``reported``: the launch whose report started this run, if one did. If the period of the other campaign was sent
+    again, all its launches for it count, and each recipient has the most certain verdict of them.
 
-    Raise AudienceError without a ledger, if the campaign needs columns, or if it depends on opens that were not
-    measured. Raise NotFoundError if the other campaign has no launch for the period, and ConflictError if others keep
-    reconciling it meanwhile.
+    Raise AudienceError without a ledger, if the campaign needs columns, if it depends on opens that were not measured,
+    or if the launches have different identifiers. Raise NotFoundError if the other campaign has no launch for the
+    period, and ConflictError if others keep reconciling it meanwhile.
     """
     source, of = folder.campaign.audience.source, folder.audience_rows
     source = source if isinstance(source, VerdictSource) else None
@@ -69,17 +71,22 @@ def read_verdicts(
             f"the templates use {', '.join(columns)}, but verdicts have no columns. Use audience.sql"
         )
     if source is not None:
-        of = source.of_launch(source_launch(ledger, folder, source, period, reported).launch_key)
-    assert isinstance(of, VerdictsOf)
+        newest = source_launch(ledger, folder, source, period, reported)
+        launches = [newest] if newest.launch_key == reported else _of_same_period(ledger, newest)
+        of = source.of_launch(newest.launch_key)
+    else:
+        assert isinstance(of, VerdictsOf)
+        launches = [ledger.launches.get(of.launch_key)]
     accepted = tuple(map(Verdict, of.verdicts))
     leaves_out = tuple(verdict for verdict in _OBSERVED if verdict not in accepted)
-    audience = _audience(ledger, of, now)
+    audience = _audience(ledger, launches, of, now)
     if folder.campaign.separate_languages() and "language" not in audience.groups:
         raise AudienceError(
             f"each recipient gets their language, but launch {of.launch_key} kept no languages, because its campaign "
             "has no translated emails or text messages. Use audience.sql"
         )
-    return VerdictAudience(audience, LaunchSource(of.launch_key, accepted, leaves_out))
+    sources = tuple(LaunchSource(each.launch_key, accepted, leaves_out) for each in launches)
+    return VerdictAudience(audience, sources)
 
 
 def source_launch(
@@ -126,8 +133,9 @@ def read_verdict_exclusions(
 ) -> tuple[dict[Rule, Identifiers], list[LaunchSource]]:
     """Return the recipients of exclusions by verdict, and the launches that claims ask about them.
 
-    An exclusion whose campaign has no launch for the period leaves out no one. Raise AudienceError if its identifiers
-    differ from those of the audience.
+    An exclusion whose campaign has no launch for the period leaves out no one. If the period was sent again, all its
+    launches count, as in :func:`read_verdicts`. Raise AudienceError if its identifiers differ from those of the
+    audience.
     """
     excluded: dict[Rule, Identifiers] = {}
     sources: list[LaunchSource] = []
@@ -141,12 +149,14 @@ def read_verdict_exclusions(
             _log.warning("campaign %s: %s leaves out no one: %s", folder.name, counted_as(exclusion), error)
             excluded[exclusion] = empty(audience.identifiers.kind)
             continue
-        _check_comparable(launch, audience)
-        reconcile_launch(ledger, launch.launch_key, now=now)
-        sets = ledger.verdicts.sets(launch.launch_key)
+        launches = _of_same_period(ledger, launch)
+        for each in launches:
+            _check_comparable(each, audience)
+            reconcile_launch(ledger, each.launch_key, now=now)
+        sets = _most_certain(launch.kind, [ledger.verdicts.sets(each.launch_key) for each in launches])
         excluded[exclusion] = union(launch.kind, (sets[each] for each in exclusion.are if each in sets))
         leaves_out = tuple(verdict for verdict in _OBSERVED if verdict in exclusion.are)
-        sources.append(LaunchSource(launch.launch_key, None, leaves_out))
+        sources += [LaunchSource(each.launch_key, None, leaves_out) for each in launches]
     return excluded, sources
 
 
@@ -217,41 +227,86 @@ def joined_sources(sources: Iterable[LaunchSource]) -> tuple[LaunchSource, ...]:
     return tuple(joined.values())
 
 
-def _audience(ledger: Ledger, of: VerdictsOf, now: datetime | None) -> Audience:
-    reconcile_launch(ledger, of.launch_key, now=now)
-    launch = ledger.launches.get(of.launch_key)
-    figures, sets = ledger.verdicts.snapshot(of.launch_key)
+def _of_same_period(ledger: Ledger, launch: LaunchRecord) -> list[LaunchRecord]:
+    """Return all launches of a campaign for the period of one of them, which may have been sent again.
+
+    Raise AudienceError if their recipients cannot be compared, and RecipientsDeletedError if some were deleted.
+    """
+    campaigns, period = [launch.campaign], launch.period
+    found = ledger.launches.of_period(launch.connection, campaigns, period, or_of_a_part=False)
+    for each in found:
+        each.check_recipients()
+        if (each.identified_by, each.kind) != (launch.identified_by, launch.kind):
+            raise AudienceError(
+                f"the launches of campaign {launch.campaign} for period {period.key} identify people by "
+                f"{each.identified_by} and {launch.identified_by}, so they cannot be compared"
+            )
+    return found
+
+
+def _most_certain(kind: Kind, launches: Sequence[Mapping[str, Identifiers]]) -> Mapping[str, Identifiers]:
+    """Return the recipients of some launches by the most certain of their verdicts."""
+    if len(launches) == 1:
+        return launches[0]
+    known, found = empty(kind), {}
+    for verdict in Verdict:
+        found[verdict.value] = union(kind, (sets[verdict] for sets in launches if verdict in sets)) - known
+        known |= found[verdict.value]
+    return found
+
+
+def _audience(
+    ledger: Ledger, launches: Sequence[LaunchRecord], of: VerdictsOf, now: datetime | None
+) -> Audience:
+    snapshots = []
+    for launch in launches:
+        reconcile_launch(ledger, launch.launch_key, now=now)
+        snapshots.append(ledger.verdicts.snapshot(launch.launch_key))
+    kind, keys = launches[0].kind, [launch.launch_key for launch in launches]
+    sets = _most_certain(kind, [each for _, each in snapshots])
     accepted = {verdict: sets[verdict] for verdict in of.verdicts if verdict in sets}
     unknown = [sets[Verdict.UNKNOWABLE]] if Verdict.UNKNOWABLE in sets else []
     if _depends_on_opens(of.verdicts):
-        if PostBackKind.OPEN in figures.unmeasured:
-            raise AudienceError(
-                f"launch {of.launch_key} of campaign {launch.campaign} did not measure opens, so it is not known who "
-                "opened. Add open to post_backs.kinds of that campaign, or accept both delivered and engaged"
-            )
-        unread = _with_unread_opens(ledger, launch)
+        for launch, (figures, _) in zip(launches, snapshots, strict=True):
+            if PostBackKind.OPEN in figures.unmeasured:
+                raise AudienceError(
+                    f"launch {launch.launch_key} of campaign {launch.campaign} did not measure opens, so it is not "
+                    "known who opened. Add open to post_backs.kinds of that campaign, or accept both delivered and "
+                    "engaged"
+                )
+        unread = union(kind, (_with_unread_opens(ledger, launch) for launch in launches))
         if delivered := sets.get(Verdict.DELIVERED):
             unknown.append(delivered & unread)
         if Verdict.DELIVERED in accepted:
             accepted[Verdict.DELIVERED] -= unread
-    held_out = union(launch.kind, ledger.launches.suppressed(of.launch_key, "holdout").values())
-    people = union(launch.kind, accepted.values()) - held_out
-    not_known = union(launch.kind, unknown) - held_out
+    holdouts = (ledger.launches.suppressed(key, "holdout").values() for key in keys)
+    held_out = union(kind, chain.from_iterable(holdouts))
+    people = union(kind, accepted.values()) - held_out
+    not_known = union(kind, unknown) - held_out
     if Verdict.UNKNOWABLE in of.verdicts:
         people |= not_known
     dropped = {UNKNOWABLE: len(not_known)} if of.is_without_unknowable else {}
     rows = len(people) + sum(dropped.values())
-    return Audience(launch.identified_by, people, rows, dropped, _groups(ledger, of.launch_key, people))
+    return Audience(launches[0].identified_by, people, rows, dropped, _groups(ledger, keys, people))
 
 
-def _groups(ledger: Ledger, launch_key: str, people: Identifiers) -> dict[str, dict[str, Identifiers]]:
-    """Return the groups of some recipients of a launch, such as their platforms, which decide later verdicts."""
-    groups = {name: ledger.launches.groups(launch_key, name) for name in GROUP_COLUMNS}
-    return {
-        name: {value: some for value, members in values.items() if len(some := members & people)}
-        for name, values in groups.items()
-        if values
-    }
+def _groups(
+    ledger: Ledger, launch_keys: Sequence[str], people: Identifiers
+) -> dict[str, dict[str, Identifiers]]:
+    """Return the groups of some recipients of launches, such as their platforms, which decide later verdicts.
+
+    A recipient is in the group of the newest launch that has them.
+    """
+    groups: dict[str, dict[str, Identifiers]] = {}
+    for name in GROUP_COLUMNS:
+        left = people
+        for key in reversed(launch_keys):
+            for value, members in ledger.launches.groups(key, name).items():
+                of_name = groups.setdefault(name, {})
+                if some := members & left:
+                    of_name[value] = of_name[value] | some if value in of_name else some
+                    left -= some
+    return groups
 
 
 def _depends_on_opens(verdicts: Collection[str]) -> bool:

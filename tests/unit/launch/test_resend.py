@@ -142,6 +142,64 @@ def test_a_delivery_reported_after_the_resend_was_made_leaves_its_recipient_out(
     assert claim.content.identifiers == integers([2])
 
 
+def reminder(audience: Any, rows: Any = None) -> CampaignFolder:
+    given = {"audience": audience} if rows is None else {"audience": {"exclude": [audience]}}
+    fields = folder().campaign.model_dump(include={"title", "connection", "message", "channels"})
+    return campaign_from(fields | given, "reminder", rows)
+
+
+def test_a_reminder_reaches_the_recipients_of_all_launches_of_the_period(ledger: Ledger) -> None:
+    by_platform = [{"device_id": who, "platform": "android" if who % 2 else "ios"} for who in EVERYONE]
+    spring = campaign_from(folder().campaign.model_dump(exclude_unset=True), "spring", by_platform)
+    first = prepare(ledger, given=spring)
+    early, _, _ = send(ledger, first.launch_key, ACCEPTED, ACCEPTED, REFUSED)
+    again = prepare(ledger, 1, given=spring)
+    (late,) = send(ledger, again.launch_key, ACCEPTED)
+    everyone_again = prepare(ledger, 2, given=spring, only_unsent=False)
+    third, *_ = send(ledger, everyone_again.launch_key, ACCEPTED, ACCEPTED, ACCEPTED)
+    store(
+        ledger,
+        *(post_back(early, kind, who) for kind, who in (("delivery", 1), ("delivery", 2), ("open", 2))),
+    )
+    store(ledger, *(post_back(late, "delivery", who) for who in (5, 6)))
+    store(ledger, post_back(third, "delivery", 2), post_back(third, "open", 1))
+
+    source = {"kind": "verdicts", "of": "spring", "are": ["delivered"]}
+    reminded = prepare(ledger, given=reminder({"source": source}))
+    assert people_of(ledger, reminded) == [5, 6]
+    assert ledger.launches.groups(reminded.launch_key, "platform") == {
+        "android": integers([5]),
+        "ios": integers([6]),
+    }
+    assert len(ledger.launches.sources(reminded.launch_key)) == 3
+    store(ledger, post_back(late, "open", 5))
+    aggregate(ledger, now=NOW)
+    assert claimed(ledger, reminded.launch_key).content.identifiers == integers([6])
+
+
+def test_who_opened_any_launch_of_the_period_can_be_excluded(ledger: Ledger) -> None:
+    early, *_ = send(ledger, prepare(ledger).launch_key, ACCEPTED, ACCEPTED, REFUSED)
+    send(ledger, prepare(ledger, 1).launch_key, ACCEPTED)
+    store(ledger, post_back(early, "open", 1))
+    rows = [{"device_id": who} for who in EVERYONE]
+    opened = {"kind": "verdicts", "of": "spring", "are": ["engaged"]}
+    assert people_of(ledger, prepare(ledger, given=reminder(opened, rows))) == [2, 3, 4, 5, 6]
+    unsent = {"kind": "verdicts", "of": "spring", "are": ["not_sent"], "reason": "got nothing"}
+    summer = campaign_from(reminder(unsent, rows).campaign, "summer", rows)
+    assert people_of(ledger, prepare(ledger, given=summer)) == list(EVERYONE)
+
+
+def test_launches_of_a_period_with_other_identifiers_are_not_taken_together(ledger: Ledger) -> None:
+    prepare(ledger)
+    people = strings(["a"])
+    make_launch(ledger, people, resend=1)
+    source = {"kind": "verdicts", "of": "spring", "are": ["delivered"]}
+    with pytest.raises(
+        AudienceError, match="identify people by device_id and user_id, so they cannot be comp"
+    ):
+        prepare(ledger, given=reminder({"source": source}))
+
+
 def test_each_resend_leaves_out_those_of_all_before(ledger: Ledger) -> None:
     first = prepare(ledger)
     send(ledger, first.launch_key, ACCEPTED, REFUSED, REFUSED)

@@ -37,7 +37,7 @@ FIELDS: dict[str, Any] = {
 def read(ledger: Ledger, *verdicts: str) -> Audience:
     found = read_verdicts(ledger, reminder(VerdictsOf(KEY, verdicts)), PERIOD, now=NOW)
     assert found
-    assert found.source.launch_key == KEY
+    assert [each.launch_key for each in found.sources] == [KEY]
     return found.audience
 
 
@@ -273,4 +273,4 @@ def test_a_launch_whose_rest_was_rejected_counts_because_its_test_share_was_sent
         db.execute(sa.update(launches).values(state="rejected"))
     found = read_verdicts(ledger, reminder(**source), PERIOD, now=NOW)
     assert found
-    assert found.source.launch_key == KEY
+    assert [each.launch_key for each in found.sources] == [KEY]
