@@ -2,7 +2,7 @@
 
 .. code-block:: text
 
-    least, most .. number of recipients
+    least, most .. number of recipients; least also counts those that a resend leaves out
     channels ..... always checked: at least one recipient is on a platform that a channel reaches
     change ....... size of the audience, with its holdout and before a size limit, against the last launch
     unusable ..... share of rows with a null or invalid identifier; duplicates are usable
@@ -177,7 +177,9 @@ def _audience_gates(inputs: GateInputs) -> Iterator[GateResult]:
     found = counted(people, *noun_of(audience.identified_by if audience else None))
     allowed = f"at least {gates.least:,}"
     if audience:
-        yield GateResult("least", people >= gates.least, found, allowed)
+        sent = audience.dropped.get("already_sent", 0)
+        with_sent = f"{found}, and {sent:,} already sent to" if sent else found
+        yield GateResult("least", people + sent >= gates.least, with_sent, allowed)
     else:
         yield GateResult("least", True, "people chosen by the service", allowed)
     if audience and (channels := _channels(inputs.campaign, audience, segments)):

@@ -15,6 +15,7 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import CampaignFolder, Period, campaign_from
 from sendoff.errors import (
     AudienceError,
+    GateError,
     LateError,
     NobodyLeftError,
     PermanentError,
@@ -356,3 +357,13 @@ def test_the_change_since_the_last_launch_counts_those_left_out(ledger: Ledger) 
     (checked,) = (each for each in ledger.audit_log.of_launch(again.launch_key) if each.kind == "gates")
     (change,) = (gate for gate in checked.detail["gates"] if gate["name"] == "change")
     assert "6 (before those already sent to were left out), 0.0 % more" in change["actual"]
+
+
+def test_the_least_number_of_people_counts_those_left_out(ledger: Ledger) -> None:
+    first = prepare(ledger)
+    send(ledger, first.launch_key, ACCEPTED, ACCEPTED, REFUSED)
+    with pytest.raises(
+        GateError, match=r"gates.least: 2 devices, and 4 already sent to \(allowed: at least 7\)"
+    ):
+        prepare(ledger, 1, given=folder(gates={"least": 7}))
+    assert people_of(ledger, prepare(ledger, 1, given=folder(gates={"least": 6}))) == [5, 6]
