@@ -288,6 +288,21 @@ def test_a_refusal_is_an_error(service: LocalService, send: Send, write: Callabl
     assert sent_to(service) == [7, 14, 21, 28]
 
 
+def test_nothing_proposes_to_leave_out_recipients_that_the_service_chooses(
+    service: LocalService, send: Send, write: Callable[[str], str]
+) -> None:
+    fault(service, "403", 1)
+    folder = write(FIELDS + "targeting: {kind: broadcast}\n")
+    Path(folder, "audience.sql").unlink()
+    refused = send(folder)
+    assert "To send to those who got nothing, correct the cause and run: " in refused.stderr
+    again = (
+        refused.stderr.partition(" FOLDER ")[2].replace("NUMBER", "1").replace("TEXT", "corrected").split()
+    )
+    assert send(folder, *again).returncode == 0
+    assert "--only-unsent" not in refused.stderr + send(folder, *again).stdout
+
+
 def test_an_error_ends_with_the_command_that_continues_the_launch(
     send: Send, write: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

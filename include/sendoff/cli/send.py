@@ -247,9 +247,10 @@ def _tried(prepare: Callable[[], Launch], options: _Options, *, is_step: bool = 
             how = "For its report, run: sendoff report" if is_refused else "To continue, run: sendoff send"
             error.add_note(f"{how} {launch.key[:12]}")
             if is_refused:
+                only = "" if launch.people is None else " --only-unsent"
                 error.add_note(
                     "To send to those who got nothing, correct the cause and run: sendoff send FOLDER "
-                    f"{_again(launch)} --only-unsent"
+                    f"{_again(launch)}{only}"
                 )
         raise
     except KeyboardInterrupt:
@@ -420,7 +421,8 @@ def _print(result: _Result, *, as_json: bool) -> None:
         typer.echo(f"Some requests got no clear answer. List them with: sendoff doubts {launch.key[:12]}")
     elif result.status is Status.ALREADY_SENT and not result.period:  # a journey is often run again
         typer.echo(f"To send the period again, to everyone in it, run: sendoff send FOLDER {_again(launch)}")
-        typer.echo("To leave out those who got it, add: --only-unsent")
+        if launch.people is not None:  # otherwise the service chooses them
+            typer.echo("To leave out those who got it, add: --only-unsent")
     if result.is_reported:
         from sendoff.report import as_terminal
 
