@@ -10,9 +10,10 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from sendoff.audience import GROUP_COLUMNS, Audience, Segment, in_unknown_zones
+from sendoff.audience.identifiers import union
 from sendoff.campaign import Campaign, CampaignFolder, Once, OwnRequest, Period, Variation, advice, launch_key
 from sendoff.figures import counted
-from sendoff.launch.gates import GateResult
+from sendoff.launch.gates import CUTS, GateResult
 from sendoff.launch.own_hours import hours_by_words
 from sendoff.launch.plan import Plan, check_same_resend, plan_launch
 from sendoff.launch.plan_inputs import LaunchOptions
@@ -301,7 +302,9 @@ def _change(ledger: Ledger | None, subject: _Subject) -> tuple[AudienceChange | 
         return None, [f"{text}, so they cannot be compared."]
     if last.deleted:
         return None, [f"There is no comparison with the campaign's last launch: {last.deleted}."]
-    before = ledger.launches.audience(last.launch_key)
+    # A run may have left out people who belong to the campaign's audience all the same.
+    cut = ledger.launches.suppressed(last.launch_key, *CUTS).values()
+    before = union(last.kind, [ledger.launches.audience(last.launch_key), *cut])
     kept = len(people & before)
     gone, new = len(before) - kept, len(people) - kept
     return AudienceChange(last.launch_key, last.period.key, len(before), new, kept, gone), []

@@ -246,12 +246,13 @@ def _change(most: float, audience: Audience, previous: LaunchRecord | None) -> G
     return GateResult("change", abs(change) <= most, actual, allowed)
 
 
-_CUTS = {"already_sent": "those already sent to were left out", "size_limit": "the size limit"}
+CUTS = {"already_sent": "those already sent to were left out", "size_limit": "the size limit"}
+"""The reasons for which the options of a run leave out recipients, in words."""
 
 
 def _before_cuts(kept: int, dropped: Mapping[str, int]) -> tuple[int, str]:
     """Return the number of recipients before the options of a run left some out, and a text for it."""
-    cut = {words: dropped[reason] for reason, words in _CUTS.items() if dropped.get(reason)}
+    cut = {words: dropped[reason] for reason, words in CUTS.items() if dropped.get(reason)}
     people = kept + sum(cut.values())
     return people, f"{people:,} (before {' and '.join(cut)})" if cut else f"{people:,}"
 

@@ -367,3 +367,12 @@ def test_the_least_number_of_people_counts_those_left_out(ledger: Ledger) -> Non
     ):
         prepare(ledger, 1, given=folder(gates={"least": 7}))
     assert people_of(ledger, prepare(ledger, 1, given=folder(gates={"least": 6}))) == [5, 6]
+
+
+def test_a_preview_counts_those_already_sent_to_in_the_last_launch(ledger: Ledger) -> None:
+    send(ledger, prepare(ledger).launch_key, ACCEPTED, ACCEPTED, REFUSED)
+    assert people_of(ledger, prepare(ledger, 1)) == [5, 6]
+    later = Period(PERIOD.start + DAY, PERIOD.end + DAY)
+    shown = preview_campaign(folder(range(2, 9)), period=later, warehouses=str, ledger=ledger, now=NOW)
+    assert shown.change
+    assert (shown.change.kept, shown.change.new, shown.change.gone) == (5, 2, 1)
