@@ -196,7 +196,7 @@ def read_already_sent(
         sources.append(LaunchSource(launch.launch_key, None, _OBSERVED))
     if not sources:  # often the wrong period was given, and everyone would get the message again
         raise AudienceError(
-            f"campaign {folder.name}: only_unsent: there is no earlier launch for the period {period.key}, which would "
+            f"campaign {folder.name}: only_unsent: there is no earlier launch for the period {period.key}, so it would "
             "be sent to everyone. Use the period that was sent before, or send it without a resend number"
         )
     return people, sources
