@@ -346,6 +346,25 @@ def test_a_viewer_sees_no_button_that_decides(visit: Any, airflow: Airflow, page
         assert window.locator("form[data-act], button[data-airflow-method]").count() == 0, name
 
 
+def test_a_period_is_sent_again_with_a_reason(visit: Any, airflow: Airflow, pages: dict[str, str]) -> None:
+    window = visit(pages["launch"])
+    form = window.locator("#act-send-again")
+    form.locator("summary").click()
+    form.get_by_label("Why?").fill("  ")
+    form.get_by_role("button", name="Send again", exact=True).click()
+    assert form.get_attribute("open") is not None  # a reason is required
+    form.get_by_label("Why?").fill("  the title was too long")
+    form.get_by_role("button", name="Send again", exact=True).click()
+    window.locator("#said").get_by_text("Its launch appears here").wait_for()
+    assert form.get_attribute("open") is None
+    (run,) = (
+        each
+        for each in airflow.api("GET", "dags/spring_sale/dagRuns")["dag_runs"]
+        if each["conf"].get("resend")
+    )
+    assert run["conf"]["reason"] == "the title was too long"
+
+
 def test_in_airflow_the_pages_follow_its_light_and_dark_and_lead_back_to_it(
     visit: Any, airflow: Airflow
 ) -> None:

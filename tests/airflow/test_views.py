@@ -69,7 +69,7 @@ from sendoff_airflow.views.pages.launches import LAUNCHES_PER_PAGE
 from sendoff_airflow.views.pages.waiting import DOUBTS_PER_LAUNCH, DOUBTS_PER_PAGE
 from sendoff_airflow.views.web.templates import FILTERS
 
-from ..factories import make_launch
+from ..factories import make_audience, make_launch
 from ..launches import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, answer, devices, fill, freeze, send
 from ..waiting import PATIENCE
 
@@ -2371,7 +2371,8 @@ def test_a_launch_that_went_out_or_was_stopped_says_when_and_why(vera: Person, l
     header = vera.get(f"launches/{keys['stopped']}").text.partition("<section")[0]
     flat = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", header))
     assert re.search(r"A part went out \d+ \w+ 20\d\d \d\d:\d\d UTC, .* ago", flat), flat
-    assert re.search(": at most 10 of 400 devices have the message. 390 devices do not get it.", flat), flat
+    assert ": at most 10 of 400 devices have the message." in flat, flat
+    assert "390 devices got nothing, because the launch was stopped before their turn." in flat, flat
     assert re.search("Stopped by ann, .*: the wrong picture[.]", flat), flat
     for name in ("approval", "running"):
         header = vera.get(f"launches/{keys[name]}").text.partition("<section")[0]
@@ -2381,6 +2382,94 @@ def test_a_launch_that_went_out_or_was_stopped_says_when_and_why(vera: Person, l
     of_two = freeze(ledger, "for_two", people=2, size=1)
     send(ledger, of_two, Accepted(200, 1))
     assert "at most 1 of 2 devices has the message." in words(vera.get(f"launches/{of_two}").text)
+
+
+def test_a_launch_says_how_many_got_nothing_why_and_whether_that_is_the_end(
+    vera: Person, ledger: Ledger
+) -> None:
+    key = freeze(ledger, "spring_sale", people=8)
+    *_, doubted = send(ledger, key, Accepted(200, 1), Refused(400, HOSTILE), TIMED_OUT)
+    text = vera.get(f"launches/{key}").text
+    assert "<img" not in text
+    refused = "because the service refused 1 request"
+    assert f"2 devices got nothing, {refused}. The launch goes on, but sends nothing more" in words(text)
+    assert f"The service answered: {HOSTILE}" in words(text)
+    resolve(ledger, doubted, Resolution.WRITE_OFF, "ann", "no one knows", now=NOW)
+    assert ledger.audit_log.decide(Decision(key, "stopped", "ann", None, NOW))
+    shown = words(vera.get(f"launches/{key}").text)
+    nothing = f"4 devices got nothing: 2, {refused}, and 2, because the launch was stopped before their turn."
+    assert f"{nothing} Nothing more is sent to them by itself." in shown
+    assert "It is not known whether 2 devices of requests that were written off got it." in shown
+    assert "Ask your data team whether the period should be sent again." in shown  # there is no DAG
+    by_service = freeze(ledger, "everybody", by_service=True, day=2)
+    send(ledger, by_service, Refused(400, "no"))
+    assert "1 request reached no one, because the service refused it." in words(
+        vera.get(f"launches/{by_service}").text
+    )
+    sent = freeze(ledger, "for_two", people=2)
+    send(ledger, sent, Accepted(200, 1))
+    assert "got nothing" not in vera.get(f"launches/{sent}").text
+
+
+@pytest.mark.airflow_database
+def test_a_period_is_sent_again_to_those_who_got_nothing_with_one_button(
+    server: TestClient, olga: Person, vera: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    key = freeze(ledger, "failed", people=4)
+    send(ledger, key, Accepted(200, 1), Refused(400, "no"))
+    Run(server, tmp_path, "failed", key)
+    assert not airflow_dags.has_field("failed", "only_sent")
+    shown = vera.get(f"launches/{key}").text
+    assert "Someone who may trigger its DAG in Airflow can send the period again" in shown
+    assert "data-airflow-method" not in shown
+    text = olga.get(f"launches/{key}").text
+    assert "waits until someone unpauses" not in text
+    method, path, body = of_button(text)
+    body["conf"]["reason"] = "the title was too long"
+    started = olga.ask_airflow(method, path, {**body, "logical_date": NOW.isoformat()})
+    assert started.status_code == 200, started.text
+    run, period = started.json(), ledger.launches.get(key).period
+    interval = [datetime.fromisoformat(run[f"data_interval_{end}"]) for end in ("start", "end")]
+    assert interval == [period.start, period.end]
+    given = {"resend": 1, "only_unsent": True, "send_late": True, "reason": "the title was too long"}
+    assert run["conf"].items() >= given.items()
+    with create_session() as session:
+        session.query(DagModel).filter_by(dag_id="failed").update({"is_paused": True})
+    assert "its run waits until someone unpauses it" in olga.get(f"launches/{key}").text
+
+
+def test_a_resend_says_who_made_it_why_and_to_whom_and_leads_to_the_other_launches(
+    vera: Person, ledger: Ledger
+) -> None:
+    first = freeze(ledger, "spring_sale", people=6)
+    send(ledger, first, Accepted(200, 1), Refused(400, "no"), Refused(400, "no"))
+    period = ledger.launches.get(first).period
+    for number, detail in ((1, {"to": "those who got nothing"}), (2, {})):
+        key = launch_key("service", "spring_sale", period, number)
+        left_out = 2 if detail else 0
+        people = integers(devices(6)[left_out:])
+        make_launch(
+            ledger,
+            audience=make_audience(people, rows=6, dropped={"already_sent": left_out}),
+            segments=[Segment(people)],
+            suppressed={"already_sent": integers(devices(left_out))},
+            campaign=Campaign.model_validate(PUSH),
+            name="spring_sale",
+            period=period,
+            resend=number,
+            decisions=[Decision(key, "resend", HOSTILE, HOSTILE, NOW, {"resend": number, **detail})],
+        )
+        text = vera.get(f"launches/{key}").text
+        shown = words(text)
+        assert "<img" not in text
+        whom = "only to those who got nothing before" if detail else "also to those who got it before"
+        assert f"Resend {number}, {whom}. By {HOSTILE}," in shown
+        assert ("2 devices are left out because they got it, or may have got it." in shown) is bool(left_out)
+        assert ("left out: got an earlier launch for the period, or may have" in shown) is bool(left_out)
+        assert f'launches/{first}">first launch</a>' in text
+        text = vera.get(f"launches/{first}").text
+        assert f'A later launch for this period is <a href="../launches/{key}">resend {number}</a>' in text
+    assert f'launches/{launch_key("service", "spring_sale", period, 1)}">resend 1</a>' in text
 
 
 def test_who_pauses_stops_or_resumes_a_launch_reads_how_many_have_not_got_it(

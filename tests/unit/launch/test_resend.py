@@ -83,7 +83,9 @@ def people_of(ledger: Ledger, launch: LaunchRecord) -> list[int]:
 def test_those_who_got_nothing_are_those_whose_requests_were_refused_or_not_made(ledger: Ledger) -> None:
     first = prepare(ledger)
     send(ledger, first.launch_key, ACCEPTED, REFUSED)
+    assert ledger.launches.got_nothing(first.launch_key) == {"refused": 2}
     assert ledger.audit_log.decide(Decision(first.launch_key, "stopped", "ann", None, NOW))
+    assert ledger.launches.got_nothing(first.launch_key) == {"refused": 2, "planned": 2}
     again = prepare(ledger, 1)
     assert people_of(ledger, again) == [3, 4, 5, 6]
     assert again.dropped["already_sent"] == 2
@@ -110,6 +112,7 @@ def test_who_may_have_got_it_or_may_still_get_it_is_left_out(ledger: Ledger, bec
             send(ledger, key, REFUSED)
         if became.endswith("stopped"):
             assert ledger.audit_log.decide(Decision(key, "stopped", "ann", None, NOW))
+    assert ledger.launches.got_nothing(key) == {}
     with pytest.raises(NobodyLeftError, match=r"none of the 2 rows is left \(2 already_sent\)"):
         prepare(ledger, 1, given=folder(range(1, 3)))
     assert people_of(ledger, prepare(ledger, 1)) == [3, 4, 5, 6]
@@ -128,6 +131,8 @@ def test_a_refused_request_of_which_someone_reports_a_delivery_was_sent(ledger: 
     first = prepare(ledger)
     _, refused, _ = send(ledger, first.launch_key, ACCEPTED, REFUSED, REFUSED)
     store(ledger, post_back(refused, "delivery", 3))
+    aggregate(ledger, now=NOW)
+    assert ledger.launches.got_nothing(first.launch_key) == {"refused": 2}
     assert people_of(ledger, prepare(ledger, 1)) == [5, 6]
 
 

@@ -19,7 +19,7 @@ from sendoff.ledger.launches.recipient import RecipientStatus, recipient_status
 from sendoff.ledger.requests.doubts import is_still_doubted
 from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.erasure_state import check_version
-from sendoff.ledger.storage.joins import SENT_TO
+from sendoff.ledger.storage.joins import OF_SEGMENT, SENT_TO
 from sendoff.ledger.storage.schema import audience_groups, dispatch_totals, dispatches, launches
 from sendoff.ledger.storage.schema import segments as segments_table
 from sendoff.ledger.storage.schema import suppressed as suppressed_table
@@ -202,6 +202,24 @@ class Launches(LedgerPart):
         query = SENT_TO.join(launches, is_own).where(_MAY_BE_SENT).order_by(dispatches.c.segment)
         with self._database.read() as db:
             return joined(kind, (people for _, people in recipients_of(db, launch_key, query)))
+
+    def got_nothing(self, launch_key: str) -> dict[str, int]:
+        """Count the recipients who got nothing and get nothing by themselves, by the state of their request.
+
+        These are the recipients that :meth:`sent` leaves out. The counts are 0 if the service chooses the recipients.
+        """
+        query = (
+            sa.select(dispatches.c.state, sa.func.sum(segments_table.c.size))
+            .join(launches, launches.c.launch_key == dispatches.c.launch_key)
+            .join(segments_table, OF_SEGMENT)
+            .where(
+                dispatches.c.launch_key == launch_key,
+                dispatches.c.state.in_((DispatchState.PLANNED, DispatchState.REFUSED)),
+                sa.not_(_MAY_BE_SENT),
+            )
+            .group_by(dispatches.c.state)
+        )
+        return {state: int(size) for state, size in self._database.rows(query)}
 
     def recipient(self, launch_key: str, identifier: int | str) -> RecipientStatus:
         """Return the status of one identifier in a launch.

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from airflow.models.dag import DagModel, DagTag
 from airflow.models.errors import ParseImportError
+from airflow.models.serialized_dag import SerializedDagModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.team import Team, dag_bundle_team_association_table
 from airflow.models.xcom import XComModel
@@ -161,6 +162,14 @@ def teams_of(dag_ids: Iterable[str]) -> Mapping[str, Collection[str | None]]:
 def schedule_of(campaign: str) -> DagSchedule | None:
     """Return the schedule of a campaign's DAG, or None if Airflow has no such DAG."""
     return schedules_of_campaigns([campaign]).get(campaign)
+
+
+def has_field(dag_id: str, name: str) -> bool:
+    """Check whether the trigger form of a DAG has a field."""
+    with create_session() as session:
+        stored = SerializedDagModel.get(dag_id, session=session)
+        fields = (stored.data or {}).get("dag", {}).get("params", ()) if stored else ()
+    return any(field[0] == name for field in fields)
 
 
 def schedules_of_campaigns(campaigns: Collection[str]) -> dict[str, DagSchedule]:

@@ -9,6 +9,8 @@ from sendoff.ledger import LaunchRecord
 from sendoff.report import Block, Line, Sentence, Sum
 from sendoff.states import DispatchState
 
+_KNOWN = {"already_sent": "left out: got an earlier launch for the period, or may have"}
+
 
 def checked(lines: Sum) -> list[Block]:
     """Return a sum as blocks, with an alarm if it does not add up."""
@@ -26,7 +28,11 @@ def rows_to_people(launch: LaunchRecord, left_out: Mapping[str, int], people: in
         [
             Line("", launch.rows, "identifiers in the request" if is_own else "rows of the query"),
             *(
-                Line("-", count, f"left out by rule: {reason}" if reason in by_rule else reason)
+                Line(
+                    "-",
+                    count,
+                    _KNOWN.get(reason, f"left out by rule: {reason}") if reason in by_rule else reason,
+                )
                 for reason, count in launch.dropped.items()
                 if count
             ),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -19,6 +20,7 @@ from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
 from sendoff_airflow.views.airflow_state.deadlines import goes_out
 from sendoff_airflow.views.facts.decidable import decidable
 from sendoff_airflow.views.facts.flow import checked, requests_by_state, rows_to_people
+from sendoff_airflow.views.facts.got_nothing import got_nothing
 from sendoff_airflow.views.facts.holds import standings_of, stuck_at, unanswered
 from sendoff_airflow.views.facts.messages import email_page, messages_of_launch
 from sendoff_airflow.views.pages.results import downloads, outcomes_of, results_of
@@ -37,6 +39,8 @@ from sendoff_airflow.views.web.templates import page
 router = APIRouter(default_response_class=HTMLResponse)
 
 REQUESTS_PER_PAGE = 50
+MOST_OF_A_PERIOD = 20
+"""The most launches of one period that a page links to: the last resends."""
 MAX_PEOPLE_PREVIEWED = 20_000_000
 """The most people in a launch for a preview here. A larger one would take too much of the API server's memory."""
 
@@ -66,8 +70,9 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
 ) -> HTMLResponse:
     """Show one launch from its query to its report."""
     launch = visible_launch(ledger, viewer, launch_key)
-    chosen_launch = Selection.of([launch])
-    standing = standings_of(ledger, chosen_launch)[launch.launch_key]
+    same_period = _of_same_period(ledger, launch)
+    stands = standings_of(ledger, Selection.of([launch, *same_period]))
+    standing = stands[launch.launch_key]
     states = standing.requests
     left_out = {} if launch.is_chosen_by_service else ledger.launches.suppressed_sizes(launch.launch_key)
     parts = ledger.dispatch_queries.segment_sizes(launch.launch_key)
@@ -79,7 +84,7 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
     deciding = decidable(ledger, viewer, launch, states, variations)
     campaign = Campaign.frozen(launch.definition)
     decide = campaign.decide
-    [listed] = ledger.overview.page(chosen_launch, limit=1)
+    [listed] = ledger.overview.page(Selection.of([launch]), limit=1)
     return page(
         request,
         "launch.html",
@@ -93,6 +98,9 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         went_out_at=listed.sends_at
         if listed.sends_at and listed.sends_at <= datetime.now(UTC) and has_gone_out(states)
         else None,
+        same_period=[(each, stands[each.launch_key].stage) for each in same_period],
+        resent=newest_of(deciding.decisions, DecisionKind.RESEND) if launch.resend else None,
+        nothing=got_nothing(ledger, launch, same_period, states),
         halted=newest_of(deciding.decisions, *_HALTED.get(launch.state, ())),
         decide=decide,
         decides_at=_decides_at(ledger, launch, standing) if decide else None,
@@ -121,6 +129,13 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         dispatch_states=list(DispatchState),
         refresh=REFRESH_FAST if standing.stage is Stage.SENDING else REFRESH_SLOW,
     )
+
+
+def _of_same_period(ledger: Ledger, launch: LaunchRecord) -> Sequence[LaunchRecord]:
+    """Return the launches of a campaign for the same period, the last resend last."""
+    names = [launch.campaign]
+    found = ledger.launches.of_period(launch.connection, names, launch.period, or_of_a_part=False)
+    return sorted(found, key=attrgetter("resend"))[-MOST_OF_A_PERIOD:]
 
 
 def _decides_at(ledger: Ledger, launch: LaunchRecord, standing: Standing) -> datetime | None:

@@ -348,6 +348,12 @@ function lead(href) {
 async function askAirflow(button) {
   const body = JSON.parse(button.dataset.airflowBody);
   if (body.logical_date === 'now') body.logical_date = new Date().toISOString();
+  const reason = button.form?.elements.reason;
+  if (reason) {
+    reason.value = reason.value.trim();
+    if (!button.form.reportValidity()) return;
+    body.conf.reason = reason.value;
+  }
   button.disabled = true;
   busy.hidden = false;
   try {
@@ -357,6 +363,7 @@ async function askAirflow(button) {
       body: JSON.stringify(body),
     });
     if (answer.ok) {
+      if (reason) cancel(button.closest('details.act'));
       tell(said, button.dataset.done);
     } else {
       const detail = (await answer.json().catch(() => ({}))).detail;
