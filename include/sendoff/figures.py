@@ -41,6 +41,8 @@ _REASONS: Mapping[str, str] = {
     "held out": "control group",
     "holdout": "control group",
     "suppressed": "on the suppression list",
+    "already_sent": "already sent",
+    "size_limit": "size limit",
     OPENED_SINCE: "opened an earlier message since",
     DELIVERED_SINCE: "got an earlier message since",
     "forged": "of another campaign",

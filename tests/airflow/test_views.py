@@ -2470,6 +2470,8 @@ def test_a_resend_says_who_made_it_why_and_to_whom_and_leads_to_the_other_launch
         text = vera.get(f"launches/{first}").text
         assert f'A later launch for this period is <a href="../launches/{key}">resend {number}</a>' in text
     assert f'launches/{launch_key("service", "spring_sale", period, 1)}">resend 1</a>' in text
+    history = words(vera.post("person", {"identifier": str(FIRST_DEVICE)}).text)
+    assert re.search(r"resend 1 Left out: they got, or may have got, an earlier launch", history), history
 
 
 def test_who_pauses_stops_or_resumes_a_launch_reads_how_many_have_not_got_it(

@@ -62,8 +62,8 @@ _OTHER_MEANINGS: Mapping[str, str] = {
     "duplicate": "Rows or post-backs that repeat an earlier one.",
     "priority": "Left out because a campaign with higher priority reaches them on the same day.",
     "cap": "Left out because they would get more messages than the cap allows.",
-    "size_limit": "Left out because the size of this run was limited.",
-    "already_sent": "Left out because they got, or may have got, an earlier launch for the same period.",
+    "size limit": "Left out because the size of this run was limited.",
+    "already sent": "Left out because they got, or may have got, an earlier launch for the same period.",
     "control group": "Chosen by chance to get no message, so that the others can be compared with them.",
     "unexpected": "Post-backs that name an identifier that is not in the request.",
     "of another campaign": "Post-backs that name a different campaign than the service created for the request: it was "
@@ -160,6 +160,8 @@ def _sections(figures: LaunchStats, zone: tzinfo) -> Iterator[Section]:
         yield Section("verdicts", "What became of the audience", [_verdicts(figures), *sentences(said)])
         if why := wording.what_cannot_be_known(figures):
             yield Section("unknowns", "What cannot be known, and why", sentences(why))
+        if nothing := wording.got_nothing(figures):
+            yield Section("nothing", "Who got nothing, and why", sentences(nothing))
     for what, rows, remarks in (
         ("platform", figures.by_platform, wording.platform_remarks(figures)),
         ("variant", wording.variant_rows(figures), wording.variant_remarks(figures)),
@@ -185,7 +187,7 @@ def _rows_to_audience(figures: LaunchStats) -> Sum:
     return Sum(
         [
             Line("", figures.rows, wording.source_of_people(figures)),
-            *(Line("-", count, reason) for reason, count in figures.dropped.items()),
+            *(Line("-", count, spoken_reason(reason)) for reason, count in figures.dropped.items()),
             Line("=", figures.audience, f"audience, in {counted(figures.segments, 'segment')}"),
         ]
     )

@@ -39,6 +39,13 @@ _REQUESTS: Mapping[str, str] = {
 }
 """Sentences on requests whose number of recipients is not known, after the count of requests."""
 
+_GOT_NOTHING: Mapping[str, str] = {
+    "refused": "the service refused the request",
+    f"launch {LaunchState.REJECTED}": "the launch was rejected",
+    f"launch {LaunchState.STOPPED}": "the launch was stopped before their turn",
+}
+"""Sentences on recipients who were not sent to, by reason, after their number."""
+
 _NOT_MADE: Mapping[str, str] = {
     LaunchState.HELD: ": the launch is held.",
     LaunchState.PAUSED: ": the launch is paused.",
@@ -142,6 +149,20 @@ def what_cannot_be_known(figures: LaunchStats) -> list[str]:
             f"{in_doubt:,} in doubt: their request got no clear answer{under_way}, and no post-back has shown since"
             " that it was processed. Sending again might reach them twice."
         )
+    return said
+
+
+def got_nothing(figures: LaunchStats) -> list[str]:
+    """Return sentences on the recipients who got nothing and get nothing by themselves, and what can be done."""
+    said = [
+        f"{counted(count, *figures.noun)} got nothing, because {why}."
+        for reason, why in _GOT_NOTHING.items()
+        if (count := figures.not_sent_because.get(reason))
+    ]
+    if said:
+        said.append("Nothing more of this launch is sent to them.")
+        if not (figures.is_own_request or figures.is_recurring):
+            said.append("To reach them, send the period again only to those who got nothing.")
     return said
 
 

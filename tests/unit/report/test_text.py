@@ -156,8 +156,9 @@ def test_the_text_shows_a_sum_from_rows_to_audience() -> None:
 
 
 def test_the_text_shows_every_reason_of_dropping_in_the_order_of_the_audience() -> None:
-    reasons = {"null": 3, "gave it back": 5, "cap": 7, "priority": 11, "size_limit": 4}
-    lines = section(as_text(figures(dropped=reasons)), "From rows to audience")
+    reasons = {"null": 3, "gave it back": 5, "cap": 7, "priority": 11, "size limit": 4}
+    stored = {reason.replace("size limit", "size_limit"): count for reason, count in reasons.items()}
+    lines = section(as_text(figures(dropped=stored)), "From rows to audience")
     assert [line.split(maxsplit=2)[1:] for line in lines[1:-1]] == [
         [str(count), reason] for reason, count in reasons.items()
     ]
@@ -176,6 +177,21 @@ def test_the_text_shows_why_people_were_not_sent_to() -> None:
         ["launch", "stopped", "10"],
     ]
     assert lines[under + 3].split()[:2] == ["=", "1,000"]
+
+
+def test_every_report_says_who_got_nothing_why_and_how_they_are_reached() -> None:
+    reasons = {"held out": 60, "refused": 30, "launch stopped": 10}
+    whole = figures(verdicts={"engaged": 900, "not_sent": 100}, not_sent_because=reasons)
+    lines = section(as_text(whole, width=120), "Who got nothing, and why")
+    assert [line.strip() for line in lines] == [
+        "30 people got nothing, because the service refused the request.",
+        "10 people got nothing, because the launch was stopped before their turn.",
+        "Nothing more of this launch is sent to them.",
+        "To reach them, send the period again only to those who got nothing.",
+    ]
+    assert "30 people got nothing" in report.as_html(describe_launch(whole))
+    assert "send the period again" not in as_text(replace(whole, is_recurring=True), width=120)
+    assert "got nothing" not in as_text(figures(not_sent_because={"held out": 60}))
 
 
 @pytest.mark.promise("honest/sums")
