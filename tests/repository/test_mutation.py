@@ -44,6 +44,8 @@ ON_IMPORT, LATER = "def launch_key", 'return _derived("dispatch"'  # when these 
         ("_MOST = 100; x = len(y) < _MOST", set()),
         ("_MOST = 100; x = len(y) == _MOST", {"_MOST = 100; x = len(y) != _MOST"}),
         ("x = zip(a, b, strict=True)", set()),
+        ("x = streamed(f(2), 20)", {"x = streamed(f(3), 20)"}),
+        ("x = query.execution_options(stream_results=True, max_row_buffer=20)", set()),
         ('raise ValueError("found " + 1)', set()),
     ],
 )

@@ -250,8 +250,15 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
         if name in skipped:
             continue
         for child in value if isinstance(value, list) else [value]:
-            if isinstance(child, ast.AST):
+            if isinstance(child, ast.AST) and not _is_batch_size(node, child):
                 yield from _walk(child)
+
+
+def _is_batch_size(call: ast.AST, child: ast.AST) -> bool:
+    """Check for an argument that only says how many rows the database sends at a time."""
+    if isinstance(child, ast.keyword):
+        return child.arg in {"max_row_buffer", "stream_results", "yield_per"}
+    return isinstance(call, ast.Call) and _names(call.func) == {"streamed"} and child in call.args[1:]
 
 
 def _is_size(node: ast.AST) -> bool:
