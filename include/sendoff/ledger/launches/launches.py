@@ -112,7 +112,7 @@ class Launches(LedgerPart):
         return launch_of(row) if row else None
 
     def search(
-        self, prefix: str = "", *, campaign: str | None = None, limit: int = 100
+        self, prefix: str = "", *, campaign: str | None = None, limit: int | None = None
     ) -> list[LaunchRecord]:
         """Return the launches whose key starts with ``prefix``, newest first."""
         query = LAUNCH.where(launches.c.launch_key.startswith(prefix, autoescape=True))
@@ -122,7 +122,12 @@ class Launches(LedgerPart):
         return [launch_of(row) for row in rows]
 
     def page(
-        self, campaigns: Collection[str], *, states: Collection[str] = (), offset: int = 0, limit: int = 25
+        self,
+        campaigns: Collection[str],
+        *,
+        states: Collection[str] = (),
+        offset: int = 0,
+        limit: int | None = None,
     ) -> list[LaunchRecord]:
         """Return a page of the launches of some campaigns, newest first. ``states``: only these; all if empty."""
         some = sa.select(launches.c.launch_key).where(*_among(campaigns, states)).order_by(*_NEWEST_FIRST)

@@ -55,7 +55,9 @@ class NotLaunchedLog(LedgerPart):
         )
         return {row.campaign: _entry(row) for row in self._database.rows(query.where(IS_CURRENT))}
 
-    def newest(self, campaigns: Collection[str] | None = None, *, limit: int = 25) -> list[NotLaunched]:
+    def newest(
+        self, campaigns: Collection[str] | None = None, *, limit: int | None = None
+    ) -> list[NotLaunched]:
         """Return the launches that were not made, newest first. ``campaigns``: only of these."""
         query = sa.select(not_launched).where(IS_CURRENT)
         if campaigns is not None:

@@ -201,7 +201,7 @@ class DispatchQueries(LedgerPart):
 
     def has_planned(self, launch_key: str, up_to_wave: int, closed_zones: Collection[str | None]) -> bool:
         """Check whether a dispatch of a launch is planned, up to a wave and outside of some time zones."""
-        query = sa.select(sa.literal(1)).where(
+        query = sa.select(dispatches.c.dispatch_key).where(
             dispatches.c.launch_key == launch_key,
             dispatches.c.state == DispatchState.PLANNED,
             dispatches.c.wave <= up_to_wave,
@@ -306,7 +306,7 @@ class DispatchQueries(LedgerPart):
             return segment_of(db, launch_key, number)
 
     def requests(
-        self, launch_key: str, *, states: Collection[str] = (), offset: int = 0, limit: int = 50
+        self, launch_key: str, *, states: Collection[str] = (), offset: int = 0, limit: int | None = None
     ) -> list[Request]:
         """Return a page of the requests of a launch with their attempts, in the order of their segments.
 

@@ -141,7 +141,7 @@ class Overview(LedgerPart):
         order: str = "created",
         is_ascending: bool = False,
         offset: int = 0,
-        limit: int = 25,
+        limit: int | None = None,
         with_not_made: bool = False,
     ) -> list[str]:
         """Return the keys of a page of the selected launches, sorted by a column of ``ORDERS``.
@@ -175,7 +175,7 @@ class Overview(LedgerPart):
         order: str = "created",
         is_ascending: bool = False,
         offset: int = 0,
-        limit: int = 25,
+        limit: int | None = None,
     ) -> list[ListedLaunch]:
         """Return a page of the selected launches, in the order of :meth:`keys`."""
         keys = self.keys(selection, order=order, is_ascending=is_ascending, offset=offset, limit=limit)

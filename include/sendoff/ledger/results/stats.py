@@ -92,7 +92,12 @@ class Stats(LedgerPart):
         return DoubtTotals(*map(int, row))
 
     def launch_doubts(
-        self, campaigns: Collection[str], *, launch_key: str | None = None, offset: int = 0, limit: int = 10
+        self,
+        campaigns: Collection[str],
+        *,
+        launch_key: str | None = None,
+        offset: int = 0,
+        limit: int | None = None,
     ) -> list[LaunchDoubts]:
         """Return a page of the launches of some campaigns with doubts, newest first, and count the doubts of each.
 

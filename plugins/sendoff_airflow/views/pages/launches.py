@@ -273,6 +273,7 @@ def _page_of(
         order=order,
         is_ascending=is_ascending,
         offset=(asked.page - 1) * LAUNCHES_PER_PAGE,
+        limit=LAUNCHES_PER_PAGE,
         with_not_made=has_others,
     )
     return Paged(asked.page, LAUNCHES_PER_PAGE, total, asked.choices), _listed(ledger, selection, keys)
