@@ -82,7 +82,7 @@ def _released_wave(decisions: Iterable[Decision]) -> int:
         if decision.kind == DecisionKind.HELD:
             held = (decision.detail or {}).get("wave", 0)
         elif decision.kind == DecisionKind.RELEASED:
-            held, released = 0, held or released
+            released = held or released
     return released
 
 
