@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -11,17 +11,19 @@ import pytest
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Variation
+from sendoff.dispatch.checks import check_all_sent
 from sendoff.dispatch.control import pause, pause_all, stop
 from sendoff.dispatch.policy import SendPolicy
-from sendoff.errors import GateError, NotYetError, RateLimitedLocallyError
-from sendoff.ledger import Decision, Ledger
-from sendoff.states import Accepted, Arm, Refused
+from sendoff.errors import GateError, NotYetError, RateLimitedLocallyError, RetryableError
+from sendoff.ledger import DailyLimit, Decision, Ledger
+from sendoff.states import Accepted, Arm, DecisionKind, InDoubt, Refused
 
-from ...factories import KEY, NOW, make_campaign, make_launch, send
+from ...factories import KEY, LEASE, NOW, make_campaign, make_launch, send
+from ...leases import end_leases
 
 pytestmark = pytest.mark.code_decides
 YES = Accepted(200, 17)
-MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 WAVES = [Segment(integers([1])), Segment(integers([2]), wave=2)]
 VARIANTS: dict[str, Any] = {"variants": {"a": {"percent": 50}, "b": {"percent": 50}}}
 HOURS = {"earliest": "10:00", "latest": "20:00"}  # NOW is at 9
@@ -60,6 +62,50 @@ def test_the_next_wave_waits_for_requests_in_flight(
     with pytest.raises(NotYetError, match=f"launch {KEY}: wave 1 is in flight") as error:
         SendPolicy(ledger, KEY).has_more(NOW)
     assert error.value.until == NOW + wait
+
+
+@pytest.mark.parametrize("on_doubt", ["resend", "hold"])
+def test_requests_in_flight_that_may_be_resent_are_waited_for_until_just_after_their_leases(
+    ledger: Ledger, on_doubt: str
+) -> None:
+    make_launch(ledger, [1], campaign=make_campaign(on_doubt=on_doubt))
+    send(ledger, KEY, None)
+    policy = SendPolicy(ledger, KEY)
+    if on_doubt == "hold":
+        assert not policy.has_more(NOW)
+        return
+    with pytest.raises(NotYetError, match=f"launch {KEY}: its last requests are in flight") as error:
+        policy.has_more(NOW)
+    left = ledger.doubts.next_expiry(KEY)
+    assert left is not None
+    assert left + SECOND <= error.value.until - NOW <= LEASE + SECOND
+
+
+def test_a_launch_is_completely_sent_at_the_earliest_just_after_the_leases_of_its_requests(
+    ledger: Ledger,
+) -> None:
+    make_launch(ledger, [1, 2], size=1)
+    send(ledger, KEY, YES, None)
+    before = datetime.now(UTC)
+    with pytest.raises(NotYetError, match="dispatches in flight: 1;") as error:
+        check_all_sent(ledger, KEY)
+    left = ledger.doubts.next_expiry(KEY)
+    assert left is not None
+    assert before + left + SECOND <= error.value.until <= datetime.now(UTC) + LEASE + SECOND
+    end_leases(ledger)
+    check_all_sent(ledger, KEY)
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 1, "in_doubt": 1}
+
+
+def test_a_launch_is_not_completely_sent_while_requests_are_planned_unless_it_has_ended(
+    ledger: Ledger,
+) -> None:
+    make_launch(ledger, [1, 2], size=1)
+    send(ledger, KEY, YES)
+    with pytest.raises(RetryableError, match=f"launch {KEY}: dispatches not sent yet: 1"):
+        check_all_sent(ledger, KEY)
+    stop(ledger, KEY, "ann", "no", now=NOW)
+    check_all_sent(ledger, KEY)
 
 
 @pytest.mark.parametrize(
@@ -175,3 +221,86 @@ def test_no_wave_opens_after_one_whose_requests_were_refused_too_often(ledger: L
     with pytest.raises(GateError, match=f"launch {KEY} is held: refused: 20 of 20 devices"):
         SendPolicy(ledger, KEY).has_more(NOW + HOUR)
     assert ledger.launches.get(KEY).wave == 1
+
+
+@pytest.mark.parametrize("by", ["itself", "person"])
+def test_the_winner_is_decided_once_its_time_has_come(ledger: Ledger, by: str) -> None:
+    fields = decide(length=2, unit="hours")
+    campaign = make_campaign(**{**fields, "decide": {**fields["decide"], "by": by}})
+    make_launch(ledger, segments=WAVES, campaign=campaign)
+    send(ledger, KEY, YES)
+    due = NOW + 2 * HOUR
+    with pytest.raises(NotYetError, match="the winner is not decided yet") as early:
+        SendPolicy(ledger, KEY).has_more(due - timedelta(microseconds=1))
+    assert early.value.until == due
+    assert ledger.audit_log.of_launch(KEY) == []
+    assert SendPolicy(ledger, KEY).has_more(due)
+    [decision] = ledger.audit_log.of_launch(KEY)
+    detail = decision.detail or {}
+    assert (decision.who, decision.decided_at) == ("sendoff", due)
+    assert (detail["winner"], detail["is_clear"]) == ("a", False)
+    assert decision.why is not None
+    launch = ledger.launches.get(KEY)
+    if by == "person":
+        assert decision.why.startswith("a person must choose the variant for the rest. Proposed: a, because ")
+        assert (decision.kind, launch.state, launch.wave, launch.winner) == ("held", "held", 1, None)
+        assert detail["wave"] == 1
+    else:
+        assert decision.why.startswith("the rest gets a, the default: ")
+        assert (decision.kind, launch.state, launch.wave, launch.winner) == ("winner", "released", 2, "a")
+
+
+def test_the_next_wave_opens_once_the_rollout_has_waited(ledger: Ledger) -> None:
+    gates = {"rollout": {"shares": [50], "wait": {"length": 1, "unit": "hours"}}}
+    make_launch(ledger, segments=WAVES, campaign=make_campaign(gates=gates))
+    send(ledger, KEY, YES)
+    with pytest.raises(NotYetError, match="post-backs may still come") as early:
+        SendPolicy(ledger, KEY).has_more(NOW + HOUR - timedelta(microseconds=1))
+    assert early.value.until == NOW + HOUR
+    assert SendPolicy(ledger, KEY).has_more(NOW + HOUR)
+    assert ledger.launches.get(KEY).wave == 2
+
+
+def test_a_launch_whose_time_has_passed_is_stopped(ledger: Ledger) -> None:
+    once = {"kind": "once", "date": "2026-03-02", "time": "08:00", "time_zone": "UTC"}  # NOW is at 9
+    make_launch(ledger, range(1, 4), size=1, campaign=make_campaign(send=once))
+    assert not SendPolicy(ledger, KEY).has_more(NOW)
+    [decision] = ledger.audit_log.of_launch(KEY)
+    why = "too late: the time of sending has passed, and 3 requests are not sent"
+    assert decision == Decision(KEY, DecisionKind.STOPPED, "sendoff", why, NOW)
+    assert ledger.launches.get(KEY).state == "stopped"
+
+
+@pytest.mark.parametrize(("hours", "day", "most"), [(14, 2, 500), (15, 3, 1_000)])
+def test_the_daily_limit_is_that_of_the_day_in_utc(ledger: Ledger, hours: int, day: int, most: int) -> None:
+    rule = {
+        "connection": "sendoff_default", "start": "2026-03-02", "first_day": 500, "growth": 2, "most": 9_000
+    }  # fmt: skip
+    make_launch(ledger, [1], campaign=make_campaign(rules={"warm_up": [rule]}))
+    policy, west = SendPolicy(ledger, KEY), timezone(timedelta(hours=-8))
+    assert policy.is_limited_daily
+    moment = (NOW + hours * HOUR).astimezone(west)
+    assert policy.daily_limit(moment) == DailyLimit("service", date(2026, 3, day), most)
+
+
+def test_without_a_rule_there_is_no_daily_limit(ledger: Ledger) -> None:
+    make_launch(ledger, [1])
+    policy = SendPolicy(ledger, KEY)
+    assert (policy.is_limited_daily, policy.daily_limit(NOW)) == (False, None)
+
+
+@pytest.mark.parametrize("on_doubt", ["resend", "hold"])
+def test_a_doubt_is_sent_again_once_if_the_campaign_says_so(ledger: Ledger, on_doubt: str) -> None:
+    make_launch(ledger, [1, 2], size=1, campaign=make_campaign(on_doubt=on_doubt))
+    send(ledger, KEY, InDoubt("lost"), YES)
+    policy = SendPolicy(ledger, KEY)
+    policy.resend_doubts(NOW)
+    if on_doubt == "hold":
+        assert ledger.dispatch_queries.states(KEY) == {"accepted": 1, "in_doubt": 1}
+        return
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 1, "planned": 1}
+    [decision] = ledger.audit_log.of_launch(KEY)
+    assert (decision.kind, decision.who, decision.why) == ("resend_dispatch", "sendoff", "on_doubt: resend")
+    send(ledger, KEY, InDoubt("lost again"))
+    policy.resend_doubts(NOW)
+    assert ledger.dispatch_queries.states(KEY) == {"accepted": 1, "in_doubt": 1}

@@ -11,13 +11,14 @@ import pytest
 
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Campaign
 from sendoff.dispatch.control import release
 from sendoff.dispatch.pace import Pace
-from sendoff.dispatch.rate_watch import RateWatch
+from sendoff.dispatch.rate_watch import RateWatch, hold_launches_above_limits
 from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.states import Accepted, InDoubt, Refused
 
-from ...factories import KEY, NOW, make_campaign, make_launch, send
+from ...factories import EMAIL, KEY, NOW, make_campaign, make_launch, post_back, send, store
 from ...waiting import PATIENCE
 
 ACCEPTED, REFUSED = Accepted(200, 17), Refused(403, "no")
@@ -127,6 +128,15 @@ def test_opt_outs_of_earlier_recipients_do_not_count_after_a_release(ledger: Led
     assert rates.look(later)
 
 
+def test_opt_outs_are_at_most_the_recipients_of_accepted_requests(ledger: Ledger) -> None:
+    rates = watch(ledger, {"opt_outs": 5}, *[1] * 30)
+    send(ledger, KEY, *[ACCEPTED] * 10, *[InDoubt("lost")] * 10)  # the service may have sent the others, too
+    new = SuppressionChange("account", "device_id", "opt-out", "a recipient", launch_key=KEY)
+    ledger.suppressions.add(new, range(1, 21), NOW)
+    assert rates.look(NOW)
+    assert reason(ledger) == ("opt outs: 10 of 10 devices, more than 5 % (sequential test, 1 % false alarms)")
+
+
 def test_recipients_who_were_left_out_of_requests_do_not_count(ledger: Ledger) -> None:
     rates = watch(ledger, {"refused": 5, "opt_outs": 5}, *[2] * 30)
     left_out = SuppressionChange("account", "device_id", "complaint", "ann")
@@ -139,6 +149,35 @@ def test_recipients_who_were_left_out_of_requests_do_not_count(ledger: Ledger) -
     assert why is not None
     assert why.startswith("refused: 15 of 30 devices (8 of 16 requests)")
     assert "; opt outs: 15 of 15 devices" in why
+
+
+@pytest.mark.code_decides
+def test_recipients_are_missing_once_their_deliveries_had_their_time(ledger: Ledger) -> None:
+    after = {"length": 2, "unit": "hours"}
+    gates = {"failures": None, "hold_above": {"missing": 5, "after": after}}
+    campaign = Campaign.model_validate({**EMAIL.model_dump(exclude_none=True), "gates": gates})
+    launch = make_launch(ledger, range(1, 61), size=30, campaign=campaign)
+    (key,) = send(ledger, KEY, ACCEPTED)
+    store(ledger, *(post_back(key, "delivery", who) for who in range(1, 21)))
+    store(ledger, post_back(key, "open", 21))  # who opened has got it, too
+    rates, due = RateWatch(ledger, launch, campaign), NOW + timedelta(hours=2)
+    assert not rates.look(due - timedelta(microseconds=1))
+    assert rates.look(due)
+    assert reason(ledger) == ("missing: 9 of 30 devices, more than 5 % (sequential test, 1 % false alarms)")
+
+
+@pytest.mark.code_decides
+def test_launches_that_wait_are_held_as_soon_as_a_rate_is_above_its_limit(ledger: Ledger) -> None:
+    rates = {"gates": {"failures": None, "hold_above": {"refused": 5}}}
+    keys = {
+        name: make_launch(ledger, range(1, 31), size=1, name=name, campaign=make_campaign(**rates)).launch_key
+        for name in ("good", "bad", "worse")
+    }
+    for name, outcome in (("good", ACCEPTED), ("bad", REFUSED), ("worse", REFUSED)):
+        send(ledger, keys[name], *[outcome] * 10)
+    assert hold_launches_above_limits(ledger, now=NOW) == sorted([keys["bad"], keys["worse"]])
+    assert [ledger.launches.get(key).state for key in keys.values()] == ["released", "held", "held"]
+    assert hold_launches_above_limits(ledger, now=NOW) == []
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from sendoff.service.postbacks import PostBackSigner
 from sendoff.service.token_endpoint import TOKEN_PATH
 from sendoff.service.tokens import TokenSource
 
-from ...factories import KEY, NOW, make_audience, make_campaign, make_launch
+from ...factories import KEY, LEASE, NOW, make_audience, make_campaign, make_launch
 from ...ports import reserved_port
 from ...waiting import PATIENCE
 
@@ -130,6 +130,25 @@ def test_a_refusal_is_told_without_the_recipients_of_its_request(
         check_refusals(ledger, KEY)
     assert str(error.value).endswith(f": {told}")
     assert said not in caplog.text
+
+
+@pytest.mark.code_decides
+def test_a_worker_whose_clock_stands_still_tries_for_a_lease_to_record_its_outcome(ledger: Ledger) -> None:
+    make_launch(ledger, [1])
+    slept: list[float] = []
+
+    def do_not_answer(*_: object, **__: object) -> None:
+        raise LedgerUnavailableError("the ledger database did not answer")
+
+    ledger.dispatches.record_and_claim = do_not_answer  # type: ignore[method-assign]
+    accepted = {"success": True, "code": 200, "model": {"id": 17}}
+    with (
+        answering_service(200, accepted) as url,
+        connected(url) as connection,
+        pytest.raises(LedgerUnavailableError),
+    ):
+        send_launch(ledger, KEY, connection, now=lambda: NOW, sleep=slept.append)
+    assert sum(slept) == LEASE.total_seconds()
 
 
 def test_a_worker_that_stops_between_two_requests_gives_its_next_claim_back(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
@@ -56,6 +57,58 @@ def test_launches_come_newest_first_of_those_campaigns_and_states_alone(ledger: 
     assert ledger.launches.count_of(["spring"], states=["held"]) == 0
     assert ledger.launches.campaigns() == {"autumn": 1, "secret": 1, "spring": 2}
     assert ledger.launches.connections() == ["service"]
+
+
+def test_the_launches_of_a_period_are_those_of_some_campaigns_the_first_one_first(ledger: Ledger) -> None:
+    def made(name: str, first: int, last: int, **fields: Any) -> str:
+        start, end = (datetime(2026, 3, day, tzinfo=UTC) for day in (first, last))
+        period = Period(start, end, fields.pop("partition", None))
+        at = NOW - timedelta(days=first)
+        return make_launch(ledger, [1], name=name, period=period, created_at=at, **fields).launch_key
+
+    day, week = made("spring", 3, 4), made("autumn", 1, 8)
+    made("spring", 2, 3)
+    made("spring", 4, 5)
+    made("other", 3, 4)
+    made("spring", 3, 4, connection="other")
+    of_shop = made("spring", 3, 4, partition="shop")
+    period = Period(datetime(2026, 3, 3, tzinfo=UTC), datetime(2026, 3, 4, tzinfo=UTC))
+
+    def found(period: Period, *, or_of_a_part: bool) -> list[str]:
+        names = ["spring", "autumn"]
+        launches = ledger.launches.of_period("service", names, period, or_of_a_part=or_of_a_part)
+        return [each.launch_key for each in launches]
+
+    assert found(period, or_of_a_part=False) == [day]
+    assert found(period, or_of_a_part=True) == [day, week]
+    assert found(Period(period.start, period.end, "shop"), or_of_a_part=True) == [of_shop]
+    early = Period(period.start, period.end - timedelta(hours=1))
+    assert found(early, or_of_a_part=False) == []
+    assert found(early, or_of_a_part=True) == [day, week]
+
+
+def test_launches_are_found_by_the_start_of_their_key_and_their_campaign(ledger: Ledger) -> None:
+    spring, autumn = freeze(ledger, "spring", 1), freeze(ledger, "autumn", 2)
+
+    def found(*of: str, **more: Any) -> list[str]:
+        return [each.launch_key for each in ledger.launches.search(*of, **more)]
+
+    assert found() == [autumn, spring]
+    assert found(limit=1) == [autumn]
+    assert found(spring[:8]) == [spring]
+    assert found(spring[1:9]) == found("%") == found("_") == []
+    assert found(campaign="spring") == [spring]
+    assert found(autumn[:8], campaign="spring") == []
+
+
+def test_sending_took_from_the_first_accepted_request_to_the_last(ledger: Ledger) -> None:
+    key = freeze(ledger, "spring", 1)
+    assert ledger.dispatch_queries.sending_span(key) == timedelta()
+    for minutes, outcome in enumerate([Refused(400, "no"), *[Accepted(200, 7)] * 3, Refused(400, "no")]):
+        claim = ledger.dispatches.claim(key, worker="w", now=NOW, lease=LEASE)
+        assert claim is not None
+        ledger.dispatches.record(claim, outcome, NOW + timedelta(minutes=minutes))
+    assert ledger.dispatch_queries.sending_span(key) == timedelta(minutes=2)
 
 
 def test_requests_come_with_what_was_recorded_of_their_attempts(ledger: Ledger) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import astuple
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from sendoff.campaign import Period, launch_key
-from sendoff.dispatch.control import stop
-from sendoff.ledger import Ledger, NotLaunched, Selection
+from sendoff.audience.identifiers import integers
+from sendoff.audience.segmentation import Segment
+from sendoff.campaign import Period, Variation, launch_key
+from sendoff.dispatch.control import release, stop
+from sendoff.ledger import Decision, Ledger, NotLaunched, Selection
+from sendoff.ledger.results.overview import LaunchFacts
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.states import Accepted, InDoubt, Refused
 
-from ...factories import NOW, PERIOD, make_campaign, make_launch, post_back, send, store
+from ...factories import NOW, PERIOD, claimed, make_campaign, make_launch, post_back, send, store
+from ...leases import end_leases
 
 CAMPAIGNS = ("spring_sale", "welcome", "news")
 YES = Accepted(200, 17)
@@ -108,6 +112,66 @@ def test_a_list_is_searched_by_title_and_name(ledger: Ledger, keys: dict[str, st
     assert found(ledger, campaigns=["news"]) == ["news"]
     assert found(ledger, keys=[keys["news"], keys["welcome"]]) == ["news", "welcome"]
     assert found(ledger, keys=[]) == []
+
+
+def test_the_facts_about_a_launch_are_its_state_and_progress(ledger: Ledger, keys: dict[str, str]) -> None:
+    facts = ledger.overview.facts(Selection(CAMPAIGNS))
+    assert list(facts) == [keys["news"], keys["welcome"], keys["spring_sale"]]  # newest first
+    made, sends_at = NOW + timedelta(days=1), NOW + timedelta(days=9)
+    planned = LaunchFacts("released", "service", sends_at, made, False, False, False, {"planned": 1}, False)
+    assert facts[keys["welcome"]] == planned
+    reported = facts[keys["spring_sale"]]
+    assert (reported.is_reported, reported.is_settled, reported.requests) == (True, False, {"accepted": 3})
+
+
+def test_the_facts_about_a_launch_follow_what_happens_to_it(ledger: Ledger, keys: dict[str, str]) -> None:
+    def facts(name: str) -> LaunchFacts:
+        [found] = ledger.overview.facts(Selection([name])).values()
+        return found
+
+    ledger.launches.settle(keys["spring_sale"], NOW)
+    assert facts("spring_sale").is_settled
+    assert ledger.audit_log.decide(Decision(keys["news"], "held", "sendoff", "too many refused", NOW))
+    release(ledger, keys["news"], "ann", "mended", now=NOW)
+    claimed(ledger, keys["news"])
+    working = facts("news")
+    assert (working.state, working.was_held, working.is_leased) == ("released", True, True)
+    assert working.requests == {"in_flight": 1, "planned": 1}
+    assert (facts("welcome").was_held, facts("welcome").is_leased) == (False, False)
+    end_leases(ledger)
+    assert not facts("news").is_leased
+
+
+def test_a_launch_was_last_acted_on_when_a_request_was_begun_or_someone_decided(
+    ledger: Ledger, keys: dict[str, str]
+) -> None:
+    sent, news, welcome = keys["spring_sale"], keys["news"], keys["welcome"]
+
+    def acted_at() -> dict[str, datetime]:
+        return ledger.overview.acted_at([sent, welcome])
+
+    begun, decided = NOW + timedelta(hours=1), NOW + timedelta(hours=2)
+    assert acted_at() == {sent: begun}
+    ledger.audit_log.record(Decision(sent, "exported", "ann", None, decided))  # decides nothing
+    assert acted_at() == {sent: begun}
+    for key, at in ((sent, NOW), (sent, decided), (welcome, begun), (news, decided)):
+        ledger.audit_log.record(Decision(key, "gates", "sendoff", None, at))
+    assert acted_at() == {sent: decided, welcome: begun}
+    claimed(ledger, welcome, at=decided)
+    assert acted_at() == {sent: decided, welcome: decided}
+
+
+def test_the_parts_of_a_launch_are_the_waves_and_zones_of_its_planned_requests(ledger: Ledger) -> None:
+    zones = (("Asia/Tokyo", 1), (None, 1), (None, 1), (None, 2), ("Asia/Tokyo", 2))
+    parts = [
+        Segment(integers([n]), Variation(time_zone=zone), wave) for n, (zone, wave) in enumerate(zones, 1)
+    ]
+    key, other = make(ledger, "news", 0, 5, segments=parts), make(ledger, "welcome", 0, 1)
+    send(ledger, key, YES)
+    assert {name: set(some) for name, some in ledger.overview.planned_parts([key]).items()} == {
+        key: {(1, None), (2, None), (2, "Asia/Tokyo")}
+    }
+    assert ledger.overview.planned_parts([other, key])[other] == [(1, None)]
 
 
 def test_a_launch_that_is_made_during_a_count_is_counted_once(ledger: Ledger) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from threading import Event
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -19,10 +21,20 @@ from sendoff.campaign import Variation
 from sendoff.errors import AudienceError, ConflictError, NotFoundError
 from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches.launch_record import LaunchRecord
+from sendoff.ledger.launches.recipient import RecipientStatus
 from sendoff.ledger.storage.schema import verdicts
-from sendoff.states import Accepted, InDoubt, Refused, Resolution
+from sendoff.states import (
+    Accepted,
+    Arm,
+    DispatchState,
+    InDoubt,
+    LaunchState,
+    Refused,
+    Resolution,
+    Verdict,
+)
 
-from ...factories import LEASE, NOW, make_launch, send
+from ...factories import KEY, LEASE, NOW, make_launch, send
 from ...leases import expire
 
 
@@ -314,6 +326,129 @@ def test_why_knows_that_a_request_that_was_written_off_was_not_processed(ledger:
     ledger.dispatches.record(claim, refused(), NOW)
     sentence = ledger.launches.recipient(launch.launch_key, 1).sentence
     assert sentence == "not sent: the service did not process the request, as was found out later"
+
+
+PLANNED = RecipientStatus(KEY, LaunchState.RELEASED, segment=1, wave=1, dispatch=DispatchState.PLANNED)
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_waiting"),
+    [
+        ({}, True),
+        ({"dispatch": None}, True),
+        ({"verdict": Verdict.NOT_SENT}, True),  # a report may be older than its turn
+        ({"verdict": Verdict.DELIVERED}, False),
+        ({"verdict": Verdict.UNKNOWABLE}, False),
+        ({"is_doubted": True}, False),
+        ({"dispatch": DispatchState.ACCEPTED}, False),
+        ({"dispatch": DispatchState.SUPPRESSED}, False),
+        ({"segment": None}, False),
+        *(({"launch_state": state}, False) for state in LaunchState if state != LaunchState.RELEASED),
+    ],
+)
+def test_a_recipient_waits_while_the_launch_may_send_and_its_request_was_not_begun(
+    fields: dict[str, Any], is_waiting: bool
+) -> None:
+    assert replace(PLANNED, **fields).is_waiting is is_waiting
+
+
+@pytest.mark.parametrize(
+    ("dispatch", "verdict", "is_sent", "is_received"),
+    [
+        ("planned", None, False, False),
+        ("accepted", None, True, False),
+        ("accepted", "missing", True, False),
+        ("accepted", "unknowable", True, False),
+        ("refused", "delivered", True, True),
+        ("in_doubt", "engaged", True, True),
+        ("in_doubt", "unknowable", False, False),
+        ("planned", "not_sent", False, False),
+    ],
+)
+def test_a_request_was_sent_if_the_service_accepted_it_or_a_report_proves_it(
+    dispatch: str, verdict: str | None, is_sent: bool, is_received: bool
+) -> None:
+    found = replace(
+        PLANNED, dispatch=DispatchState(dispatch), verdict=None if verdict is None else Verdict(verdict)
+    )
+    assert (found.is_sent, found.is_received) == (is_sent, is_received)
+
+
+CLEARED = "not sent: the service did not process the request, as was found out later"
+DOUBTED = "may have been sent: the service gave no clear answer to an earlier request"
+TURN = "not sent yet: its turn comes later"
+WINNER = "not sent yet: it gets the variant that wins in the test share, which is not decided yet"
+UNSEEN = "the campaign's query did not return it in a usable row"
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({}, TURN),
+        ({"dispatch": None}, TURN),
+        ({"awaits_winner": True}, WINNER),
+        ({"awaits_winner": True, "dispatch": "accepted"}, "sent, and not reported on yet"),
+        ({"awaits_winner": True, "launch_state": "held"}, "not sent yet: the launch waits for a decision"),
+        ({"is_doubted": True}, DOUBTED),
+        ({"is_doubted": True, "dispatch": "refused"}, DOUBTED),
+        ({"dispatch": "refused"}, "not sent: the service refused the request"),
+        ({"is_doubted": True, "dispatch": "in_flight"}, "may have been sent: the request is in progress"),
+        ({"dispatch": "written_off"}, CLEARED),
+        (
+            {"is_doubted": True, "dispatch": "written_off"},
+            "may have been sent: the service gave no clear answer, and it was not sent again",
+        ),
+        (
+            {"dispatch": "suppressed", "withheld_because": "engaged"},
+            "not sent: opened or clicked an earlier message before the request was due",
+        ),
+        (
+            {"dispatch": "suppressed"},
+            "not sent: on the suppression list when the request was due",
+        ),
+        (
+            {"dispatch": "accepted", "withheld_because": "engaged"},
+            "sent, and not reported on yet",
+        ),
+        ({"verdict": "not_sent"}, TURN),
+        ({"verdict": "missing"}, "sent, but no delivery was reported"),
+        ({"verdict": "engaged", "is_suspect": True}, "got it: opened or clicked, probably by a machine"),
+        ({"segment": None}, f"not selected: {UNSEEN}"),
+        ({"segment": None, "may_be_erased": True}, f"not known: {UNSEEN}, or it was erased since"),
+        ({"segment": None, "is_known": False}, "not known: the service chooses the people of this launch"),
+        ({"segment": None, "reason": "holdout"}, "left out: control group"),
+        ({"segment": None, "reason": "no_minors"}, "left out by rule: no_minors"),
+        ({"deleted": "its recipients were deleted"}, "not known: its recipients were deleted"),
+    ],
+)
+def test_why_has_a_sentence_for_each_status(fields: dict[str, Any], sentence: str) -> None:
+    kinds: dict[str, Any] = {
+        "dispatch": DispatchState,
+        "verdict": Verdict,
+        "withheld_because": Verdict,
+        "launch_state": LaunchState,
+    }
+    typed = {
+        name: kinds[name](value) if name in kinds and value is not None else value
+        for name, value in fields.items()
+    }
+    assert replace(PLANNED, **typed).sentence == sentence
+
+
+@pytest.mark.parametrize(
+    ("arm", "hour", "shown"),
+    [
+        (None, None, "segment 1, wave 1, request planned"),
+        (None, 7, "segment 1, wave 1, request planned"),
+        (Arm.OWN_HOUR, 7, "segment 1, own hour 07:00, wave 1, request planned"),
+        (Arm.EXPLORE, 20, "segment 1, explored hour 20:00, wave 1, request planned"),
+        (Arm.CONTROL, None, "segment 1, control: at once, wave 1, request planned"),
+    ],
+)
+def test_the_details_name_the_hour_of_an_experiment(arm: Arm | None, hour: int | None, shown: str) -> None:
+    found = replace(PLANNED, arm=arm, hour=hour)
+    assert (found.details, str(found)) == (shown, f"{TURN} ({shown})")
+    assert str(replace(found, segment=None)) == f"not selected: {UNSEEN}"
 
 
 def test_why_says_the_verdict_once_there_is_one(ledger: Ledger) -> None:

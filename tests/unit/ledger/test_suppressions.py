@@ -126,6 +126,45 @@ def test_a_replacement_counts_the_entries_that_end_later(ledger: Ledger) -> None
     assert active(ledger, now=NOW + 3 * HOUR) == [1, 2, 3]
 
 
+def test_entries_in_force_are_counted_and_listed_by_source(ledger: Ledger) -> None:
+    suppress(ledger, 1, 2, 3)
+    suppress(ledger, 3, 4, source="opt-out")
+    suppress(ledger, 5, until=NOW + HOUR)
+    ledger.suppressions.remove(entry(), [2], NOW)
+    assert ledger.suppressions.count_among(entry(), [1, 2, 3, 4, 5, 9], NOW) == 3
+    assert ledger.suppressions.count_among(entry(), [1, 2, 3, 4, 5, 9], NOW + HOUR) == 2
+
+    def listed(now: datetime, *source: str) -> list[tuple[str, str]]:
+        parts = ledger.suppressions.in_force(now, *source)
+        return [(each.identifier, each.source) for part in parts for each in part]
+
+    assert listed(NOW + HOUR) == [("1", "csv"), ("3", "csv"), ("3", "opt-out"), ("4", "opt-out")]
+    assert listed(NOW, "csv") == [("1", "csv"), ("3", "csv"), ("5", "csv")]
+
+
+def test_a_change_that_changes_nothing_is_not_in_the_audit_log(ledger: Ledger) -> None:
+    def audited() -> list[tuple[str, int, int]]:
+        entries = ledger.audit_log.of_suppression(limit=9)
+        return [(each.kind, each.detail["added"], each.detail["removed"]) for each in entries if each.detail]
+
+    for people in ([1, 2], [1, 2], [2, 3]):
+        ledger.suppressions.add(entry(), people, NOW, is_audited=True)
+    ledger.suppressions.add(entry(), [4], NOW)  # a recipient's own opt-out
+    assert audited() == [("suppressed", 1, 0), ("suppressed", 2, 0)]
+    assert ledger.suppressions.add(entry(until=NOW + HOUR), [5], NOW) == 1
+    assert ledger.suppressions.add(entry(until=NOW + 2 * HOUR), [5], NOW, is_audited=True) == 0
+    assert audited()[0] == ("suppressed", 0, 0)  # the entry ends later
+
+
+@pytest.mark.parametrize(
+    ("removed", "before", "is_more"), [(20, 100, False), (21, 100, True), (1, 0, True), (0, 0, False)]
+)
+def test_a_replacement_removes_more_than_a_percentage_of_the_entries(
+    removed: int, before: int, is_more: bool
+) -> None:
+    assert Replacement(0, removed, before).removes_more_than(20) is is_more
+
+
 def test_an_opt_out_holds_whatever_happens_to_entries_of_other_sources(ledger: Ledger) -> None:
     make_launch(ledger, range(1, 5), size=1)
     suppress(ledger, 1, 2, source="complaints")

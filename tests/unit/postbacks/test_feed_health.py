@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from sendoff.audience.identifiers import integers
 from sendoff.campaign import Campaign, Period, launch_key
 from sendoff.cli.commands import app
-from sendoff.ledger import Ledger
+from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.ledger.results.feed_states import Feed
 from sendoff.ledger.storage.schema import launches
 from sendoff.postbacks.feed_health import RECEIVER, Check, FeedChange, check_feeds, inspect_feeds
@@ -211,6 +211,19 @@ def test_opens_on_platforms_without_deliveries_are_not_usual_deliveries(ledger: 
     settle(ledger, before)
     receive(ledger, send(ledger, START, 1_000, campaign=PUSH, platforms=platforms), "delivery", [1], START)
     assert finding(ledger, DELIVERIES, START + HOUR).why.endswith("usually about 400 by now")
+
+
+@pytest.mark.code_decides
+def test_what_is_usual_on_a_platform_is_what_came_from_its_own_recipients(ledger: Ledger) -> None:
+    platforms = {"email": range(1, 501), "chrome": range(501, 1_001)}
+    before = START - timedelta(days=3)
+    key = send(ledger, before, 1_000, campaign=PUSH, platforms=platforms)
+    receive(ledger, key, "delivery", [*range(1, 451), *range(501, 551)], before)
+    settle(ledger, before)
+    receive(ledger, send(ledger, START, 1_000, campaign=PUSH, platforms=platforms), "delivery", [1], START)
+    for platform, usual in (("email", 450), ("chrome", 50)):
+        found = finding(ledger, Feed("service", "delivery", platform), START + HOUR)
+        assert found.why.endswith(f"usually about {usual} by now")
 
 
 def test_what_usually_comes_later_is_not_missed_earlier(ledger: Ledger) -> None:
@@ -423,12 +436,36 @@ def test_the_command_shows_what_is_silent_and_alarms_nobody(
 def test_no_one_is_silent_before_the_service_sends(ledger: Ledger) -> None:
     send(ledger, START)
     launch = ledger.launches.get(launch_key("service", "spring", Period(START - timedelta(days=1), START)))
-    for before, people in ((START - HOUR, 0), (START + HOUR, 100)):
+    for before, people in ((START - timedelta(microseconds=1), 0), (START, 100)):
         assert count_silence(ledger, launch, before=before, now=START + 2 * HOUR) == (people, people)
 
 
+def test_requests_with_a_post_back_that_may_hide_a_delivery_are_left_out_of_the_silent(
+    ledger: Ledger,
+) -> None:
+    later = START + HOUR
+    for name, sends_at in (("now", START), ("later", later), ("weekly", None)):
+        fields: dict[str, Any] = {"name": name, "created_at": START, "sends_at": sends_at}
+        key = make_launch(ledger, range(1, 101), size=50, campaign=EMAIL, **fields).launch_key
+        first, _ = send_requests(ledger, key, Accepted(200, 17), Accepted(200, 17), at=START)
+        launch = ledger.launches.get(key)
+
+        def silent(before: datetime, launch: LaunchRecord = launch) -> tuple[int, int]:
+            return count_silence(ledger, launch, before=before, now=later)
+
+        expected = {START: (100, 100), later: (0, 0), None: (0, 0)}[sends_at]
+        assert silent(START) == expected
+        receive(ledger, first, "delivery", [1, 2], START)
+        receive(ledger, first, "open", [2, 3], START)
+        assert silent(later) == ((0, 0) if sends_at is None else (100, 97))
+        receiver = ledger.post_backs.register_receiver("r", START)
+        ledger.post_backs.store(receiver, [(9, PostBack.received("delivery", first, START, b"{"))])
+        assert silent(later) == ((0, 0) if sends_at is None else (50, 50))
+
+
 @pytest.mark.parametrize(
-    ("waited", "is_counted"), [(timedelta(days=6, hours=23), True), (timedelta(days=7, hours=1), False)]
+    ("waited", "is_counted"),
+    [(timedelta(days=7), True), (timedelta(days=7, microseconds=1), False)],
 )
 def test_a_request_counts_until_a_week_after_its_launch_was_due(
     ledger: Ledger, waited: timedelta, is_counted: bool

@@ -297,6 +297,22 @@ def test_a_ledger_that_is_lost_while_nothing_comes_is_noticed(ledger: Ledger) ->
     run(test())
 
 
+@pytest.mark.code_decides
+def test_a_receiver_at_rest_stores_a_post_back_and_ends_without_waiting_to_check_its_ledger(
+    ledger: Ledger,
+) -> None:
+    async def test() -> GroupCommit:
+        async with committing(ledger, idle=100 * PATIENCE) as commit:
+            for device in range(1, 3):
+                assert await stored(commit, post_back(device)) == [True]
+        return commit
+
+    commit = run(test())
+    assert not commit._thread.is_alive()
+    assert not commit.available
+    assert rows(ledger, "number") == [(1,), (2,)]
+
+
 def test_a_request_that_went_away_harms_no_other(ledger: Ledger) -> None:
     async def test() -> None:
         async with committing(ledger) as commit:

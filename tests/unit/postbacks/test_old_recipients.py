@@ -488,8 +488,10 @@ def test_the_audit_log_has_counts_only(ledger: Ledger) -> None:
 
 
 def test_recipients_are_kept_for_thirty_days_at_least(ledger: Ledger) -> None:
+    least = timedelta(days=30)
+    assert delete_recipients(ledger, least, now=LATER).launches == 0
     with pytest.raises(ValueError, match="30 days or longer"):
-        delete_recipients(ledger, timedelta(days=29))
+        delete_recipients(ledger, least - timedelta(seconds=1))
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from granian.rsgi import ProtocolClosed
 
 from sendoff.ledger import Ledger
 from sendoff.postbacks.group_commit import Limits
+from sendoff.postbacks.opt_out import _MOST_WAITING
 from sendoff.postbacks.receiver import ReceiverApp, create_app
 from sendoff.service import OptOut, OptOutSigner
 from sendoff.service.postbacks import PostBackSigner
@@ -26,6 +27,7 @@ from sendoff.service.postbacks import PostBackSigner
 from ...factories import stored_post_backs
 from ...waiting import PATIENCE
 
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 URL = "https://events.example.com"
 SECRET = "n" * 32
 KEY = "0123456789abcdef" * 2
@@ -318,6 +320,66 @@ def test_a_body_in_64_pieces_and_an_end_is_stored(database: Database) -> None:
 
     run(test())
     assert database.stored("body") == [b"x" * 64]
+
+
+def test_the_limits_are_those_of_the_page() -> None:
+    page = (DOCS / "reference/receiver.md").read_text()
+    limits = Limits()
+    assert f"any body of up to {limits.max_body:,} bytes" in page
+    assert f"the body takes more than {limits.body_timeout:g} seconds" in page
+    assert (
+        f"silent for {limits.answer_timeout:g} seconds, or {limits.queue_limit:,} post-backs are waiting"
+        in page
+    )
+    assert f"or {_MOST_WAITING} opt-outs are waiting" in page
+    performance = (DOCS / "operations/receiver-performance.md").read_text()
+    assert f"up to {limits.batch_limit:,} in each commit" in performance
+
+
+def test_a_receiver_that_got_nothing_has_counted_nothing(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> dict[str, int]:
+        async with running(database) as app:
+            return app.counts()
+
+    with caplog.at_level(logging.INFO, "sendoff"):
+        counts = run(test())
+    assert set(counts.values()) == {0}
+    assert "since its start: nothing received" in caplog.text
+
+
+def test_each_way_to_refuse_a_post_back_has_its_own_count(database: Database) -> None:
+    async def never() -> bytes:
+        await asyncio.sleep(10 * PATIENCE)
+        raise AssertionError
+
+    async def breaks_off() -> bytes:
+        raise ProtocolClosed
+
+    refusals: dict[str, dict[str, Any]] = {
+        "wrong_method": {"method": "GET"},
+        "wrong_address": {"path": PATH + "x"},
+        "too_large": {"body": b"x" * 101},
+        "too_slow": {"whole": never},
+        "broken_off": {"whole": breaks_off},
+        "in_pieces": {"pieces": itertools.repeat(b"x")},
+    }
+
+    async def test() -> None:
+        async with running(database, max_body=100, body_timeout=0.1) as app:
+            for name, request in refusals.items():
+                before = app.counts()
+                await send(app, **request)
+                assert app.counts() == {**before, name: 1}
+            before = app.counts()
+            await send(app, OPT_OUT, b"other=1")
+            assert app.counts() == {**before, "opt_outs_refused": 1}
+            await send(app, OPT_OUT, ONE_CLICK)
+            await send(app, OPT_OUT, ONE_CLICK)  # with repetitions
+            assert app.counts() == {**before, "opt_outs_refused": 1, "opted_out": 2}
+
+    run(test())
 
 
 def test_a_body_that_does_not_arrive_in_time_is_answered_408(database: Database) -> None:

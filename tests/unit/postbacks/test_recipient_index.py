@@ -77,6 +77,17 @@ def test_nobody_else_has_a_place(line: int, monkeypatch: pytest.MonkeyPatch) -> 
     assert not known.any()
 
 
+def test_texts_beyond_the_limit_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sendoff.postbacks.recipient_index._TEXT_BYTES", 1)
+    index, codes, places, known = located(
+        [("texts", "ann"), ("texts", "bob"), ("more", "bob"), ("more", "cy")]
+    )
+    assert known.all()
+    assert len(index._texts) == 1
+    found = {index.keys[code]: list(some) for code, some in index.people(np.unique(codes), np.sort(places))}
+    assert found == {"texts": ["ann", "bob"], "more": ["bob", "cy"]}
+
+
 def test_nobody_has_a_place_in_a_dispatch_whose_recipients_were_all_erased() -> None:
     index = RecipientIndex(lambda keys: ((key, integers([])) for key in keys))
     codes = index.codes(pa.array(["nobody"]))

@@ -25,7 +25,7 @@ from sendoff.ledger import Claim, Decision, Ledger, SuppressionChange
 from sendoff.ledger.post_backs.aggregates import AggregatedRun
 from sendoff.ledger.storage.schema import dispatch_totals
 from sendoff.postbacks.aggregation import aggregate
-from sendoff.postbacks.reconcile import is_settled, reconcile_launch
+from sendoff.postbacks.reconcile import is_settled, reconcile_launch, until_sent
 from sendoff.report import as_text, describe_launch
 from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Resolution, Verdict
@@ -345,6 +345,22 @@ def test_the_timeline_counts_by_minute(ledger: Ledger) -> None:
     assert list(reconcile_launch(ledger, KEY).timeline) == [(NOW, 1, 0), (later, 0, 2)]
 
 
+@pytest.mark.code_decides
+def test_the_timeline_of_the_first_waves_leaves_out_the_later_ones(ledger: Ledger) -> None:
+    waves = [Segment(integers([wave]), wave=wave) for wave in (1, 2, 3)]
+    key = make_launch(ledger, segments=waves, campaign=EMAIL).launch_key
+    for wave in (1, 2, 3):
+        (sent,) = send(ledger, key, Accepted(200, 17))
+        store(ledger, event(sent, "delivery", wave, at=NOW + timedelta(minutes=wave)))
+        ledger.audit_log.decide(Decision(key, "wave", "sendoff", None, NOW))
+    aggregate(ledger, now=NOW)
+    for up_to_wave in (1, 2, 3):
+        points = ledger.aggregates.timeline(key, up_to_wave=up_to_wave)
+        expected = [(NOW + timedelta(minutes=wave), 1, 0) for wave in range(1, up_to_wave + 1)]
+        assert list(points) == expected
+    assert len(ledger.aggregates.timeline(key)) == 3
+
+
 def test_figures_come_back_from_the_ledger_as_they_were(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     store(ledger, event(key, "open", 1))
@@ -420,14 +436,28 @@ def test_a_launch_is_settled_when_nothing_came_for_a_while(ledger: Ledger) -> No
     minute = timedelta(minutes=1)
     store(ledger, event(key, "open", 1, at=NOW + minute))
     assert not is_settled(ledger, KEY, quiet_for=minute, now=NOW + minute)
-    assert is_settled(ledger, KEY, quiet_for=minute, now=NOW + 2 * minute)
-    assert ledger.launches.get(KEY).settled_at == NOW + 2 * minute
+    other = make_launch(ledger, [1], name="other").launch_key
+    for minutes in (2, 3):  # it stays settled since the first time
+        assert is_settled(ledger, KEY, quiet_for=minute, now=NOW + minutes * minute)
+        assert ledger.launches.get(KEY).settled_at == NOW + 2 * minute
+    assert ledger.launches.get(other).settled_at is None
 
 
 def test_a_launch_is_settled_when_everybody_engaged(ledger: Ledger) -> None:
     (key,) = launch(ledger)
     store(ledger, *[event(key, "open", device) for device in range(1, 11)])
     assert is_settled(ledger, KEY, quiet_for=timedelta(days=1), now=NOW)
+
+
+@pytest.mark.code_decides
+def test_a_launch_is_waited_for_until_the_service_has_sent_it(ledger: Ledger) -> None:
+    before = datetime.now(UTC)
+    sends_at = before + timedelta(days=1)
+    make_launch(ledger, [1], sends_at=sends_at)
+    found = until_sent(ledger, KEY)
+    assert sends_at - datetime.now(UTC) <= found <= sends_at - before
+    for name, at in (("sent", before), ("recurring", None)):
+        assert until_sent(ledger, make_launch(ledger, [1], name=name, sends_at=at).launch_key) == timedelta()
 
 
 def test_a_dead_workers_dispatch_does_not_keep_a_launch_open(ledger: Ledger) -> None:
