@@ -21,7 +21,7 @@ from sendoff.dispatch import ServiceConnection, control, send_launch
 from sendoff.dispatch.worker import LEASE
 from sendoff.errors import ConflictError, GateError, NobodyLeftError, NotYetError, SendoffError
 from sendoff.launch.verdict_audience import read_already_sent
-from sendoff.ledger import Ledger, NewLaunch
+from sendoff.ledger import LaunchSource, Ledger, NewLaunch
 from sendoff.postbacks import aggregate, continue_erasures, reconcile_launch, request_erasure
 from sendoff.service import Client
 from sendoff.service.credentials import ClientSecret
@@ -211,7 +211,8 @@ class _History:
         """Freeze a launch, with other recipients than other workers would."""
         ledger, folder = process.ledger, CampaignFolder("spring", self.campaign, None, Path())
         while True:
-            erased, seen, sources = ledger.erasures.people(), None, []
+            erased, seen = ledger.erasures.people(), None
+            sources: list[LaunchSource] = []
             people = integers(range(FIRST, FIRST + self.people + extra))
             people -= erased.among("device_id", people)
             if launch == AGAIN:

@@ -169,7 +169,7 @@ def form() -> dict[str, Param]:
             minimum=0,
             title="Resend number",
             description="0 sends each period once, however often the DAG is triggered. 1, 2, ... send the same period "
-            "again, to everyone in it.",
+            "again, to everyone in it unless the next field is on.",
         ),
         "only_unsent": Param(
             False,
