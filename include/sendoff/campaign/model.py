@@ -494,8 +494,6 @@ def _check_end(path: tuple[str, ...], end: datetime | None, now: datetime, kind:
 
 def _with_parts(message: Message | None, parts: Mapping[str, Any]) -> Message:
     """Return the message with some fields replaced; a new title or text drops the shared translations."""
-    if message and not parts:
-        return message
     untranslated: dict[str, Any] = {"translations": {}} if "title" in parts or "text" in parts else {}
     return (message or Message()).replace(**untranslated | dict(parts))
 

@@ -131,8 +131,6 @@ def _moment(given: object) -> datetime:
 
 def _plain(given: datetime) -> datetime:
     """Return a moment as Python's own type. Airflow's timetables return pendulum's, which can lose UTC in a sum."""
-    if type(given) is datetime:
-        return given
     return datetime.combine(given, given.time(), given.tzinfo).replace(fold=given.fold)
 
 

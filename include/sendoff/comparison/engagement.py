@@ -219,7 +219,7 @@ def leader_of(ledger: Ledger, figures: LaunchStats) -> Leader:
     others = [each for each in sides.values() if each is not best]
     compared = compared_shares("engaged", [best, *others], **asked_about(measured.launch))
     is_ahead = all(
-        each.interval is not None and each.interval.high < 0
+        each.interval is not None and each.interval.is_clear
         for each in compared.differences
         if each.against == best.name
     )
@@ -280,7 +280,7 @@ def _opens_within(figures: LaunchStats, time: timedelta, opens: Mapping[datetime
 def _part_within(figures: LaunchStats, time: timedelta, at: datetime) -> float:
     """Return which part of a minute is within a time until the report. The last minute ends with the report."""
     begin, end = figures.as_of - time, min(at + timedelta(minutes=1), figures.as_of)
-    if begin <= at or end <= at:  # the latter: received while the report was made
+    if begin <= at:  # also if it was received while the report was made
         return 1.0
     return max(0.0, (end - begin) / (end - at))
 

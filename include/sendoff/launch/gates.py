@@ -202,10 +202,7 @@ def _time_gates(inputs: GateInputs) -> Iterator[GateResult]:
         )
     yield from unsent_period(inputs.overlapping)
     zones = sorted({segment.variation.time_zone or "" for segment in inputs.segments})
-    sends = [
-        (zone or None, campaign.variation(Variation(time_zone=zone or None), inputs.period_end).send)
-        for zone in zones
-    ]
+    sends = [(zone, campaign.variation(Variation(time_zone=zone), inputs.period_end).send) for zone in zones]
     if gates.window and campaign.send.kind == "now":
         openings = {(gates.window.opens_at(zone, now), zone) for zone in map(gates.window.zone_for, zones)}
         yield GateResult("window", True, _waits(openings, now), _window_text(gates.window))

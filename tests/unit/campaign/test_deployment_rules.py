@@ -260,6 +260,8 @@ def test_defaults_of_a_campaign_do_not_replace_rules(tmp_path: Path) -> None:
     ("text", "part"),
     [
         ("rules: {holidays: [XX], default_time_zone: UTC}\n", "found 'XX'. Use an ISO code of a country"),
+        ("rules: {holidays: [DEU], default_time_zone: UTC}\n", "found 'DEU'. Use an ISO code of a country"),
+        ("rules: {holidays: [DE-], default_time_zone: UTC}\n", "found 'DE-'. Use an ISO code of a country"),
         ("rules: {days: [sunday]}\n", "found no default_time_zone. Use default_time_zone with quiet_hours"),
         ("rules: {default_time_zone: UTC}\n", "found default_time_zone alone"),
         ("rules: {quiethours: 1}\n", "'quiethours' is not a field (did you mean 'quiet_hours'?)"),
@@ -397,6 +399,11 @@ def test_a_daily_limit_grows_until_its_most() -> None:
     assert warm_up(growth=1).limit_on(date(2030, 1, 1)) == 500
     assert warm_up().days_for(9_497, date(2026, 12, 1), 0) == (500, 5)
     assert warm_up(growth=1).days_for(1_001, date(2026, 12, 1), 400) == (100, 2)
+
+
+@pytest.mark.parametrize(("limit", "size"), [(1, 1), (19, 1), (20, 2), (500, 50)])
+def test_a_request_takes_a_tenth_of_a_daily_limit_but_at_least_one_recipient(limit: int, size: int) -> None:
+    assert warm_up(first_day=limit).request_size(date(2026, 12, 1)) == size
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,8 @@ def test_a_shared_text_is_one_change_for_the_channels_that_show_it(tmp_path: Pat
 
 
 def test_a_new_translation_is_a_change_for_its_speakers_only(tmp_path: Path) -> None:
-    found = compare(tmp_path, PUSH, SPOKEN)
+    link = "text: Come back, url: https://shop.example.com"  # a translation without one has the same
+    found = compare(tmp_path, *(each.replace("text: Come back", link) for each in (PUSH, SPOKEN)))
     assert [told(change) for change in found.changes] == [
         ("title", "Hello", "Bonjour", ["android_push fr", "ios_push fr"]),
         ("text", "Come back", "Revenez", ["android_push fr", "ios_push fr"]),
@@ -118,6 +119,7 @@ def test_a_variant_is_compared_with_the_text_that_everyone_got(tmp_path: Path, i
         ("gates: {most: 5}", Part.TIMES, "gates.most", "5"),
         ("approval: {needed: always}", Part.TIMES, "approval.needed", "always"),
         ("owner: crm", Part.NO_EFFECT, "owner", "crm"),
+        ("tags: [spring, crm]", Part.NO_EFFECT, "tags", "spring, crm"),
         ("segment_size: 5", Part.NO_EFFECT, "segment_size", "5"),
         ("post_backs: {kinds: [open]}", Part.NO_EFFECT, "post_backs.kinds", "open"),
     ],

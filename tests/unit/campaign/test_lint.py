@@ -140,6 +140,7 @@ def test_several_parts_are_told_with_the_reason_and_without_the_words() -> None:
 def test_a_picture_that_a_channel_does_not_show_is_named(channels: dict[str, Any], where: list[str]) -> None:
     shown = campaign(message={"title": "Title", "text": "Text", "picture": PICTURE}, channels=channels)
     assert [line.partition(":")[0] for line in advice(shown)] == where
+    assert advice(campaign(message={"title": "Title", "text": "Text"}, channels=channels)) == []
 
 
 @pytest.mark.parametrize(

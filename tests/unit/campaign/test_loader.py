@@ -562,6 +562,29 @@ def test_jinja_in_a_query_is_refused_with_the_parameters_to_use(tmp_path: Path, 
     assert ":period_end, without quotes" in str(error.value)
 
 
+@pytest.mark.parametrize(("kind", "file"), [("file", "away.csv"), ("query", "away.sql")])
+def test_recipients_to_leave_out_are_not_read_from_outside_the_folder(
+    tmp_path: Path, kind: str, file: str
+) -> None:
+    exclusion = f"{{kind: {kind}, file: {file}}}"
+    folder = write(tmp_path / "back_in_stock", f"{PUSH}audience: {{exclude: [{exclusion}]}}\n")
+    (tmp_path / "away").write_text("SELECT 1 AS device_id")
+    (folder / file).symlink_to(tmp_path / "away")
+    with pytest.raises(CampaignError, match=f"{file}: found a link that leads out of the campaign's"):
+        load_campaign(folder)
+
+
+@pytest.mark.parametrize("name", ["outcome.sql", "before.sql"])
+def test_queries_for_comparisons_cannot_name_models_of_dbt(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path / "back_in_stock", f"{PUSH}dbt: {{artifacts: /dbt/target}}\n")
+    for each in ("outcome.sql", "before.sql"):
+        (folder / each).write_text(
+            "SELECT device_id\nFROM {{ ref('orders') }}" if each == name else "SELECT 1"
+        )
+    with pytest.raises(CampaignError, match=f"{name}:2: found Jinja"):
+        load_campaign(folder)
+
+
 @pytest.mark.parametrize(
     "sql",
     [

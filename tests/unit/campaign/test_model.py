@@ -190,6 +190,21 @@ def test_a_variant_replaces_a_channel_as_a_whole_and_a_template() -> None:
     assert [each and each.id for each in ids] == [4, 5]
 
 
+def test_a_template_is_executed_only_for_identifiers_that_the_service_takes() -> None:
+    made = campaign(**EXECUTED)
+    assert made.refuses("user_id") is None
+    assert made.refuses("device_uuid") == (
+        "a template cannot be executed for recipients identified by device_uuid, only by device_id, device_token, "
+        "external_id, user_id"
+    )
+
+
+def test_recipients_see_an_address_to_opt_out_only_if_a_template_shows_it() -> None:
+    shows = {**HALF, "template": {**EXECUTED["template"], "unsubscribe_url": "stop"}}
+    assert not campaign(**EXECUTED).shows_opt_outs
+    assert campaign(**EXECUTED, variants={"a": HALF, "b": shows}).shows_opt_outs
+
+
 def test_a_variant_that_the_campaign_lacks_is_refused() -> None:
     with pytest.raises(CampaignError, match="no variant 'c'"):
         campaign(**PUSHED).variation(Variation(variant="c"), PERIOD_END)
@@ -324,6 +339,14 @@ def test_the_ends_of_expiry_and_inbox_follow_from_the_period() -> None:
     assert resolved.channels.inbox is not None
     assert resolved.channels.inbox.keep is not None
     assert resolved.channels.inbox.keep.until == resolved.push_expiry.until
+
+
+def test_an_expiry_before_the_end_of_the_period_is_refused() -> None:
+    made = campaign(**PUSHED, push_expiry=until("2026-11-20"))  # at 10:00
+    assert made.resolved(datetime(2026, 11, 20, 10, tzinfo=UTC)) == made
+    problem = r"push_expiry\.until: 10:00 on 2026-11-20 in UTC is before the end of the period"
+    with pytest.raises(CampaignError, match=problem):
+        made.resolved(datetime(2026, 11, 20, 10, 1, tzinfo=UTC))
 
 
 def test_a_moment_without_a_date_has_no_timestamp() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sendoff import warehouse
 from sendoff.campaign import Campaign, CampaignFolder, Period, dispatch_key, launch_key
+from sendoff.errors import SettingsError
 from sendoff.launch.plan import LaunchRecord, prepare_launch
 from sendoff.ledger import Ledger
 
@@ -68,6 +69,13 @@ def test_the_same_campaign_and_period_are_the_same_launch() -> None:
 )
 def test_anything_else_is_another_launch(other: str) -> None:
     assert other != launch_key("c", "spring", DAY)
+
+
+@pytest.mark.parametrize("resend", [-1, 2**31, True, 1.0, "1", None])
+def test_the_number_of_a_resend_is_one_that_the_ledger_can_store(resend: Any) -> None:
+    assert launch_key("c", "spring", DAY, 2**31 - 1) != launch_key("c", "spring", DAY)
+    with pytest.raises(SettingsError, match="Use a whole number from 0 to 2,147,483,647"):
+        launch_key("c", "spring", DAY, resend)
 
 
 def test_keys_are_32_hexadecimal_characters() -> None:

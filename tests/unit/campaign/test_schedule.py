@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sendoff.campaign.deployment_rules import DeploymentRules, next_open
 from sendoff.campaign.gates import SendWindow
-from sendoff.campaign.schedule import Once
+from sendoff.campaign.schedule import Now, Once, local_times
 
 SPRING, AUTUMN = date(2027, 3, 28), date(2027, 10, 31)  # Europe/Dublin: 01:00 to 02:00, and 02:00 to 01:00
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -139,6 +140,10 @@ def test_a_date_that_is_over_in_a_zone_when_the_period_ends_is_refused() -> None
         by_query("07:30", SPRING).in_zone("Pacific/Kiritimati", ends)
 
 
+def test_no_time_is_known_of_a_campaign_that_sends_at_once() -> None:
+    assert list(local_times(Now(), "Europe/Dublin")) == []
+
+
 # Windows
 
 
@@ -200,6 +205,12 @@ def test_a_window_opens_at_its_time_of_day_whatever_the_clocks_do(
 def test_a_window_whose_first_minute_comes_twice_opens_twice(now: str, opens: str | None) -> None:
     seen = window("02:30", "20:00").opens_at("Europe/Berlin", utc(now))
     assert seen == (opens and utc(opens))
+
+
+def test_a_window_that_the_clocks_skip_opens_on_the_next_day() -> None:
+    """In Berlin, the hour after 02:00 is skipped on 29 March 2026."""
+    skipped = window("02:15", "02:45", "Europe/Berlin")
+    assert next_open(DeploymentRules(), skipped, None, utc("2026-03-29T00:59")) == utc("2026-03-30T00:15")
 
 
 @given(st.sampled_from(ZONES), moments, times, times)

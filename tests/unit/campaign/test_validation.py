@@ -29,6 +29,8 @@ from .campaigns import (
     until,
 )
 
+VERDICTS = {"kind": "verdicts", "of": "spring", "are": ["engaged"]}
+
 
 @pytest.mark.parametrize(
     ("fields", "problem"),
@@ -210,9 +212,13 @@ from .campaigns import (
         (
             {
                 "template": {"id": 4, "channels": ["email"], "columns": ["name"]},
-                "audience": {"source": {"kind": "verdicts", "of": "spring", "are": ["engaged"]}},
+                "audience": {"source": VERDICTS},
             },
             "template.columns: found columns for recipients who come from the verdicts of another launch",
+        ),
+        (
+            {**PUSHED, "audience": {"source": VERDICTS, "partitions": 4}},
+            "audience.partitions: found partitions with source.kind: verdicts",
         ),
         # templates
         (
@@ -412,6 +418,8 @@ def test_what_is_said_of_people_variants_and_days_must_fit_together(
         {**PUSHED, "schedule": "@daily", "schedule_time_zone": "Europe/Dublin", "start": "2027-01-01"},
         {**PUSHED, "start": "2027-01-01", "send": {**TONIGHT, "date": "2027-01-01"}},
         {**PUSHED, "gates": {"window": WINDOW, "rollout": {"shares": [5]}}},
+        {**PUSHED, "send": DAILY, "push_expiry": until("2026-12-24")},
+        {**PUSHED, "audience": {"source": VERDICTS}},
         {
             **TWO_LANGUAGES,
             "variants": {
@@ -458,6 +466,7 @@ def test_dwell_time_is_1_to_30_minutes() -> None:
             {"alert_after": {"length": 36_501, "unit": "days"}},
         ),
         ({"gates": {"failures": {"of": 3}}}, {"gates": {"failures": {"of": 2}}}),
+        ({"gates": {"failures": {"in_doubt": 20}}}, {"gates": {"failures": {"in_doubt": 21}}}),
         ({"gates": {"rollout": {"shares": [1, 99]}}}, {"gates": {"rollout": {"shares": [1, 100]}}}),
         ({"schedule": f"10 9 * * 1{',1' * 35}"}, {"schedule": f"0 9 * * 1{',1' * 36}"}),
         (
@@ -477,6 +486,11 @@ def test_dwell_time_is_1_to_30_minutes() -> None:
 def test_a_value_at_its_limit_is_allowed_and_no_more(fields: dict[str, Any], more: dict[str, Any]) -> None:
     campaign(**{**PUSHED, **fields})
     assert broken(**{**PUSHED, **more})
+
+
+def test_channels_beside_a_template_are_one_mistake() -> None:
+    variants = {"a": HALF, "b": {**HALF, "channels": {"sms": SMS}}}
+    assert broken(**EXECUTED, variants=variants).count("found") == 1
 
 
 def test_every_broken_rule_is_told_at_its_own_line(tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ def gate(
     previous: LaunchRecord | None = PREVIOUS,
     due_at: datetime | None = None,
     now: datetime = NOW,
+    send_late: bool = False,
     **fields: Any,
 ) -> GateResult:
     """Return the result of one gate for a launch with ``size`` recipients; None: the service chooses them."""
@@ -90,6 +91,7 @@ def gate(
             due_at=due_at,
             period_end=PERIOD.end,
             now=now,
+            send_late=send_late,
         )
     )
     (result,) = [each for each in results if each.name == name]
@@ -156,6 +158,10 @@ def test_rows_without_a_usable_identifier_have_a_most_and_duplicates_do_not_coun
         f"{null + 4} of 200 rows ({share:.1f} %) null or invalid",
         "at most 5 % of the rows",
     )
+
+
+def test_without_unusable_rows_their_share_is_zero() -> None:
+    assert gate("unusable", {"unusable": 5}).actual == "0 of 120 rows (0.0 %) null or invalid"
 
 
 HOURS = {"lateness": {"length": 2, "unit": "hours"}}
@@ -243,6 +249,9 @@ def test_a_launch_may_be_so_late(due_at: datetime | None, is_open: bool, actual:
     assert gate("lateness", HOURS, due_at=due_at) == GateResult(
         "lateness", is_open, actual, "at most 2 hours"
     )
+    on_purpose = gate("lateness", HOURS, due_at=due_at, send_late=True)
+    assert on_purpose.is_open
+    assert on_purpose.actual == (actual if is_open else f"{actual}, sent late on purpose")
 
 
 def window(zone: str = "Europe/Dublin", earliest: str = "10:00", latest: str = "20:00") -> dict[str, Any]:
@@ -276,6 +285,8 @@ def test_a_window_of_each_person_says_how_many_zones_wait() -> None:
         "closed now in 2 of 3 time zones; the launch waits until 2026-03-02 10:00 in America/New_York",
         "10:00 to 20:00 in each person's time zone",
     )
+    seen = gate("window", {"window": window(QUERY)}, people=audience(2), segments=parts[:2])
+    assert seen.actual.startswith("closed now in 1 of 2 time zones; the launch waits until 2026-03-02 10:00")
 
 
 DAYS = {"start": "2026-03-02", "end": "never"}
@@ -450,7 +461,7 @@ def test_a_launch_of_nobody_is_stopped_by_the_least_alone() -> None:
     results = check_gates(
         GateInputs(
             campaign=campaign(gates={"window": window(QUERY)}, send=send),
-            audience=audience(2),
+            audience=replace(audience(2), groups={"platform": {"email": integers([1, 2])}}),
             segments=[],  # both are left out, for one reason or another
             previous=None,
             due_at=None,

@@ -29,6 +29,7 @@ def test_accepted_requests_of_a_campaign_with_a_time_are_held_until_then(ledger:
     send(ledger, KEY, Accepted(200, 8), Accepted(200, 7))
     assert later(ledger) == [HeldByService(None, 2, at, [7, 8])]
     assert later(ledger, days=2) == []
+    assert held_by_service(ledger, ledger.launches.get(KEY)) == []  # now, which is later
 
 
 def test_only_the_zones_that_were_not_sent_to_are_held(ledger: Ledger) -> None:

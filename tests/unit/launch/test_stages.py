@@ -12,7 +12,6 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Variation
 from sendoff.dispatch.control import pause, pause_all, reject, stop
 from sendoff.launch.stages import (
-    STUCK_AFTER,
     Outlook,
     Standing,
     has_begun,
@@ -27,6 +26,7 @@ from sendoff.states import Accepted, InDoubt, Refused, Stage
 from ...factories import KEY, NOW, make_campaign, make_launch, send
 
 YES, NO, DOUBT = Accepted(200, 17), Refused(400, "no"), InDoubt("HTTP 500")
+STUCK_AFTER = timedelta(minutes=15)
 LATER = NOW + STUCK_AFTER
 
 
@@ -123,6 +123,23 @@ def test_a_launch_is_scheduled_only_while_each_open_zone_waits(ledger: Ledger) -
     assert standing(ledger, NOW, works=True) == Standing(Stage.SCHEDULED, NOW.replace(hour=10))
 
 
+def test_a_launch_continues_when_its_first_zone_opens(ledger: Ledger) -> None:
+    window = {"earliest": "10:00", "latest": "20:00", "time_zone": "query", "default_time_zone": "UTC"}
+    zones = ("America/New_York", "UTC")  # 04:00 and 09:00
+    parts = [Segment(integers([n]), Variation(time_zone=zone)) for n, zone in enumerate(zones, 1)]
+    make_launch(ledger, segments=parts, campaign=make_campaign(gates={"window": window}))
+    assert standing(ledger) == Standing(Stage.SCHEDULED, NOW.replace(hour=10))
+
+
+def test_a_launch_that_waits_for_the_opens_of_its_test_share_is_scheduled(ledger: Ledger) -> None:
+    decide = {"share": 20, "after": {"length": 2, "unit": "hours"}, "otherwise": "a"}
+    campaign = make_campaign(variants={"a": {"percent": 50}, "b": {"percent": 50}}, decide=decide)
+    parts = [Segment(integers([n]), Variation(variant=name), wave=1) for n, name in enumerate("ab", 1)]
+    make_launch(ledger, segments=[*parts, Segment(integers([3]), wave=2)], campaign=campaign)
+    send(ledger, KEY, YES, YES)
+    assert standing(ledger, LATER) == Standing(Stage.SCHEDULED, NOW + timedelta(hours=2))
+
+
 def test_a_launch_that_waits_for_its_next_wave_is_scheduled(ledger: Ledger) -> None:
     parts = [Segment(integers([1]), wave=1), Segment(integers([2]), wave=2)]
     make_launch(ledger, segments=parts)
@@ -148,6 +165,17 @@ def test_a_launch_that_is_later_than_its_campaign_allows_is_too_late(ledger: Led
     assert not outlook_of(ledger, launch, NOW + timedelta(hours=3)).is_too_late
     assert outlook_of(ledger, launch, NOW + timedelta(hours=3, seconds=1)).is_too_late
     assert outlook_of(ledger, launch, NOW + timedelta(hours=4)).is_too_late
+
+
+def test_a_launch_is_too_late_only_if_its_time_has_passed_in_every_zone(ledger: Ledger) -> None:
+    once = {"kind": "once", "date": "2026-03-02", "time": "18:30", "time_zone": "query"}
+    zones = ("Asia/Tokyo", "UTC")  # 09:30 and 18:30 UTC
+    parts = [Segment(integers([n]), Variation(time_zone=zone)) for n, zone in enumerate(zones, 1)]
+    campaign = make_campaign(send={**once, "default_time_zone": "UTC"})
+    make_launch(ledger, segments=parts, campaign=campaign, sends_at=NOW.replace(hour=18, minute=30))
+    launch = ledger.launches.get(KEY)
+    assert not outlook_of(ledger, launch, NOW.replace(hour=12)).is_too_late
+    assert outlook_of(ledger, launch, NOW.replace(hour=19)).is_too_late
 
 
 def test_a_launch_that_the_service_holds_is_scheduled_until_the_service_sends_it(ledger: Ledger) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from math import log, log1p, pi, sqrt
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import NormalDist, mean, stdev
 from typing import Any
 
 import numpy as np
@@ -258,6 +258,30 @@ def test_a_few_large_numbers_on_a_small_side_are_seldom_called_a_difference() ->
     sides = [[side("a", 2_000), side("b", 25)] for _ in range(400)]
     alarms = sum("not adjusted" in compared_adjusted("spent", each).remarks[0] for each in sides)
     assert alarms <= 8  # 2 %
+
+
+@pytest.mark.parametrize(
+    ("others", "pairs"),
+    [((), 1), ((8,), 3), ((1,), 1), ((2,), 3)],  # a side with one person is not compared
+)
+@pytest.mark.parametrize("times", [0.997, 1.003])
+def test_means_of_before_may_differ_as_far_as_chance_alone_goes_in_99_9_percent_of_launches(
+    others: tuple[int, ...], pairs: int, times: float
+) -> None:
+    chance, (many, few) = np.random.default_rng(4), (40, 10)
+    one, other = (each - each.mean() for each in (chance.normal(0, 1, size) for size in (many, few)))
+    square = (times * NormalDist().inv_cdf(1 - 0.001 / 2 / pairs)) ** 2
+    between = square * (one @ one + other @ other) / (many + few - 1 - square)
+    one = one + sqrt(between * (many + few) / (many * few))
+    both = np.concatenate([one, other])
+    error = both.std(ddof=1) * sqrt(1 / many + 1 / few)
+    assert (one.mean() - other.mean()) / error == pytest.approx(sqrt(square))
+    rest = [np.resize([one.mean() / 2 - 0.1, one.mean() / 2 + 0.1], size) for size in others]
+    sides = [
+        SideOutcome(name, len(before), of(chance.normal(0, 1, len(before))), of(before), 0.0)
+        for name, before in zip("abc", [one, other, *rest], strict=False)
+    ]
+    assert ("chance hardly explains that" in compare(*sides).remarks[0]) is (times > 1)
 
 
 def test_people_who_did_nothing_afterwards_are_not_called_explained(ledger: Ledger, shop: str) -> None:

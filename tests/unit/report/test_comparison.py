@@ -225,6 +225,7 @@ def test_every_comparison_says_that_it_may_be_read_at_any_time() -> None:
         compared_means("x", [("a", many, 400), ("b", many, 400)]),
     ):
         assert compared.remarks[0] == said
+        assert len(compared.remarks) == 1 + len(compared.differences)  # none about differences without one
 
 
 def test_means_of_few_values_say_so() -> None:
@@ -264,9 +265,11 @@ def test_few_answers_are_too_few_to_tell() -> None:
     assert enough.interval is not None
 
 
-def test_nobody_has_no_share() -> None:
-    (side,) = compared_shares("engaged", [("a", 0, 0)]).sides
-    assert (side.count, side.estimate, side.interval, side.note) == (None, None, None, "no people")
+def test_nobody_has_no_share_and_no_mean() -> None:
+    for compared in (compared_shares("engaged", [("a", 0, 0)]), compared_means("x", [("a", Values(), 0)])):
+        (side,) = compared.sides
+        assert (side.people, side.count, side.estimate, side.interval) == (0, None, None, None)
+        assert side.note == "no people"
     assert "nan" not in as_text(describe_comparison(compared_shares("engaged", [("a", 0, 0), ("b", 1, 1)])))
 
 
@@ -277,6 +280,7 @@ def test_nobody_has_no_share() -> None:
         (Values(3, 5.0, 1.0), 100, "3 of b have a value"),
         (Values(100, 1.0, 0.0), 100, "everyone has the same value"),
         (Values(1, 1.0, 0.0), 1, "b has 1 person"),
+        (Values(), 0, "b has 0 people"),
     ],
 )
 def test_values_that_say_nothing_are_too_few_to_tell(held: Values, people: int, why: str) -> None:

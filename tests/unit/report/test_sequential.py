@@ -122,6 +122,10 @@ def test_intervals_of_means_and_shares_are_those_of_growthbook() -> None:
     rho = math.sqrt(4 / 12 * 8 / 12 / 25)
     half = growthbook(error, 1_300, rho, 1 - compared.level)
     assert (interval.high - interval.low) / 2 == pytest.approx(half, rel=1e-9)
+    of_one = compared.sides[0].interval
+    assert of_one is not None
+    half = growthbook(one.with_zeros(4_000).error, 400, 1 / 5, 0.05)
+    assert (of_one.high - of_one.low) / 2 == pytest.approx(half, rel=1e-9)
     (side,) = compared_shares("x", [("a", 400, 4_000)]).sides
     assert side.interval is not None
     half = growthbook(0.1 * 0.9 / 4_000, 4_000, math.sqrt(0.1 * 0.9 / 5), 0.05)
@@ -311,6 +315,11 @@ def test_the_outlook_names_the_answers_at_which_a_difference_shows(people: int) 
         size = round(times * needed / 2 / 0.0525)  # so that both together have so many answers
         sides = Answers(round(0.055 * size), size), Answers(round(0.05 * size), size)
         assert differs(*sides, 1 - compared.level) is shows
+
+
+def test_of_a_large_share_the_outlook_is_about_a_part_of_those_who_do_not_answer() -> None:
+    found = compared_shares("opened", [("a", 1_800, 2_000), ("b", 1_800, 2_000)])
+    assert "such as 90.00 % against 91.00 % usually shows" in found.outlook
 
 
 def test_the_reader_chooses_the_difference_of_the_outlook() -> None:
