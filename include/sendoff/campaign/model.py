@@ -508,7 +508,7 @@ def _in_language(content: Any, language: str) -> Any:
 
 def _channels_at(path: str, channels: Channels, period_end: datetime) -> Channels:
     inbox = channels.inbox
-    if not inbox or not inbox.keep:
+    if not inbox:
         return channels
     keep = _at(f"{path}channels.inbox.keep.until", inbox.keep, period_end)
     return channels.replace(inbox=inbox.replace(keep=keep))

@@ -186,7 +186,7 @@ class DailyHours(FrozenModel):
         local = now.astimezone(ZoneInfo(time_zone))
         if self.contains(f"{local:%H:%M}"):
             return None
-        firsts = (moment(local.date() + timedelta(days=n), self.earliest, time_zone) for n in (0, 1, 2))
+        firsts = (moment(local.date() + timedelta(days=n), self.earliest, time_zone) for n in (0, 1))
         openings = (at.replace(fold=fold).astimezone(UTC) for at in firsts for fold in (0, 1))
         return next(at for at in openings if at > now)
 

@@ -296,5 +296,5 @@ def _variant_fits(campaign: Campaign, variant: Variant, whole: Campaign) -> Iter
         if set(own) != set(shared):
             yield broken("template.channels", ", ".join(own), f"{', '.join(shared)}, as in the campaign")
     if whole.languages() != campaign.languages():
-        found, allowed = (", ".join(each.languages()) or "no language" for each in (whole, campaign))
+        found, allowed = (", ".join(each.languages()) for each in (whole, campaign))
         yield broken("", f"texts in {found}", f"{allowed}, as in the campaign")

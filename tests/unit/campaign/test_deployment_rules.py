@@ -206,6 +206,11 @@ def test_a_window_can_only_narrow_the_rules(tmp_path: Path) -> None:
     assert closed_until(campaign, [None], now, now) == {None: at("2026-12-21 10:00")}
 
 
+IN_TOKYO = (
+    'gates: {window: {earliest: "09:00", latest: "10:00", time_zone: query, default_time_zone: Asia/Tokyo}}\n'
+)
+
+
 @pytest.mark.parametrize(
     ("own", "part"),
     [
@@ -219,8 +224,16 @@ def test_a_window_can_only_narrow_the_rules(tmp_path: Path) -> None:
             "rules that never allow a message with gates.window",
         ),
         (
-            'gates: {window: {earliest: "09:00", latest: "10:00", time_zone: query, default_time_zone: Asia/Tokyo}}\n',
+            IN_TOKYO,
             "found Asia/Tokyo with rules.default_time_zone: Europe/Berlin",
+        ),
+        (
+            'send: {kind: once, time: "09:00", time_zone: query, default_time_zone: Asia/Tokyo}\n',
+            "send.default_time_zone: found Asia/Tokyo with rules.default_time_zone: Europe/Berlin",
+        ),
+        (
+            f"send: {{kind: once, time: '09:00', time_zone: UTC, date: 2026-12-28}}\n{IN_TOKYO}",
+            "gates.window.default_time_zone: found Asia/Tokyo with rules.default_time_zone: Europe/Berlin",
         ),
         ('send: {kind: once, time: "21:30", time_zone: user}\n', "21:30 is in the quiet hours"),
         (

@@ -151,6 +151,16 @@ def test_queries_are_compared_and_a_list_of_people_is_only_counted(tmp_path: Pat
     assert found.files == ("audience.sql", "away.sql", "staff.csv")
 
 
+def test_a_new_list_of_people_is_counted_and_an_empty_list_is_no_value(tmp_path: Path) -> None:
+    rules = "tags: [crm]\naudience: {exclude: [{kind: file, file: staff.csv}]}\n"
+    old = load_campaign(write(tmp_path / "old/back", PUSH))
+    new = load_campaign(write(tmp_path / "new/back", PUSH + rules, staff_csv="device_id\n1\n"))
+    (change,) = (each for each in compare_campaigns(old, new).changes if each.name == "staff.csv")
+    assert (change.before, change.after) == (None, "2 lines")
+    (change,) = (each for each in compare_campaigns(new, old).changes if each.name == "tags")
+    assert (change.before, change.after) == ("crm", None)
+
+
 def test_queries_for_comparisons_are_compared_and_have_no_effect_on_recipients(tmp_path: Path) -> None:
     old = write(tmp_path / "old/back", PUSH, outcome_sql=SQL)
     new = write(tmp_path / "new/back", PUSH, outcome_sql=f"{SQL} WHERE 1", before_sql=SQL)
@@ -164,11 +174,13 @@ def test_queries_for_comparisons_are_compared_and_have_no_effect_on_recipients(t
 
 
 def test_the_address_and_the_headers_of_a_webhook_stay_secret(tmp_path: Path) -> None:
-    webhook = "{address: https://a.example/planted-1, headers: {Key: planted-2}}"
+    body = "body: {kind: raw, content: Hello}"
+    webhook = f"{{address: https://a.example/planted-1, headers: {{Key: planted-2}}, {body}}}"
     hook = f"title: Hook\nchannels:\n  webhook: {webhook}\n"
-    found = compare(tmp_path, hook, hook.replace("planted-", "planted-9"))
-    assert {change.name for change in found.changes} == {"address", "headers.Key"}
+    found = compare(tmp_path, hook, hook.replace("planted-", "planted-9").replace("Hello", "Welcome"))
+    assert {change.name for change in found.changes} == {"address", "headers.Key", "body.content"}
     assert "planted" not in repr([told(change) for change in found.changes])
+    assert ("Hello", "Welcome") in [(change.before, change.after) for change in found.changes]
 
 
 def test_a_new_name_or_connection_may_send_a_period_again(tmp_path: Path) -> None:

@@ -105,6 +105,8 @@ def test_subjects_are_measured_in_each_language() -> None:
         ("€" * 81, 2),
         ("ê" + "x" * 69, 1),  # one letter outside of the alphabet makes all letters wide
         ("ê" + "x" * 70, 2),
+        ("ê" + "x" * 133, 2),
+        ("ê" + "x" * 134, 3),
         ("😀" * 35, 1),  # two units each
         ("😀" * 36, 2),
         ("x" * 160 + "{{first_name}}", 1),

@@ -19,6 +19,7 @@ from .campaigns import (
     EXECUTED,
     HALF,
     PUSHED,
+    QUERY_ZONE,
     SMS,
     TONIGHT,
     WINDOW,
@@ -274,6 +275,9 @@ def test_a_once_off_with_a_date_keeps_it() -> None:
 
 
 def test_a_once_off_that_is_over_when_its_period_ends_is_refused() -> None:
+    at_its_end = once().resolved(datetime(2026, 11, 20, 18, 30, tzinfo=UTC)).send
+    assert isinstance(at_its_end, Once)
+    assert at_its_end.date == date(2026, 11, 20)
     with pytest.raises(
         CampaignError, match=r"send: 18:30 on 2026-11-20 in Europe/Dublin is before the end of the period"
     ):
@@ -413,4 +417,5 @@ def test_zones_are_sent_apart_for_what_is_said_or_for_when() -> None:
     windowed = campaign(**PUSHED, gates={"window": WINDOW}, send=TONIGHT)
     assert windowed.default_zone == "Asia/Tokyo"
     assert windowed.variation(Variation(time_zone="Asia/Tokyo"), PERIOD_END).send == windowed.send
+    assert campaign(**PUSHED, send={**TONIGHT, **QUERY_ZONE}).default_zone == "Asia/Tokyo"
     assert campaign(**PUSHED, send=TONIGHT).default_zone is None

@@ -140,6 +140,10 @@ def test_a_date_that_is_over_in_a_zone_when_the_period_ends_is_refused() -> None
         by_query("07:30", SPRING).in_zone("Pacific/Kiritimati", ends)
 
 
+def test_the_last_message_is_sent_in_the_last_time_zone_on_earth() -> None:
+    assert once("20:00", "user", date(2027, 1, 1)).sends_at() == utc("2027-01-02T08:00")
+
+
 def test_no_time_is_known_of_a_campaign_that_sends_at_once() -> None:
     assert list(local_times(Now(), "Europe/Dublin")) == []
 

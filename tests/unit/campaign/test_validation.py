@@ -420,6 +420,9 @@ def test_what_is_said_of_people_variants_and_days_must_fit_together(
         {**PUSHED, "gates": {"window": WINDOW, "rollout": {"shares": [5]}}},
         {**PUSHED, "send": DAILY, "push_expiry": until("2026-12-24")},
         {**PUSHED, "audience": {"source": VERDICTS}},
+        {**EXECUTED, "audience": {"source": VERDICTS}},
+        {**PUSHED, "variants": {"decide": HALF, "plain": HALF}},
+        {"channels": {"email": EMAIL, "sms": SMS}, "targeting": {"kind": "broadcast"}},
         {
             **TWO_LANGUAGES,
             "variants": {

@@ -410,6 +410,12 @@ def test_every_zone_of_the_query_sends_within_the_window_of_one() -> None:
     assert (own.is_open, own.actual) == (True, "sending at 19:00")
 
 
+def test_a_window_and_rules_that_are_never_open_together_close_a_gate() -> None:
+    rules = {"quiet_hours": {"earliest": "08:00", "latest": "20:00"}, "default_time_zone": "UTC"}
+    seen = gate("rules", {"window": window("UTC", "21:00", "23:00")}, rules=rules)
+    assert (seen.is_open, seen.actual) == (False, "never open together with gates.window")
+
+
 def test_a_spread_says_its_waves() -> None:
     parts = [Segment(integers(range(1, 3)), wave=1), Segment(integers(range(3, 13)), wave=2)]
     parts.append(Segment(integers(range(13, 101)), wave=3))

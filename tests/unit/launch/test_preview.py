@@ -28,7 +28,7 @@ from sendoff.launch.plan import LaunchOptions, prepare_launch
 from sendoff.launch.preview import Preview
 from sendoff.launch.reachability import platforms_pushed_to, unreachable
 from sendoff.launch.rendering import plain_text, renderings
-from sendoff.launch.send_times import describe_schedule
+from sendoff.launch.send_times import describe_schedule, ends_before
 from sendoff.ledger import Ledger
 from sendoff.ledger.storage.schema import metadata
 from sendoff.report import as_html, as_markdown, as_terminal, describe_preview
@@ -373,6 +373,9 @@ def test_an_end_before_the_last_time_zone_is_told(ledger: Ledger) -> None:
         "push_expiry.until: the end at 2026-03-02 22:00 UTC is before messages are sent, at 2026-03-02 23:30 UTC in "
         "the last time zone. Recipients to whom it is sent after the end may not get it."
     ) in seen.warnings
+    just = {"until": {"time": "23:30", "time_zone": "UTC", "date": "2026-03-02"}}
+    made = Campaign.model_validate(SPRING | {"push_expiry": just})
+    assert not list(ends_before(made, datetime(2026, 3, 2, 23, 30, tzinfo=UTC)))
 
 
 def test_each_persons_own_time_zone_spans_all_of_the_earth(warehouse: str) -> None:

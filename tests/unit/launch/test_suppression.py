@@ -191,6 +191,12 @@ def test_a_query_of_exclusion_runs_on_its_own_warehouse(
         warehouses=asked.__getitem__,
     )
     assert left_out(made) == {"open case": [5]}
+    made = plan(
+        exclude(kind="query", file="returned.sql", reason="returned"),
+        files={"returned.sql": "SELECT device_id FROM returned"},
+        warehouses=asked.__getitem__,
+    )
+    assert left_out(made) == {"returned": [2, 3, 9]}
 
 
 # Mistakes in an exclusion's query or file, and their errors.
