@@ -132,6 +132,7 @@ def test_only_a_known_kind_and_a_dispatch_key_are_signed(kind: str, key: str) ->
         (URL, [""]),
         (URL, ["short"]),
         (URL, [NEW, OLD, NEW]),
+        (URL, [NEW, f"{OLD}\n{OLD}"]),
         ("events.example.com", [NEW]),
         ("ftp://events.example.com", [NEW]),
         ("https://", [NEW]),

@@ -271,6 +271,7 @@ def test_a_token_shorter_than_was_asked_for_is_a_sign_that_the_client_id_ends(
     ("status", "content", "kind", "sentence"),
     [
         (400, {"error": "invalid_grant", "error_description": "old"}, CredentialsError, "invalid_grant: old"),
+        (400, {"error": "no client_credentials here"}, CredentialsError, "no client_credentials here"),
         (401, {"error": "invalid_client"}, CredentialsError, "refuses the client ID, or its secret or key"),
         (403, {"code": 403, "message": "API access is off"}, CredentialsError, "(HTTP 403): API access is off"),
         (401, b"", CredentialsError, "(HTTP 401)"),
@@ -278,6 +279,7 @@ def test_a_token_shorter_than_was_asked_for_is_a_sign_that_the_client_id_ends(
         (301, b"", SettingsError, "the base URL leads to another address (HTTP 301); correct it"),
         (404, b"", SettingsError, "there is no token endpoint at the base URL (HTTP 404); correct it"),
         (405, b"", SettingsError, "(HTTP 405); correct it"),
+        (410, b"", SettingsError, "there is no token endpoint at the base URL (HTTP 410); correct it"),
         (408, b"", ServiceUnavailableError, "the service failed (HTTP 408)"),
         (429, b"", RateLimitedError, "the service limits the rate of requests (429)"),
         (425, b"", ServiceUnavailableError, "the service failed (HTTP 425)"),

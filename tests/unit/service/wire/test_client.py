@@ -161,6 +161,7 @@ def test_a_session_that_repeats_requests_is_refused(session: requests.Session) -
         (502, b"", InDoubt("HTTP 502")),
         (503, b"", InDoubt("HTTP 503")),
         (504, b"", InDoubt("HTTP 504")),
+        (300, b'{"success": true, "code": 200}', InDoubt("HTTP 300")),
         (302, b"", InDoubt("HTTP 302")),
         (303, b"", InDoubt("HTTP 303")),
         (304, b"", InDoubt("HTTP 304")),
@@ -197,6 +198,14 @@ def test_where_a_redirect_leads_is_told_with_its_port_and_nothing_secret(
     assert outcome(script, client, moved) == Refused(
         301, f"the service has moved to {shown}; correct the base URL"
     )
+
+
+@pytest.mark.parametrize("port", [0, 99_999])
+def test_where_a_redirect_leads_is_not_told_if_there_is_no_such_port(
+    script: Any, client: Client, port: int
+) -> None:
+    moved = script.answer(301, Location=f"https://api.example.com:{port}/")
+    assert outcome(script, client, moved) == Refused(301, "HTTP 301")
 
 
 def test_a_web_page_instead_of_a_reply_is_in_doubt(script: Any, client: Client) -> None:
