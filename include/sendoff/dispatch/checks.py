@@ -53,7 +53,9 @@ def check_refusals(ledger: Ledger, launch_key: str) -> None:
     """
     since = released_at(ledger, launch_key)
     if refused := ledger.dispatch_queries.refused(launch_key, since):
-        reasons = "; ".join(ledger.dispatch_queries.reasons(launch_key, DispatchState.REFUSED, since)[:3])
+        reasons = "; ".join(
+            ledger.dispatch_queries.reasons(launch_key, DispatchState.REFUSED, since, limit=3)
+        )
         raise RefusedError(
             f"launch {launch_key}: the service refused {counted(refused, 'request')}: {reasons}"
         )

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import chain
 
 from sendoff.audience import GROUP_COLUMNS, Audience, template_columns
@@ -183,8 +184,19 @@ def read_already_sent(
             f"campaign {folder.name}: only_unsent is not possible if the service chooses the recipients"
         )
     campaign, people, sources = folder.campaign, empty(audience.identifiers.kind), []
-    names, or_of_a_part = (folder.name, *campaign.formerly), campaign.schedule is not None
-    for launch in ledger.launches.of_period(campaign.connection, names, period, or_of_a_part=or_of_a_part):
+    of_period = partial(
+        ledger.launches.of_period,
+        campaign.connection,
+        (folder.name, *campaign.formerly),
+        period,
+        or_overlapping=campaign.schedule is not None,
+    )
+    if all(launch.launch_key == but for launch in of_period()):  # often the wrong period was given
+        raise AudienceError(
+            f"campaign {folder.name}: only_unsent: there is no earlier launch for the period {period.key}, so it would "
+            "be sent to everyone. Use the period that was sent before, or send it without a resend number"
+        )
+    for launch in of_period(is_sent=True):
         if launch.launch_key == but:
             continue
         launch.check_recipients()
@@ -194,11 +206,6 @@ def read_already_sent(
         people |= ledger.launches.sent(launch.launch_key)
         people = union(people.kind, [people, *(sets[each] for each in sets if each != Verdict.NOT_SENT)])
         sources.append(LaunchSource(launch.launch_key, None, _OBSERVED))
-    if not sources:  # often the wrong period was given, and everyone would get the message again
-        raise AudienceError(
-            f"campaign {folder.name}: only_unsent: there is no earlier launch for the period {period.key}, so it would "
-            "be sent to everyone. Use the period that was sent before, or send it without a resend number"
-        )
     return people, sources
 
 
@@ -228,12 +235,12 @@ def joined_sources(sources: Iterable[LaunchSource]) -> tuple[LaunchSource, ...]:
 
 
 def _of_same_period(ledger: Ledger, launch: LaunchRecord) -> list[LaunchRecord]:
-    """Return all launches of a campaign for the period of one of them, which may have been sent again.
+    """Return the launches of a campaign for the period of one of them, unless they ended before they sent anything.
 
     Raise AudienceError if their recipients cannot be compared, and RecipientsDeletedError if some were deleted.
     """
     campaigns, period = [launch.campaign], launch.period
-    found = ledger.launches.of_period(launch.connection, campaigns, period, or_of_a_part=False)
+    found = ledger.launches.of_period(launch.connection, campaigns, period, is_sent=True)
     for each in found:
         each.check_recipients()
         if (each.identified_by, each.kind) != (launch.identified_by, launch.kind):
@@ -279,10 +286,10 @@ def _audience(
             unknown.append(delivered & unread)
         if Verdict.DELIVERED in accepted:
             accepted[Verdict.DELIVERED] -= unread
-    holdouts = (ledger.launches.suppressed(key, "holdout").values() for key in keys)
-    held_out = union(kind, chain.from_iterable(holdouts))
-    people = union(kind, accepted.values()) - held_out
-    not_known = union(kind, unknown) - held_out
+    if Verdict.NOT_SENT in accepted:
+        holdouts = (ledger.launches.suppressed(key, "holdout").values() for key in keys)
+        accepted[Verdict.NOT_SENT] -= union(kind, chain.from_iterable(holdouts))
+    people, not_known = union(kind, accepted.values()), union(kind, unknown)
     if Verdict.UNKNOWABLE in of.verdicts:
         people |= not_known
     dropped = {UNKNOWABLE: len(not_known)} if of.is_without_unknowable else {}

@@ -29,7 +29,7 @@ from sendoff.ledger.storage.schema import launches
 from sendoff.postbacks import aggregate
 from sendoff.states import Accepted, InDoubt, Refused, Resolution
 
-from ...factories import LEASE, NOW, PERIOD, claimed, make_launch, post_back, send, store
+from ...factories import KEY, LEASE, NOW, PERIOD, claimed, make_launch, post_back, send, store
 
 DAY = timedelta(days=1)
 
@@ -80,6 +80,7 @@ def people_of(ledger: Ledger, launch: LaunchRecord) -> list[int]:
     return [int(who) for who in ledger.launches.audience(launch.launch_key)]
 
 
+@pytest.mark.promise("twice/resend")
 def test_those_who_got_nothing_are_those_whose_requests_were_refused_or_not_made(ledger: Ledger) -> None:
     first = prepare(ledger)
     send(ledger, first.launch_key, ACCEPTED, REFUSED)
@@ -94,6 +95,7 @@ def test_those_who_got_nothing_are_those_whose_requests_were_refused_or_not_made
     assert decision.detail == {"resend": 1, "to": "those who got nothing"}
 
 
+@pytest.mark.promise("twice/resend")
 @pytest.mark.parametrize(
     "became",
     ["planned", "in_flight", "in_doubt", "written off", "doubted and refused", "doubted and stopped"],
@@ -127,7 +129,8 @@ def test_a_written_off_request_that_turns_out_to_be_refused_was_not_sent(ledger:
     assert people_of(ledger, prepare(ledger, 1)) == [1, 2]
 
 
-def test_a_refused_request_of_which_someone_reports_a_delivery_was_sent(ledger: Ledger) -> None:
+@pytest.mark.promise("twice/resend")
+def test_a_refused_request_counts_as_sent_after_a_post_back_reports_a_delivery(ledger: Ledger) -> None:
     first = prepare(ledger)
     _, refused, _ = send(ledger, first.launch_key, ACCEPTED, REFUSED, REFUSED)
     store(ledger, post_back(refused, "delivery", 3))
@@ -136,6 +139,7 @@ def test_a_refused_request_of_which_someone_reports_a_delivery_was_sent(ledger: 
     assert people_of(ledger, prepare(ledger, 1)) == [5, 6]
 
 
+@pytest.mark.promise("twice/resend")
 def test_a_delivery_reported_after_the_resend_was_made_leaves_its_recipient_out(ledger: Ledger) -> None:
     first = prepare(ledger)
     refused, *_ = send(ledger, first.launch_key, REFUSED, ACCEPTED, ACCEPTED)
@@ -190,9 +194,66 @@ def test_who_opened_any_launch_of_the_period_can_be_excluded(ledger: Ledger) -> 
     rows = [{"device_id": who} for who in EVERYONE]
     opened = {"kind": "verdicts", "of": "spring", "are": ["engaged"]}
     assert people_of(ledger, prepare(ledger, given=reminder(opened, rows))) == [2, 3, 4, 5, 6]
+
+
+def test_only_people_who_got_nothing_from_any_launch_count_as_not_sent(ledger: Ledger) -> None:
+    send(ledger, prepare(ledger).launch_key, ACCEPTED, REFUSED, REFUSED)
+    send(ledger, prepare(ledger, 1).launch_key, ACCEPTED, REFUSED)
     unsent = {"kind": "verdicts", "of": "spring", "are": ["not_sent"], "reason": "got nothing"}
-    summer = campaign_from(reminder(unsent, rows).campaign, "summer", rows)
-    assert people_of(ledger, prepare(ledger, given=summer)) == list(EVERYONE)
+    rows = [{"device_id": who} for who in EVERYONE]
+    assert people_of(ledger, prepare(ledger, given=reminder(unsent, rows))) == [1, 2, 3, 4]
+
+
+def test_a_claim_knows_who_opened_any_launch_of_the_period(ledger: Ledger) -> None:
+    """Of two launches, the more certain verdict counts when the reminder is frozen and when it is claimed."""
+    first = send(ledger, prepare(ledger).launch_key, ACCEPTED, ACCEPTED, ACCEPTED)
+    again = send(ledger, prepare(ledger, 1, only_unsent=False).launch_key, ACCEPTED, ACCEPTED, ACCEPTED)
+    for dispatch in (first[0], again[0]):
+        store(ledger, post_back(dispatch, "delivery", 1), post_back(dispatch, "delivery", 2))
+    store(ledger, post_back(first[0], "open", 1), post_back(again[0], "open", 2))
+    store(ledger, post_back(again[1], "delivery", 3))
+    source = {"kind": "verdicts", "of": "spring", "are": ["engaged"]}
+    opened = prepare(ledger, given=reminder({"source": source}))
+    assert people_of(ledger, opened) == [1, 2]
+    assert claimed(ledger, opened.launch_key).content.identifiers == integers([1, 2])
+    delivered = {"kind": "verdicts", "of": "spring", "are": ["delivered"]}
+    rows = [{"device_id": who} for who in (1, 2, 3)]
+    others = campaign_from(reminder(delivered, rows).campaign, "summer", rows)
+    rest = prepare(ledger, given=others)
+    assert people_of(ledger, rest) == [1, 2]
+    assert claimed(ledger, rest.launch_key).content.identifiers == integers([1, 2])
+
+
+def test_launches_that_ended_before_they_sent_anything_do_not_count(ledger: Ledger) -> None:
+    """They may have other recipients, who are not known or cannot be compared."""
+    unlike = [{"segments": [Segment(None)]}, {"people": strings(["a"])}]
+    for number, made in enumerate(unlike):
+        key = make_launch(ledger, state="held", resend=number, **made).launch_key
+        assert ledger.audit_log.decide(Decision(key, "rejected", "ann", None, NOW))
+    again = prepare(ledger, 2)
+    assert people_of(ledger, again) == list(EVERYONE)
+    send(ledger, again.launch_key, ACCEPTED, ACCEPTED, ACCEPTED)
+    source = {"kind": "verdicts", "of": "spring", "are": ["missing"], "unknowable": "include"}
+    assert people_of(ledger, prepare(ledger, given=reminder({"source": source}))) == list(EVERYONE)
+
+
+def test_the_control_group_of_one_launch_may_be_reminded_of_another(ledger: Ledger) -> None:
+    make_launch(
+        ledger, [1, 2, 5, 6], segments=[Segment(integers([1, 2]))], suppressed={"holdout": integers([5, 6])}
+    )
+    send(ledger, KEY, ACCEPTED)
+    (dispatch,) = send(
+        ledger, prepare(ledger, 1, given=folder([5, 7]), only_unsent=False).launch_key, ACCEPTED
+    )
+    store(ledger, post_back(dispatch, "delivery", 5))
+    for verdict, people in (("delivered", [5]), ("not_sent", [])):
+        source = {"kind": "verdicts", "of": "spring", "are": [verdict]}
+        if people:
+            assert people_of(ledger, prepare(ledger, given=reminder({"source": source}))) == people
+        else:
+            named = campaign_from(reminder({"source": source}).campaign, "summer", None)
+            with pytest.raises(NobodyLeftError):
+                prepare(ledger, given=named)
 
 
 def test_launches_of_a_period_with_other_identifiers_are_not_taken_together(ledger: Ledger) -> None:
@@ -241,7 +302,7 @@ def test_a_launch_for_a_part_of_the_period_counts_if_the_campaign_has_a_schedule
     """Such as the launch of a day after the schedule became weekly."""
     first = prepare(ledger, given=folder(range(1, 4), schedule="0 0 * * *"))
     week, weekly = Period(PERIOD.end - 7 * DAY, PERIOD.end), folder(schedule="0 0 * * 1")
-    with pytest.raises(LateError, match="unless only_unsent leaves them out"):
+    with pytest.raises(LateError, match="unless you choose only_unsent"):
         prepare(ledger, period=week, given=weekly)
     assert people_of(ledger, first) == [1, 2, 3]
     assert people_of(ledger, prepare(ledger, 1, period=week, given=weekly)) == [4, 5, 6]

@@ -74,17 +74,17 @@ def test_the_launches_of_a_period_are_those_of_some_campaigns_the_first_one_firs
     of_shop = made("spring", 3, 4, partition="shop")
     period = Period(datetime(2026, 3, 3, tzinfo=UTC), datetime(2026, 3, 4, tzinfo=UTC))
 
-    def found(period: Period, *, or_of_a_part: bool) -> list[str]:
+    def found(period: Period, *, or_overlapping: bool) -> list[str]:
         names = ["spring", "autumn"]
-        launches = ledger.launches.of_period("service", names, period, or_of_a_part=or_of_a_part)
+        launches = ledger.launches.of_period("service", names, period, or_overlapping=or_overlapping)
         return [each.launch_key for each in launches]
 
-    assert found(period, or_of_a_part=False) == [day]
-    assert found(period, or_of_a_part=True) == [day, week]
-    assert found(Period(period.start, period.end, "shop"), or_of_a_part=True) == [of_shop]
+    assert found(period, or_overlapping=False) == [day]
+    assert found(period, or_overlapping=True) == [day, week]
+    assert found(Period(period.start, period.end, "shop"), or_overlapping=True) == [of_shop]
     early = Period(period.start, period.end - timedelta(hours=1))
-    assert found(early, or_of_a_part=False) == []
-    assert found(early, or_of_a_part=True) == [day, week]
+    assert found(early, or_overlapping=False) == []
+    assert found(early, or_overlapping=True) == [day, week]
 
 
 def test_launches_are_found_by_the_start_of_their_key_and_their_campaign(ledger: Ledger) -> None:

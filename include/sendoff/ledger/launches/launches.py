@@ -76,17 +76,24 @@ class Launches(LedgerPart):
         return launch_of(row) if row else None
 
     def of_period(
-        self, connection: str, campaigns: Collection[str], period: Period, *, or_of_a_part: bool
+        self,
+        connection: str,
+        campaigns: Collection[str],
+        period: Period,
+        *,
+        or_overlapping: bool = False,
+        is_sent: bool = False,
     ) -> list[LaunchRecord]:
         """Return the launches of some campaigns for a period, the first one first.
 
-        ``or_of_a_part``: also those whose period overlaps it.
+        ``or_overlapping``: also those whose period overlaps it. ``is_sent``: only those that may send or may have sent.
         """
         query = LAUNCH.where(
             launches.c.connection == connection,
             launches.c.campaign.in_(campaigns),
             launches.c.partition.is_not_distinct_from(period.partition),
-            _overlaps(period) if or_of_a_part else _is_same(period),
+            _overlaps(period) if or_overlapping else _is_same(period),
+            *([_LIVES_OR_SENT] if is_sent else []),
         )
         return [launch_of(row) for row in self._database.rows(query.order_by(launches.c.created_at))]
 
@@ -102,7 +109,7 @@ class Launches(LedgerPart):
             launches.c.connection == connection,
             launches.c.campaign == campaign,
             ended,
-            sa.or_(launches.c.state.in_(LIVING), _MAY_SEND),
+            _LIVES_OR_SENT,
         ).order_by(
             launches.c.partition.is_not_distinct_from(period.partition).desc(),
             launches.c.period_end.desc(),
@@ -211,7 +218,7 @@ class Launches(LedgerPart):
     def got_nothing(self, launch_key: str) -> dict[str, int]:
         """Count the recipients who got nothing and get nothing by themselves, by the state of their request.
 
-        These are the recipients that :meth:`sent` leaves out. The counts are 0 if the service chooses the recipients.
+        :meth:`sent` leaves them out. The counts are 0 if the service chooses the recipients.
         """
         query = (
             sa.select(dispatches.c.state, sa.func.sum(segments_table.c.size))
@@ -293,6 +300,7 @@ _MAY_BE_SENT = sa.or_(
 _MAY_SEND = (
     sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT).correlate(launches)
 )
+_LIVES_OR_SENT = sa.or_(launches.c.state.in_(LIVING), _MAY_SEND)
 _LAUNCH_OF_KEY = LAUNCH.where(launches.c.launch_key == sa.bindparam("key"))
 
 

@@ -175,10 +175,14 @@ class DispatchQueries(LedgerPart):
         query = _outcomes(launch_key, sa.func.count(sa.distinct(dispatches.c.dispatch_key)), since=since)
         return int(self._database.scalar(query.where(*is_refused)))
 
-    def reasons(self, launch_key: str, kind: str, since: datetime | None = None) -> list[str]:
+    def reasons(
+        self, launch_key: str, kind: str, since: datetime | None = None, *, limit: int | None = None
+    ) -> list[str]:
         """Return the distinct reasons of one kind of outcome, such as ``refused``; ``since``: only later ones."""
-        query = _outcomes(launch_key, outcomes.c.reason, since=since).where(outcomes.c.kind == kind)
-        return [reason for reason in self._database.scalars(query.distinct().order_by("reason")) if reason]
+        query = _outcomes(launch_key, outcomes.c.reason, since=since).where(
+            outcomes.c.kind == kind, outcomes.c.reason > ""
+        )
+        return self._database.scalars(query.distinct().order_by("reason").limit(limit))
 
     def newest_outcome(self, launch_key: str) -> datetime | None:
         """Return the time of the newest outcome of a launch; None before the first.

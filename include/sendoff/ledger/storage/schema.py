@@ -219,7 +219,12 @@ suppressed = Table(
     "suppressed",
     metadata,
     _key("launch_key", ForeignKey("launches.launch_key"), primary_key=True),
-    Column("reason", Text, primary_key=True, comment="an exclusion, cap, priority, size_limit or holdout"),
+    Column(
+        "reason",
+        Text,
+        primary_key=True,
+        comment="an exclusion, suppressed, already_sent, cap, priority, size_limit or holdout",
+    ),
     *_chunk(),
     comment="recipients in the query's result that the launch leaves out; only the holdout belongs to the audience",
 )

@@ -8,9 +8,11 @@ transaction that stores new totals, so only a higher sum means that totals are r
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -47,9 +49,12 @@ class LaunchSource:
 
 
 class _Newest(NamedTuple):
-    """The launches to ask for one launch, and the sum of their revisions that the known totals belong to."""
+    """The launches to ask for one launch, and the sum of their revisions that the known totals belong to.
 
-    sources: Collection[LaunchSource]
+    Those for the same campaign and period are together, because the most certain verdict of them counts.
+    """
+
+    groups: Collection[Collection[LaunchSource]]
     revision: int
 
 
@@ -110,12 +115,10 @@ class ActiveVerdicts:
         """
         found: dict[Verdict, Identifiers] = {}
         with self._lock:
-            for source in self._current(db, launch_key, revision):
-                for verdict in source.leaves_out:
-                    gone = self._responses[source.launch_key].of(verdict, people)
-                    if len(gone):
-                        found[verdict] = found[verdict] | gone if verdict in found else gone
-                        people -= gone
+            for verdict, gone in self._left_out(self._current(db, launch_key, revision), people):
+                if len(some := gone & people):
+                    found[verdict] = found[verdict] | some if verdict in found else some
+                    people -= some
         return found
 
     def has_none_of(self, launch_key: str, people: Identifiers, revision: int) -> bool:
@@ -128,44 +131,57 @@ class ActiveVerdicts:
             return (
                 known is not None
                 and revision == known.revision
-                and not any(
-                    len(self._responses[source.launch_key].of(verdict, people))
-                    for source in known.sources
-                    for verdict in source.leaves_out
-                )
+                and not any(len(gone) for _, gone in self._left_out(known.groups, people))
             )
 
-    def _current(self, db: sa.Connection, launch_key: str, revision: int) -> Collection[LaunchSource]:
+    def _left_out(
+        self, groups: Collection[Collection[LaunchSource]], people: Identifiers
+    ) -> Iterator[tuple[Verdict, Identifiers]]:
+        """Yield the members of ``people`` to leave out, by source and verdict."""
+        for group in groups:
+            responses = [self._responses[source.launch_key] for source in group]
+            for source, own in zip(group, responses, strict=True):
+                for verdict in source.leaves_out:
+                    gone = own.of(verdict, people)
+                    if verdict == Verdict.DELIVERED and len(gone):
+                        for other in responses:
+                            gone -= other.engaged
+                    yield verdict, gone
+
+    def _current(
+        self, db: sa.Connection, launch_key: str, revision: int
+    ) -> Collection[Collection[LaunchSource]]:
         """Return the sources of a launch, after reading their totals if the revision is another one.
 
         An older copy of the ledger may have come back, so a lower revision counts too.
         """
         known = self._newest.get(launch_key)
         if known is not None and revision == known.revision:
-            return known.sources
+            return known.groups
         if known is None and len(self._newest) >= _MOST_LAUNCHES:
             self._newest.clear()
             self._responses.clear()
-        sources = [each for each in sources_of(db, launch_key) if each.leaves_out]
-        for source in sources:
+        groups: defaultdict[tuple[Any, ...], list[LaunchSource]] = defaultdict(list)
+        for row in db.execute(_SOURCES, {"launch": launch_key}):
+            if row.leaves_out:
+                groups[row.campaign, row.period_start, row.period_end].append(_source(row))
+        for source in chain.from_iterable(groups.values()):
             if source.launch_key not in self._responses:
                 kind: Kind = db.scalars(_KIND, {"source": source.launch_key}).one()
                 self._responses[source.launch_key] = _Responses(kind, empty(kind), empty(kind))
             self._responses[source.launch_key].follow(db, source.launch_key)
-        self._newest[launch_key] = _Newest(sources, revision)
-        return sources
+        self._newest[launch_key] = _Newest(groups.values(), revision)
+        return groups.values()
 
 
 def sources_of(db: sa.Connection, launch_key: str) -> list[LaunchSource]:
     """Return the other launches whose verdicts decide about the recipients of a launch."""
-    return [
-        LaunchSource(
-            row.source,
-            None if row.accepted is None else tuple(map(Verdict, row.accepted)),
-            tuple(map(Verdict, row.leaves_out)),
-        )
-        for row in db.execute(_SOURCES, {"launch": launch_key})
-    ]
+    return [_source(row) for row in db.execute(_SOURCES, {"launch": launch_key})]
+
+
+def _source(row: sa.Row[Any]) -> LaunchSource:
+    accepted = None if row.accepted is None else tuple(map(Verdict, row.accepted))
+    return LaunchSource(row.source, accepted, tuple(map(Verdict, row.leaves_out)))
 
 
 def insert_sources(db: sa.Connection, launch_key: str, sources: Iterable[LaunchSource]) -> None:
@@ -184,7 +200,8 @@ def insert_sources(db: sa.Connection, launch_key: str, sources: Iterable[LaunchS
 
 
 _SOURCES = (
-    sa.select(launch_sources)
+    sa.select(launch_sources, launches.c.campaign, launches.c.period_start, launches.c.period_end)
+    .join(launches, launches.c.launch_key == launch_sources.c.source)
     .where(launch_sources.c.launch_key == sa.bindparam("launch"))
     .order_by(launch_sources.c.source)
 )

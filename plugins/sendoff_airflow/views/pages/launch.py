@@ -134,7 +134,7 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
 def _of_same_period(ledger: Ledger, launch: LaunchRecord) -> Sequence[LaunchRecord]:
     """Return the launches of a campaign for the same period, the last resend last."""
     names = [launch.campaign]
-    found = ledger.launches.of_period(launch.connection, names, launch.period, or_of_a_part=False)
+    found = ledger.launches.of_period(launch.connection, names, launch.period)
     return sorted(found, key=attrgetter("resend"))[-MOST_OF_A_PERIOD:]
 
 

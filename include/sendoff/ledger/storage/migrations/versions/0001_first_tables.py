@@ -413,7 +413,10 @@ def upgrade() -> None:
         "suppressed",
         _of_launch(),
         Column(
-            "reason", Text, primary_key=True, comment="an exclusion, cap, priority, size_limit or holdout"
+            "reason",
+            Text,
+            primary_key=True,
+            comment="an exclusion, suppressed, already_sent, cap, priority, size_limit or holdout",
         ),
         *_chunk(),
         comment="recipients in the query's result that the launch leaves out; only the holdout belongs to the audience",
