@@ -2392,7 +2392,7 @@ def test_a_launch_says_how_many_got_nothing_why_and_whether_that_is_the_end(
     text = vera.get(f"launches/{key}").text
     assert "<img" not in text
     refused = "because the service refused 1 request"
-    assert f"2 devices got nothing, {refused}. The launch goes on, but sends nothing more" in words(text)
+    assert f"2 devices got nothing, {refused}. The launch may go on, but sends nothing more" in words(text)
     assert f"The service answered: {HOSTILE}" in words(text)
     resolve(ledger, doubted, Resolution.WRITE_OFF, "ann", "no one knows", now=NOW)
     assert ledger.audit_log.decide(Decision(key, "stopped", "ann", None, NOW))
@@ -2408,7 +2408,12 @@ def test_a_launch_says_how_many_got_nothing_why_and_whether_that_is_the_end(
     )
     sent = freeze(ledger, "for_two", people=2)
     send(ledger, sent, Accepted(200, 1))
-    assert "got nothing" not in vera.get(f"launches/{sent}").text
+    stopped = freeze(ledger, "everyone_else", by_service=True)
+    assert ledger.audit_log.decide(Decision(stopped, "stopped", "ann", None, NOW))
+    for key in (sent, stopped):
+        text = vera.get(f"launches/{key}").text
+        assert "got nothing" not in text
+        assert "reached no one" not in text
 
 
 @pytest.mark.airflow_database
@@ -2424,6 +2429,15 @@ def test_a_period_is_sent_again_to_those_who_got_nothing_with_one_button(
     assert "data-airflow-method" not in shown
     text = olga.get(f"launches/{key}").text
     assert "waits until someone unpauses" not in text
+    limited = make_launch(
+        ledger,
+        campaign=Campaign.model_validate(PUSH),
+        name="failed",
+        audience=make_audience(integers(devices(2)), rows=6, dropped={"size_limit": 4}),
+        segments=[Segment(integers(devices(2)))],
+    ).launch_key
+    send(ledger, limited, Refused(400, "no"))
+    assert "data-airflow-method" not in olga.get(f"launches/{limited}").text  # it would reach the other four
     method, path, body = of_button(text)
     body["conf"]["reason"] = "the title was too long"
     started = olga.ask_airflow(method, path, {**body, "logical_date": NOW.isoformat()})

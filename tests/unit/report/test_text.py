@@ -184,7 +184,7 @@ def test_every_report_says_who_got_nothing_why_and_how_they_are_reached() -> Non
     whole = figures(verdicts={"engaged": 900, "not_sent": 100}, not_sent_because=reasons)
     lines = section(as_text(whole, width=120), "Who got nothing, and why")
     assert [line.strip() for line in lines] == [
-        "30 people got nothing, because the service refused the request.",
+        "30 people got nothing, because the service refused their requests.",
         "10 people got nothing, because the launch was stopped before their turn.",
         "Nothing more of this launch is sent to them.",
         "To reach them, send the period again only to those who got nothing.",

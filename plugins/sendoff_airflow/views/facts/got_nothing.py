@@ -71,7 +71,7 @@ def got_nothing(
         return None
     key = launch.launch_key
     counts, written_off = ledger.launches.got_nothing(key), requests.get(DispatchState.WRITTEN_OFF)
-    if not counts:
+    if not refused and not sum(counts.values()):
         return None
     may_go_on = not launch.state.is_final and any(requests.get(state) for state in UNFINISHED)
     return GotNothing(
@@ -79,7 +79,7 @@ def got_nothing(
         counts.get(DispatchState.REFUSED, 0),
         counts.get(DispatchState.PLANNED, 0),
         ledger.dispatch_queries.recipients(key).get(DispatchState.WRITTEN_OFF, 0) if written_off else 0,
-        ledger.dispatch_queries.reasons(key, OutcomeKind.REFUSED)[:_MOST_REASONS] if refused else (),
+        ledger.dispatch_queries.reasons(key, OutcomeKind.REFUSED, limit=_MOST_REASONS) if refused else (),
         may_go_on,
         None if may_go_on or any(each.resend > launch.resend for each in same_period) else _again(launch),
     )
@@ -89,12 +89,13 @@ def _again(launch: LaunchRecord) -> SendAgain | None:
     """Return how the newest launch for a period is followed by one to those who got nothing.
 
     Return None if their identifiers are not known, or if the DAG's trigger form has no field for it. Return None also
-    for a partition, and for a campaign that the service repeats: no data interval chooses their period.
+    for a partition, and for a campaign that the service repeats: no data interval chooses their period. A run without
+    the launch's size limit would reach those that the limit left out.
     """
     campaign = Campaign.frozen(launch.definition)
     has_own_period = not (campaign.fixed_period or launch.period.partition)
     are_known = not (launch.is_chosen_by_service or launch.deleted or isinstance(campaign, OwnRequest))
-    if not (has_own_period and are_known):
+    if not (has_own_period and are_known) or launch.dropped.get("size_limit"):
         return None
     schedule = schedule_of(launch.campaign)
     if schedule is None or schedule.problem is not None or schedule.dag_id != launch.campaign:
