@@ -183,8 +183,7 @@ class VerdictSource(FrozenModel):
     kind: Literal["verdicts"] = "verdicts"
     of: Text = Field(
         description="Name of the other campaign, which is the name of its folder. The launch whose report started the "
-        "run counts, or else the newest one whose period ends within the period of this launch, and all others for "
-        "that period"
+        "run counts. Without one, all launches of the newest period that ends within the period of this launch count"
     )
     are: KnownVerdicts = Field(
         description="Verdicts of the recipients to send to. Recipients who get another verdict before their request, "

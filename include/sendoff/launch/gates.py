@@ -138,7 +138,7 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
     if "period" in names:
         text += (
             ". The schedule or the name has changed, or the schedule has no such period. To send it anyway, add a "
-            "resend number and a reason. Who got the other launch gets it again, unless only_unsent leaves them out"
+            "resend number and a reason. Recipients of the other launch get it again, unless you choose only_unsent"
         )
     error = LateError if names & {"lateness", "period", "send"} else GateError
     raise error(text, not_launched="; ".join(result.words for result in closed))

@@ -40,7 +40,7 @@ _REQUESTS: Mapping[str, str] = {
 """Sentences on requests whose number of recipients is not known, after the count of requests."""
 
 _GOT_NOTHING: Mapping[str, str] = {
-    "refused": "the service refused the request",
+    "refused": "the service refused their requests",
     f"launch {LaunchState.REJECTED}": "the launch was rejected",
     f"launch {LaunchState.STOPPED}": "the launch was stopped before their turn",
 }
