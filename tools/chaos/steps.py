@@ -212,9 +212,10 @@ def opens_in_waves(env: Environment, mutant: str | None = None) -> None:
 
 
 def resent_to_the_unsent(env: Environment, mutant: str | None = None) -> None:
-    """Send a period again to those who got nothing while its first launch goes on, and then once more.
+    """Send a period again to those who got nothing while its first launch goes on, and once more when it has ended.
 
-    The service refuses two requests of the first launch and loses an answer. Workers of each launch are killed.
+    The service refuses two requests of the first launch and loses an answer. Workers of each launch are killed. The
+    query returns other people each time, so there is always someone left.
     """
     some = env.lines("send")  # about two dispatches
     env.service.fault("403", at=["create"], count=2)
@@ -222,8 +223,11 @@ def resent_to_the_unsent(env: Environment, mutant: str | None = None) -> None:
     first = env.job(mutant=mutant, requests_at_once=ONE_BY_ONE)
     env.kill_at(first, "send", [some, some])
     for again in (env.resent(first, number) for number in (1, 2)):
-        env.kill_at(again, "freeze", [env.chance.randint(1, env.lines("freeze"))])
-        env.kill_at(again, "send", [1])  # it is frozen by now, while the first launch has planned requests
+        # It asks who got the launches before, so it has more lines than another launch.
+        env.kill_at(again, "freeze", [env.chance.randint(1, 2 * env.lines("freeze"))])
+        env.kill_at(
+            again, "send", [1]
+        )  # it is frozen now, the first time while the other has planned requests
         dying = [replace(job, dies_in="send", dies_at=env.chance.randint(1, some)) for job in (first, again)]
         env.take_turn(*dying, first, again)
         env.let_time_pass(first)

@@ -516,7 +516,10 @@ def by_launch(events: Sequence[Event]) -> list[list[Event]]:
 
 
 def check_resends(events: Sequence[Event]) -> Iterator[str]:
-    """No one gets the message of a launch and of its resend to those who got nothing."""
+    """No one gets the message of a launch and of its resend to those who got nothing.
+
+    A resend that was not made would have had no recipients.
+    """
     launch_of = {event["dispatch"]: event.get("launch") for event in events if event["event"] == "dispatches"}
     dispatch_of = {event["request"]: event["dispatch"] for event in events if event["event"] == "request"}
     got: defaultdict[Any, set[int]] = defaultdict(set)
@@ -524,8 +527,26 @@ def check_resends(events: Sequence[Event]) -> Iterator[str]:
         if event["event"] == "processed":
             got[launch_of.get(dispatch_of[event["request"]])] |= set(event["people"])
     resends: Mapping[str, str] = next((event["resends"] for event in events if "resends" in event), {})
+    unmade = {event["launch"]: event["people"] for event in events if event["event"] == "not launched"}
     for again, first in resends.items():
         yield from (f"{person} got a launch and its resend" for person in sorted(got[again] & got[first]))
+        if again in unmade:
+            [history] = (
+                History(some) for some in by_launch(events) if any(e.get("launch") == first for e in some)
+            )
+            for person in sorted(_certainly_unsent(history) & set(unmade[again])):
+                yield f"{person} got nothing, and the resend was not made"
+
+
+def _certainly_unsent(history: History) -> set[int]:
+    """Return the recipients whose requests were all refused, or never made in a launch that was stopped."""
+    is_stopped = [row[0] for row in _rows(history, "launch")] == ["stopped"]
+    found = set[int]()
+    for dispatch, state, _ in _rows(history, "states"):
+        is_over = state == "refused" or (state == "planned" and is_stopped)
+        if is_over and not any(attempt.is_doubted for attempt in history.of(dispatch)):
+            found |= history.people[dispatch]
+    return found - history.perhaps_erased
 
 
 def main() -> int:

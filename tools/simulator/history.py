@@ -83,6 +83,7 @@ class _History:
         )
         self.launches = list(CAMPAIGNS)[: pick.pick("launches", (1, 2))]
         self.is_resent = pick.pick("resend", (False, True), (3, 1))
+        self.steered = [*self.launches, AGAIN] if self.is_resent else self.launches
         self.campaign = _campaign(
             pick.pick("on doubt", ("hold", "resend")),
             has_waves := pick.chance("waves", 0.25),
@@ -126,7 +127,7 @@ class _History:
         for number in range(pick.pick("receivers", (1, 2), (2, 1))):
             self.receivers.append(Receiver(self.machine, number + 1))
         workers = 0
-        for launch in (*self.launches, AGAIN) if self.is_resent else self.launches:
+        for launch in self.steered:
             for extra in range(pick.pick("workers", (1, 2, 3), (1, 3, 1))):
                 send = partial(self._send, launch=launch, extra=extra)
                 self._start(f"worker {workers + 1}", send, pick.pick(f"start {workers}", (0.0, 1.0, 60.0)))
@@ -139,7 +140,7 @@ class _History:
         for number in range(pick.pick("decisions", (0, 1, 2, 3), (2, 2, 1, 1))):
             act = pick.pick(f"decision {number}", _ACTS)
             act = pick.pick(f"decision {number} about all", (act, *_ABOUT_ALL), (6, 1, 1))
-            launch = pick.pick(f"launch of decision {number}", self.launches)
+            launch = pick.pick(f"launch of decision {number}", self.steered)
             decide = partial(self._decide, launch=launch, act=act)
             self._start(f"person {number + 1}", decide, pick.pick(f"decide {number}", _TIMES), restarts=0)
         for person in self._chosen("opt-outs", (0, 1, 2), (3, 2, 1)):
@@ -345,7 +346,8 @@ class _History:
                     self._send_rest(process, AGAIN)
                     self.launches.append(AGAIN)
                 except NobodyLeftError:
-                    machine.record("not launched", launch=AGAIN)
+                    asked = [*range(FIRST, FIRST + self.people)]
+                    machine.record("not launched", launch=AGAIN, people=asked)
             continue_erasures(process.ledger, now=process.now())
             aggregate(process.ledger, now=process.now())  # this takes out late post-backs of erased people
             self._record_remains()

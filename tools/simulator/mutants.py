@@ -198,6 +198,11 @@ MUTANTS: Mapping[str, Mutant] = {
         "        people |= ledger.launches.sent(launch.launch_key)",
         "        pass",
     ),
+    "everyone counts as sent": Mutant(
+        "sendoff.launch.verdict_audience",
+        "for each in sets if each != Verdict.NOT_SENT)",
+        "for each in sets)",
+    ),
     "verdicts of another launch replaced": Mutant(
         "sendoff.ledger.results.verdicts",
         "        own = verdicts.c.launch_key == key\n        with self._database.write()",

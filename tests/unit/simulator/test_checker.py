@@ -300,7 +300,13 @@ def test_a_resend_reaches_no_one_who_got_the_launch() -> None:
     assert check(numbered([begin, *x, *y])) == [
         f"resends: {person} got a launch and its resend" for person in (1, 2, 3)
     ]
-    assert check(numbered([begin, *x, {"event": "not launched", "launch": "y"}])) == []
+    unmade = {"event": "not launched", "launch": "y", "people": [1, 2, 3]}
+    assert check(numbered([begin, *x, unmade])) == []
+    refused = [*frozen(), *request("a", 1, [1, 2]), wave(), *request("b", 2, [3], "refused")]
+    rest = end({"missing": [1, 2], "not_sent": [3]}, {"a": "accepted", "b": "refused"})
+    assert check(numbered([begin, *of_launch("x", [*refused, *rest]), unmade])) == [
+        "resends: 3 got nothing, and the resend was not made"
+    ]
 
 
 def test_the_checker_imports_nothing_of_sendoff_or_of_the_simulator() -> None:
