@@ -225,9 +225,8 @@ def resent_to_the_unsent(env: Environment, mutant: str | None = None) -> None:
     for again in (env.resent(first, number) for number in (1, 2)):
         # It asks who got the launches before, so it has more lines than another launch.
         env.kill_at(again, "freeze", [env.chance.randint(1, 2 * env.lines("freeze"))])
-        env.kill_at(
-            again, "send", [1]
-        )  # it is frozen now, the first time while the other has planned requests
+        # After that, it is frozen. The first time, the other launch has planned requests then.
+        env.kill_at(again, "send", [1])
         dying = [replace(job, dies_in="send", dies_at=env.chance.randint(1, some)) for job in (first, again)]
         env.take_turn(*dying, first, again)
         env.let_time_pass(first)

@@ -120,7 +120,9 @@ GivenPeriod = Annotated[
 Resend = Annotated[
     int,
     typer.Option(
-        "--resend", min=0, help="A number above 0 sends the period again, to everyone in it or --only-unsent"
+        "--resend",
+        min=0,
+        help="A number above 0 sends the period again, to everyone in it unless --only-unsent leaves people out",
     ),
 ]
 OnlyUnsent = Annotated[

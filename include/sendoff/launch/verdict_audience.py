@@ -173,7 +173,7 @@ def read_already_sent(
     """Return the recipients of earlier launches for a period, and these launches, which claims ask about.
 
     A recipient counts if their request was made, unless it was refused, and if it may still be made. The periods of a
-    schedule never overlap, so if the campaign has one, launches for a part of the period count too. ``but``: the key of
+    schedule never overlap, so if the campaign has one, launches whose period overlaps it count too. ``but``: the key of
     a launch that does not count. Raise AudienceError without a ledger or an earlier launch, and if a launch does not
     say who its recipients were.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import ClassVar
 
 import pyarrow as pa
@@ -44,8 +44,7 @@ class SuppressionRows:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Record the export in the audit log. Then yield the rows. There may be no batch."""
         detail = {"of": "suppression list", "source": self.source}
-        decision = Decision(None, DecisionKind.EXPORTED, self.who, None, datetime.now(UTC), detail)
-        self.ledger.audit_log.record(decision)
+        self.ledger.audit_log.record(Decision(None, DecisionKind.EXPORTED, self.who, None, self.now, detail))
         for entries in self.ledger.suppressions.in_force(self.now, self.source):
             columns = [[getattr(each, name) for each in entries] for name in self.schema.names]
             yield pa.record_batch(columns, schema=self.schema)

@@ -132,6 +132,16 @@ def test_a_refusal_is_told_without_the_recipients_of_its_request(
     assert said not in caplog.text
 
 
+def send_until_unavailable(ledger: Ledger, **how: Any) -> None:
+    accepted = {"success": True, "code": 200, "model": {"id": 17}}
+    with (
+        answering_service(200, accepted) as url,
+        connected(url) as connection,
+        pytest.raises(LedgerUnavailableError),
+    ):
+        send_launch(ledger, KEY, connection, now=lambda: NOW, **how)
+
+
 @pytest.mark.code_decides
 def test_a_worker_whose_clock_stands_still_tries_for_a_lease_to_record_its_outcome(ledger: Ledger) -> None:
     make_launch(ledger, [1])
@@ -141,13 +151,7 @@ def test_a_worker_whose_clock_stands_still_tries_for_a_lease_to_record_its_outco
         raise LedgerUnavailableError("the ledger database did not answer")
 
     ledger.dispatches.record_and_claim = do_not_answer  # type: ignore[method-assign]
-    accepted = {"success": True, "code": 200, "model": {"id": 17}}
-    with (
-        answering_service(200, accepted) as url,
-        connected(url) as connection,
-        pytest.raises(LedgerUnavailableError),
-    ):
-        send_launch(ledger, KEY, connection, now=lambda: NOW, sleep=slept.append)
+    send_until_unavailable(ledger, sleep=slept.append)
     assert sum(slept) == LEASE.total_seconds()
 
 
@@ -165,11 +169,5 @@ def test_a_worker_that_stops_between_two_requests_gives_its_next_claim_back(
         return newest(key)
 
     ledger.audit_log.newest = fail_after_the_first_request  # type: ignore[method-assign]
-    accepted = {"success": True, "code": 200, "model": {"id": 17}}
-    with (
-        answering_service(200, accepted) as url,
-        connected(url) as connection,
-        pytest.raises(LedgerUnavailableError),
-    ):
-        send_launch(ledger, KEY, connection, now=lambda: NOW)
+    send_until_unavailable(ledger)
     assert ledger.dispatch_queries.states(KEY) == {"accepted": 1, "planned": 2}
