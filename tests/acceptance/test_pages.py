@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -129,13 +130,31 @@ def take_steps(ledger: Ledger, folder: Path) -> None:
             reconcile_launch(ledger, key)
 
 
+def fill_month(airflow: Airflow) -> None:
+    """Send campaigns on some days of the last weeks, and have the DAGs run on the next days."""
+    morning = datetime.now(UTC).replace(hour=9, minute=0, second=0, microsecond=0)
+    sent = [(f"{word}_sale", 1_500 * n, 2 * n + 1) for n, word in enumerate(("winter", "member"), 1)]
+    with closing(Ledger(airflow.ledger_url)) as ledger:
+        for (name, people, every), week in product(sent, range(1, 25)):
+            if week % every:
+                continue
+            at = morning - timedelta(days=week, hours=-every)
+            title = f"{name.replace('_', ' ').capitalize()}"
+            of_day = {"people": people + 90 * week, "size": 5_000, "day": week + 40}
+            key = freeze(ledger, name, made=at, sends=at, definition=PUSH | {"title": title}, **of_day)
+            send(ledger, key, Accepted(200, week), at=at)
+            reconcile_launch(ledger, key)
+    for name, days in (("spring_sale", 1), ("welcome", 2)):
+        airflow.runs_from(name, morning + timedelta(days))
+
+
 class Airflow:
     """A running API server of Airflow, with the DAG of one campaign and a ledger with launches in every state."""
 
     def __init__(self, folder: Path, port: int, supervisor: Supervisor) -> None:
         self.url = f"http://127.0.0.1:{port}{PATH}"
         self.ledger_url = f"sqlite:///{folder / 'ledger.db'}"
-        self._minutes = count()
+        self._folder, self._minutes = folder, count()
         self._environment = {
             **{
                 name: value
@@ -229,6 +248,22 @@ class Airflow:
                 self.api("POST", path, {"key": "launch_key", "value": launch.launch_key})
         return "of-welcome"
 
+    def runs_from(self, name: str, first: datetime) -> None:
+        """Have the next run of a daily DAG at a moment."""
+        start = first - timedelta(days=1)
+        moments = [f"{moment:%Y-%m-%d %H:%M:%S.%f}" for moment in (start, first, start, first)]
+        columns = (
+            "next_dagrun",
+            "next_dagrun_create_after",
+            "next_dagrun_data_interval_start",
+            "next_dagrun_data_interval_end",
+        )
+        with closing(sqlite3.connect(self._folder / "airflow.db", timeout=60)) as db, db:
+            db.execute(
+                f"UPDATE dag SET is_paused = 0, {' = ?, '.join(columns)} = ? WHERE dag_id = ?",
+                (*moments, name),
+            )
+
     def fail(self, run: str) -> None:
         """End the sending task, as after a request in doubt when nothing else is left."""
         path = f"dags/spring_sale/dagRuns/{run}/taskInstances/dispatch/0"
@@ -278,6 +313,7 @@ def pages(airflow: Airflow) -> dict[str, str]:
         "held": f"sendoff/launches/{keys['approval']}",
         "chosen": f"sendoff/launches/{keys['chosen']}",
         "preview": f"sendoff/launches/{keys['reported']}/preview",
+        "calendar": "sendoff/calendar",
         "waiting": "sendoff/waiting",
         "doubts": f"sendoff/waiting?launch={keys['failing']}",
         "campaigns": "sendoff/campaigns",
@@ -822,8 +858,11 @@ def test_the_pictures_are_taken(visit: Any, airflow: Airflow, pages: dict[str, s
         "ui-waiting": (pages["waiting"], 1280, True),
         "ui-campaign": (pages["campaign"], 1280, True),
         "ui-phone": (pages["launches"], 390, False),
+        "ui-calendar": (pages["calendar"], 1280, True),
     }
     for (name, (path, width, whole)), scheme in product(shots.items(), ("light", "dark")):
+        if name == "ui-calendar" and scheme == "light":
+            fill_month(airflow)
         window = visit(path, color_scheme=scheme, width=width, height=860)
         if path.startswith("plugin"):
             frame = window.frame_locator("iframe")

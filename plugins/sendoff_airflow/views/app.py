@@ -67,6 +67,7 @@ def create_app() -> Any:
 
     from sendoff_airflow.views.pages import (
         actions,
+        calendar,
         campaigns,
         launch,
         launches,
@@ -81,7 +82,7 @@ def create_app() -> Any:
     app = FastAPI(title="Sendoff", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     add_error_pages(app)
     app.mount("/static", StaticFiles(directory=_HERE / "static"), name="static")
-    for subject in (launches, launch, results, waiting, campaigns, people, suppression, actions):
+    for subject in (launches, calendar, launch, results, waiting, campaigns, people, suppression, actions):
         app.include_router(subject.router)
     return app
 

@@ -8,28 +8,26 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from airflow.models.dagrun import DagRun
 from airflow.models.log import Log
-from airflow.models.serialized_dag import SerializedDagModel
-from airflow.serialization.decoders import decode_timetable
-from airflow.timetables.base import TimeRestriction
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
 from airflow.utils.types import DagRunType
-from pendulum import instance
 from sqlalchemy import and_, exists, func, or_, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import aliased
 
 from sendoff.campaign import Period
 from sendoff.ledger import Ledger
 from sendoff_airflow.views.airflow_state import airflow_dags
 from sendoff_airflow.views.airflow_state.airflow_dags import STARTS_WITHIN
 from sendoff_airflow.views.airflow_state.airflow_db import run_path
+from sendoff_airflow.views.airflow_state.timetables import Clock, Ends, clocks_of
 
 MOST_PERIODS = 200
 """The most periods of one campaign to look at."""
@@ -37,8 +35,6 @@ MOST_PERIODS = 200
 _MOST_RUNS = 60
 _CLI_PAUSE, _CLI_UNPAUSE = "cli_dag_pause", "cli_dag_unpause"
 _BY_CLOCK = (DagRunType.SCHEDULED, DagRunType.BACKFILL_JOB)
-
-_Ends = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +63,8 @@ class Missed:
 class _Known:
     """What is known about the periods of one campaign."""
 
-    runs: dict[_Ends, tuple[str, str]] = field(default_factory=dict)  # run ID and state
-    launched: set[_Ends] = field(default_factory=set)
+    runs: dict[Ends, tuple[str, str]] = field(default_factory=dict)  # run ID and state
+    launched: set[Ends] = field(default_factory=set)
 
 
 def missed_of(ledger: Ledger, names: Collection[str], *, since_newest_run: bool = False) -> dict[str, Missed]:
@@ -78,17 +74,17 @@ def missed_of(ledger: Ledger, names: Collection[str], *, since_newest_run: bool 
     which takes less time.
     """
     known: defaultdict[str, _Known] = defaultdict(_Known)
+    clocks = clocks_of(names)
     with create_session() as session:
-        timetables = _timetables(session, names)
-        for row in session.execute(_newest_runs(timetables)):
+        for row in session.execute(_newest_runs(clocks)):
             if row.data_interval_start and row.data_interval_end and (row.place == 1 or not since_newest_run):
                 ends = (row.data_interval_start, row.data_interval_end)
                 known[row.dag_id].runs[ends] = (row.run_id, str(row.state))
-    dags = airflow_dags.dags_of([*timetables, *ledger.launches.campaigns(), *ledger.not_launched.campaigns()])
-    own = {name: dag_id for name, dag_id in dags.items() if dag_id in timetables}
+    dags = airflow_dags.dags_of([*clocks, *ledger.launches.campaigns(), *ledger.not_launched.campaigns()])
+    own = {name: dag_id for name, dag_id in dags.items() if dag_id in clocks}
     for name, start, end in ledger.overview.periods(own):
         known[own[name]].launched.add((start, end))
-    found = {name: _missed(name, timetables[name], each) for name, each in known.items()}
+    found = {name: _missed(name, clocks[name], each) for name, each in known.items()}
     return {name: each for name, each in found.items() if each != Missed()}
 
 
@@ -127,26 +123,6 @@ def _pauses(event: str, extra: str | None) -> bool:
         return False
 
 
-def _timetables(session: Session, names: Collection[str]) -> dict[str, Any]:
-    """Return the timetables of the DAGs with a clock, in their newest version."""
-    newest = (
-        select(SerializedDagModel.dag_id, func.max(SerializedDagModel.created_at).label("at"))
-        .where(SerializedDagModel.dag_id.in_(names))
-        .group_by(SerializedDagModel.dag_id)
-        .subquery()
-    )
-    query = select(SerializedDagModel).join(
-        newest,
-        (newest.c.dag_id == SerializedDagModel.dag_id) & (newest.c.at == SerializedDagModel.created_at),
-    )
-    found = {}
-    for row in session.scalars(query):
-        timetable = decode_timetable(row.data["dag"]["timetable"]) if row.data else None
-        if timetable and timetable.can_be_scheduled and timetable.periodic:
-            found[row.dag_id] = timetable
-    return found
-
-
 def _newest_runs(names: Collection[str]) -> Any:
     columns = (
         DagRun.dag_id,
@@ -164,12 +140,13 @@ def _newest_runs(names: Collection[str]) -> Any:
     return select(ranked).where(ranked.c.place <= _MOST_RUNS)
 
 
-def _missed(name: str, timetable: Any, known: _Known) -> Missed:
+def _missed(name: str, clock: Clock, known: _Known) -> Missed:
     is_for_life = any(start == end for start, end in known.launched)  # the service repeats the campaign
     if is_for_life or not (known.runs or known.launched):
         return Missed()
     begin = min(start for start, _ in known.runs) if known.runs else max(end for _, end in known.launched)
-    expected = list(_expected(timetable, begin, datetime.now(UTC) - STARTS_WITHIN))
+    due = clock.runs(begin, datetime.now(UTC) - STARTS_WITHIN)
+    expected = [ends for _, ends in islice(due, MOST_PERIODS) if ends[0] < ends[1]]
     done = known.launched | known.runs.keys()
     # A run that the timetable does not have was made under an earlier schedule, and so were the gaps before it.
     changed_at = max((end for _, end in known.runs.keys() - set(expected)), default=begin)
@@ -188,16 +165,3 @@ def _missed(name: str, timetable: Any, known: _Known) -> Missed:
         failed=failed,
         is_cut=len(expected) == MOST_PERIODS,
     )
-
-
-def _expected(timetable: Any, begin: datetime, now: datetime) -> Iterator[_Ends]:
-    """Yield the periods from a moment on whose run Airflow should have started."""
-    bounds = TimeRestriction(earliest=instance(begin), latest=None, catchup=True)
-    interval = None
-    for _ in range(MOST_PERIODS):
-        info = timetable.next_dagrun_info(last_automated_data_interval=interval, restriction=bounds)
-        if info is None or info.run_after > now:
-            return
-        interval = info.data_interval
-        if interval.start < interval.end:
-            yield interval.start, interval.end

@@ -17,9 +17,10 @@ from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
 from sendoff_airflow.views.airflow_state.missed import Missed, missed_of, paused_since
 from sendoff_airflow.views.facts.holds import visible_pauses
 from sendoff_airflow.views.facts.journey import MOST_PERIODS, JourneyView, campaigns_in, journey_of
+from sendoff_airflow.views.facts.launch_rows import WAITS, LaunchRow, rows_of
 from sendoff_airflow.views.facts.messages import email_page
-from sendoff_airflow.views.facts.today import CampaignProblem, campaign_problems
-from sendoff_airflow.views.pages.launches import WAITS, LaunchRow, refresh_of, rows_of, with_not_launched
+from sendoff_airflow.views.facts.problems import CampaignProblem, campaign_problems
+from sendoff_airflow.views.pages.launches import campaigns_seen, refresh_of, with_not_launched
 from sendoff_airflow.views.web.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
 from sendoff_airflow.views.web.permissions import Viewer, ViewerDep, not_there
 from sendoff_airflow.views.web.request_models import Name
@@ -117,9 +118,7 @@ class _Row:
 def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLResponse:
     """Show the campaigns that have launches, made or not, or a DAG: when each runs next, and its last result."""
     not_launched = ledger.not_launched.campaigns()
-    names = viewer.visible(
-        [*ledger.launches.campaigns(), *not_launched, *airflow_dags.campaigns_with_a_dag()]
-    )
+    names = campaigns_seen(viewer, ledger)
     schedules = airflow_dags.schedules_of_campaigns(names)
     reported = ledger.overview.newest(names, is_reported=True)
     newest = {

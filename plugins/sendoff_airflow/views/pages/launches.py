@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, timedelta
+from dataclasses import replace
+from datetime import date, datetime, timedelta
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
@@ -13,17 +13,18 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel
 from starlette.responses import HTMLResponse
 
-from sendoff.launch import Standing, has_begun, has_gone_out
-from sendoff.ledger import LaunchRecord, Ledger, ListedLaunch, NotLaunched, Selection
+from sendoff.ledger import Ledger, NotLaunched, Selection
 from sendoff.states import LaunchState, Stage
 from sendoff_airflow.views.airflow_state import airflow_dags
 from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
 from sendoff_airflow.views.airflow_state.deadlines import deadlines_of
+from sendoff_airflow.views.facts.happenings import Days, Happening, happenings, moment_of
 from sendoff_airflow.views.facts.holds import standings_of, stuck_launches, unanswered, visible_pauses
-from sendoff_airflow.views.facts.today import campaign_problems, days_in, runs_before
+from sendoff_airflow.views.facts.launch_rows import LaunchRow, rows_of
+from sendoff_airflow.views.facts.problems import campaign_problems
 from sendoff_airflow.views.web.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
-from sendoff_airflow.views.web.permissions import ViewerDep
-from sendoff_airflow.views.web.reader import ZoneDep
+from sendoff_airflow.views.web.permissions import Viewer, ViewerDep
+from sendoff_airflow.views.web.reader import ZoneDep, midnight
 from sendoff_airflow.views.web.request_models import Name, Number, Paged, query_of
 from sendoff_airflow.views.web.templates import page
 
@@ -34,8 +35,6 @@ COLUMNS = ("campaign", "sends", "period", "state", "recipients", "reached", "ope
 """The columns of the list, by which it can be sorted."""
 _FIRST_ASCENDING = ("campaign", "state")
 _MOST_HAPPENING = 50  # of each kind, today and tomorrow
-WAITS = (Stage.STUCK, Stage.PAUSED, Stage.WAITING_FOR_APPROVAL, Stage.WAITING_FOR_DECISION)
-"""The states that a launch leaves only if someone does something."""
 
 
 class Filter(BaseModel):
@@ -95,56 +94,6 @@ class Filter(BaseModel):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchRow:
-    """One launch of a list."""
-
-    listed: ListedLaunch
-    standing: Standing
-
-    @property
-    def launch(self) -> LaunchRecord:
-        """The launch."""
-        return self.listed.launch
-
-    @property
-    def goes_out_at(self) -> datetime | None:
-        """When it went out or will go out, if that is known."""
-        return self.listed.sends_at or self.standing.until
-
-    @property
-    def when(self) -> str:
-        """The words before the time: whether it went out, goes out by itself, or waits for someone."""
-        if self.goes_out_at is not None and self.goes_out_at <= datetime.now(UTC):
-            return "Went out" if has_gone_out(self.standing.requests) else "Was due"
-        return "Due" if self.standing.stage in WAITS else "Goes out"
-
-    @property
-    def is_unsent(self) -> bool:
-        """Whether no request of it was begun."""
-        return not has_begun(self.standing.requests)
-
-    @property
-    def is_still_to_go_out(self) -> bool:
-        """Whether no one got it so far: no request was begun, or the service sends it later."""
-        is_later = self.goes_out_at is not None and self.goes_out_at > datetime.now(UTC)
-        return self.is_unsent or (is_later and not self.listed.reached)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it is held and goes on as soon as someone approves or releases it."""
-        return self.launch.state == LaunchState.HELD and (self.goes_out_at is None or not self.is_unsent)
-
-    @property
-    def is_to_continue(self) -> bool:
-        """Whether some of it went out, and the rest waits for the send window or the next wave."""
-        until = self.standing.until
-        return until is not None and self.listed.sends_at is not None and self.listed.sends_at < until
-
-
-_Happening = LaunchRow | NotLaunched | DagSchedule
-
-
 @router.get("/")
 def list_launches(
     request: Request,
@@ -154,17 +103,11 @@ def list_launches(
     asked: Annotated[Filter, Query()],
 ) -> HTMLResponse:
     """Show the launches, newest first, below what waits for a person and what goes out today and tomorrow."""
-    visible = viewer.visible(
-        [
-            *ledger.launches.campaigns(),
-            *ledger.not_launched.campaigns(),
-            *airflow_dags.campaigns_with_a_dag(),
-        ]
-    )
+    visible = campaigns_seen(viewer, ledger)
     selection = asked.selection(visible, zone)
     paged, shown = _page_of(ledger, asked, selection)
     titles, schedules = titles_of(ledger, visible), airflow_dags.schedules_of(visible)
-    days = _days(ledger, visible, schedules, zone) if asked.is_whole else []
+    days = _today_and_tomorrow(ledger, visible, schedules, zone) if asked.is_whole else []
     return page(
         request,
         "launches.html",
@@ -187,6 +130,12 @@ def list_launches(
     )
 
 
+def campaigns_seen(viewer: Viewer, ledger: Ledger) -> frozenset[str]:
+    """Return the campaigns that a viewer sees: with launches, made or not, or with a DAG."""
+    known = (*ledger.launches.campaigns(), *ledger.not_launched.campaigns())
+    return viewer.visible([*known, *airflow_dags.campaigns_with_a_dag()])
+
+
 def _held(ledger: Ledger, visible: frozenset[str]) -> Mapping[Stage, int]:
     """Count the held launches by what they wait for."""
     states = [LaunchState.HELD]
@@ -196,55 +145,17 @@ def _held(ledger: Ledger, visible: frozenset[str]) -> Mapping[Stage, int]:
     return Counter(each.stage for each in standings_of(ledger, Selection.of(launches)).values())
 
 
-def _days(
+def _today_and_tomorrow(
     ledger: Ledger, visible: frozenset[str], schedules: Mapping[str, DagSchedule], zone: ZoneInfo
-) -> Sequence[Sequence[_Happening]]:
-    """Return what happens today and tomorrow, earliest first: launches that go out or may go out, others, and runs.
-
-    The others are launches that were not made. A launch may go out if it waits for a person and not for a later day,
-    or if its send window or its next wave opens by then. It also may if its first request is about to be made. Of each
-    schedule, only the next run is known.
-    """
-    begin, middle, end = days_in(zone)
-    listed = ledger.overview.page(
-        Selection(visible, since=begin, until=end), order="sends", is_ascending=True, limit=_MOST_HAPPENING
-    )
-    rows = rows_of(ledger, listed)
-    known = {each.launch.launch_key for each in listed}
-    held = ledger.launches.page(visible, states=[LaunchState.HELD], limit=_MOST_HAPPENING)
-    held_keys = [launch.launch_key for launch in held]
-    unsent = ledger.launches.unsent(LaunchState.RELEASED)
-    if keys := [key for key in (*held_keys, *unsent) if key not in known]:
-        waiting = rows_of(ledger, ledger.overview.page(Selection(visible, keys), limit=len(keys)))
-        rows += [row for row in waiting if _may_go_out(row, end)]
-    refused = ledger.not_launched.newest(visible, limit=_MOST_HAPPENING)
-    found: list[_Happening] = [
-        *rows,
-        *(each for each in refused if begin <= each.checked_at < end),
-        *runs_before(schedules, end),
-    ]
-    found.sort(key=_moment_of)
+) -> Sequence[Sequence[Happening]]:
+    today = datetime.now(zone).date()
+    tomorrow = today + timedelta(days=1)
+    found = happenings(ledger, visible, schedules, Days(today, tomorrow, zone), _MOST_HAPPENING).found
+    begin = midnight(tomorrow, zone)
     return [
-        [each for each in found if _moment_of(each) < middle],
-        [each for each in found if _moment_of(each) >= middle],
+        [each for each in found if moment_of(each) < begin],
+        [each for each in found if moment_of(each) >= begin],
     ]
-
-
-def _may_go_out(row: LaunchRow, end: datetime) -> bool:
-    """Check whether a launch that waits may go out, or go on, before a moment."""
-    if row.launch.state != LaunchState.HELD:
-        until = row.standing.until
-        return row.standing.stage == Stage.SENDING if until is None else until < end
-    return row.listed.sends_at is None or row.listed.sends_at < end
-
-
-def _moment_of(each: _Happening) -> datetime:
-    """Return the time of something that happens. What may happen at any time counts as now."""
-    if isinstance(each, LaunchRow):
-        moment = None if each.is_open else each.standing.until if each.is_to_continue else each.goes_out_at
-    else:
-        moment = each.checked_at if isinstance(each, NotLaunched) else each.next_run_at
-    return moment or datetime.now(UTC)
 
 
 def _page_of(
@@ -313,12 +224,6 @@ def with_not_launched(
     )
 
 
-def rows_of(ledger: Ledger, listed: Sequence[ListedLaunch]) -> list[LaunchRow]:
-    """Return the rows of a list, with their states."""
-    found = standings_of(ledger, Selection.of([each.launch for each in listed]))
-    return [LaunchRow(each, found[each.launch.launch_key]) for each in listed]
-
-
 def refresh_of(rows: Sequence[LaunchRow]) -> int:
     """Return after how many seconds a page with some launches reloads."""
     return REFRESH_FAST if any(row.standing.stage is Stage.SENDING for row in rows) else REFRESH_SLOW
@@ -327,7 +232,6 @@ def refresh_of(rows: Sequence[LaunchRow]) -> int:
 def _midnight(day: str, zone: ZoneInfo, days: int = 0) -> datetime | None:
     """Return when a day in a time zone begins, or a later day, in UTC; None if the text is no day of the calendar."""
     try:
-        begin = datetime.combine(date.fromisoformat(day), time(), zone)
-        return (begin + timedelta(days)).astimezone(UTC)
+        return midnight(date.fromisoformat(day) + timedelta(days), zone)
     except (ValueError, OverflowError):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime, time
 from typing import Annotated
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -18,3 +19,8 @@ def zone_of(request: Request) -> ZoneInfo:
 
 
 ZoneDep = Annotated[ZoneInfo, Depends(zone_of)]
+
+
+def midnight(day: date, zone: ZoneInfo) -> datetime:
+    """Return when a day begins in a time zone, in UTC."""
+    return datetime.combine(day, time(), zone).astimezone(UTC)

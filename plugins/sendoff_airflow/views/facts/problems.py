@@ -1,11 +1,10 @@
-"""What goes out today and tomorrow in the reader's time zone, and which campaigns with a schedule do not run."""
+"""Campaigns with a schedule that do not run, or whose newest run failed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
-from zoneinfo import ZoneInfo
+from datetime import datetime
 
 from sendoff.ledger import Ledger
 from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
@@ -45,21 +44,3 @@ def campaign_problems(
         if each.problem is not None or (name in missed if each.is_idle else missed.get(name, Missed()).failed)
     ]
     return sorted(problems, key=lambda each: (each.title.casefold(), each.name))
-
-
-def runs_before(schedules: Mapping[str, DagSchedule], end: datetime) -> Sequence[DagSchedule]:
-    """Return the schedules whose next run starts before a moment."""
-    return [
-        each
-        for each in schedules.values()
-        if each.will_run and not each.is_overdue and each.next_run_at and each.next_run_at < end
-    ]
-
-
-def days_in(zone: ZoneInfo) -> tuple[datetime, datetime, datetime]:
-    """Return the beginning of today and of tomorrow, and the end of tomorrow, in a time zone."""
-    today = datetime.now(zone).date()
-    begin, middle, end = (
-        datetime.combine(today + timedelta(days=days), time(), zone).astimezone(UTC) for days in range(3)
-    )
-    return begin, middle, end

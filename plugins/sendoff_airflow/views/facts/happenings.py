@@ -1,0 +1,134 @@
+"""What goes out on some days, by campaign: launches, launches that were not made, and the runs that are to come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from itertools import groupby, islice
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from sendoff.campaign import Period
+from sendoff.ledger import Ledger, NotLaunched, Selection
+from sendoff.states import LaunchState, Stage
+from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
+from sendoff_airflow.views.airflow_state.timetables import clocks_of
+from sendoff_airflow.views.facts.launch_rows import LaunchRow, rows_of
+from sendoff_airflow.views.web.reader import midnight
+
+_MOST_RUNS = 3_000
+"""The most runs of one campaign to look at: hourly ones for four months."""
+
+
+class Days(NamedTuple):
+    """Some days in a row, in a time zone."""
+
+    first: date
+    last: date
+    zone: ZoneInfo
+
+    @property
+    def begin(self) -> datetime:
+        """When the first day begins."""
+        return midnight(self.first, self.zone)
+
+    @property
+    def end(self) -> datetime:
+        """When the last day is over."""
+        return midnight(self.last + timedelta(days=1), self.zone)
+
+
+class ComingRuns(NamedTuple):
+    """The runs of a campaign or a journey that are to come on one day."""
+
+    schedule: DagSchedule
+    runs_at: datetime  # the first of them
+    period: Period | None  # of the first; None if it is not known yet
+    more: int  # runs after the first
+
+
+Happening = LaunchRow | NotLaunched | ComingRuns
+
+
+@dataclass(frozen=True, slots=True)
+class Happenings:
+    """What happens on some days, earliest first. ``is_cut``: there is more of it."""
+
+    found: Sequence[Happening]
+    is_cut: bool
+
+
+def happenings(
+    ledger: Ledger,
+    visible: frozenset[str],
+    schedules: Mapping[str, DagSchedule],
+    days: Days,
+    limit: int,
+) -> Happenings:
+    """Return what happens on some days, at most ``limit`` of each kind.
+
+    Launches count if they went out or go out then. So do those that may go out then. They wait for a person and not for
+    a later day, their window or wave opens by then, or their first request is about to be made.
+    """
+    begin, end = days.begin, days.end
+    then = Selection(visible, since=begin, until=end)
+    listed = ledger.overview.page(then, order="sends", is_ascending=True, limit=limit)
+    rows = rows_of(ledger, listed)
+    known = {each.launch.launch_key for each in listed}
+    held = ledger.launches.page(visible, states=[LaunchState.HELD], limit=limit)
+    held_keys = [launch.launch_key for launch in held]
+    unsent = ledger.launches.unsent(LaunchState.RELEASED)
+    if keys := [key for key in (*held_keys, *unsent) if key not in known]:
+        waiting = rows_of(ledger, ledger.overview.page(Selection(visible, keys), limit=len(keys)))
+        rows += [row for row in waiting if _may_go_out(row, end)]
+    refused = ledger.overview.keys_not_made(then)[:limit]
+    runs, is_cut = _runs_on(schedules, days)
+    every: list[Happening] = [*rows, *ledger.not_launched.of_keys(refused), *runs[:limit]]
+    is_now = begin <= datetime.now(UTC) < end
+    chosen = [each for each in every if (is_now or begin <= moment_of(each)) and moment_of(each) < end]
+    is_cut = is_cut or max(len(listed), len(held), len(refused), len(runs)) >= limit
+    return Happenings(sorted(chosen, key=moment_of), is_cut)
+
+
+def moment_of(each: Happening) -> datetime:
+    """Return the time of something that happens. What may happen at any time counts as now."""
+    if isinstance(each, LaunchRow):
+        moment = None if each.is_open else each.standing.until if each.is_to_continue else each.goes_out_at
+    else:
+        moment = each.checked_at if isinstance(each, NotLaunched) else each.runs_at
+    return moment or datetime.now(UTC)
+
+
+def _may_go_out(row: LaunchRow, end: datetime) -> bool:
+    """Check whether a launch that waits may go out, or go on, before a moment."""
+    if row.launch.state != LaunchState.HELD:
+        until = row.standing.until
+        return row.standing.stage == Stage.SENDING if until is None else until < end
+    return row.listed.sends_at is None or row.listed.sends_at < end
+
+
+def _runs_on(schedules: Mapping[str, DagSchedule], days: Days) -> tuple[list[ComingRuns], bool]:
+    """Return the runs of some days, earliest first, and whether there are more.
+
+    Only DAGs that will run count.
+    """
+    coming = {
+        each.dag_id: each
+        for each in schedules.values()
+        if each.will_run and not each.is_overdue and each.next_run_at and each.next_run_at < days.end
+    }
+    clocks = clocks_of(coming)
+    found, is_cut = [], False
+    for dag_id, each in coming.items():
+        assert each.next_run_at is not None
+        ends = (each.next_start, each.next_end) if each.next_start and each.next_end else None
+        runs = [(each.next_run_at, ends)]
+        if ends and dag_id in clocks:
+            runs += islice(clocks[dag_id].runs(each.next_run_at, days.end, after=ends), _MOST_RUNS)
+        is_cut = is_cut or len(runs) > _MOST_RUNS
+        within = (run for run in runs if days.begin <= run[0] < days.end)
+        for _, of_day in groupby(within, key=lambda run: run[0].astimezone(days.zone).date()):
+            (at, its), *others = of_day
+            found.append(ComingRuns(each, at, its and Period(*its), len(others)))
+    return sorted(found, key=lambda each: each.runs_at), is_cut

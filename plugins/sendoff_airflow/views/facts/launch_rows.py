@@ -1,0 +1,68 @@
+"""The rows of a list of launches, with their states and the times when they go out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sendoff.launch import Standing, has_begun, has_gone_out
+from sendoff.ledger import LaunchRecord, Ledger, ListedLaunch, Selection
+from sendoff.states import LaunchState, Stage
+from sendoff_airflow.views.facts.holds import standings_of
+
+WAITS = (Stage.STUCK, Stage.PAUSED, Stage.WAITING_FOR_APPROVAL, Stage.WAITING_FOR_DECISION)
+"""The states that a launch leaves only if someone does something."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRow:
+    """One launch of a list."""
+
+    listed: ListedLaunch
+    standing: Standing
+
+    @property
+    def launch(self) -> LaunchRecord:
+        """The launch."""
+        return self.listed.launch
+
+    @property
+    def goes_out_at(self) -> datetime | None:
+        """When it went out or will go out, if that is known."""
+        return self.listed.sends_at or self.standing.until
+
+    @property
+    def when(self) -> str:
+        """The words before the time: whether it went out, goes out by itself, or waits for someone."""
+        if self.goes_out_at is not None and self.goes_out_at <= datetime.now(UTC):
+            return "Went out" if has_gone_out(self.standing.requests) else "Was due"
+        return "Due" if self.standing.stage in WAITS else "Goes out"
+
+    @property
+    def is_unsent(self) -> bool:
+        """Whether no request of it was begun."""
+        return not has_begun(self.standing.requests)
+
+    @property
+    def is_still_to_go_out(self) -> bool:
+        """Whether no one got it so far: no request was begun, or the service sends it later."""
+        is_later = self.goes_out_at is not None and self.goes_out_at > datetime.now(UTC)
+        return self.is_unsent or (is_later and not self.listed.reached)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is held and goes on as soon as someone approves or releases it."""
+        return self.launch.state == LaunchState.HELD and (self.goes_out_at is None or not self.is_unsent)
+
+    @property
+    def is_to_continue(self) -> bool:
+        """Whether some of it went out, and the rest waits for the send window or the next wave."""
+        until = self.standing.until
+        return until is not None and self.listed.sends_at is not None and self.listed.sends_at < until
+
+
+def rows_of(ledger: Ledger, listed: Sequence[ListedLaunch]) -> list[LaunchRow]:
+    """Return the rows of a list, with their states."""
+    found = standings_of(ledger, Selection.of([each.launch for each in listed]))
+    return [LaunchRow(each, found[each.launch.launch_key]) for each in listed]

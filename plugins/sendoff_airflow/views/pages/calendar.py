@@ -1,0 +1,183 @@
+"""The calendar: the launches and the coming runs of each day of a month."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import NamedTuple
+from urllib.parse import quote
+from zoneinfo import ZoneInfo
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse
+
+from sendoff.ledger import ListedLaunch, NotLaunched
+from sendoff.states import Stage
+from sendoff_airflow.views.airflow_state import airflow_dags
+from sendoff_airflow.views.facts.happenings import ComingRuns, Days, Happening, happenings, moment_of
+from sendoff_airflow.views.facts.launch_rows import WAITS, LaunchRow
+from sendoff_airflow.views.pages.launches import campaigns_seen, titles_of
+from sendoff_airflow.views.web.dependencies import REFRESH_SLOW, LedgerDep
+from sendoff_airflow.views.web.permissions import ViewerDep
+from sendoff_airflow.views.web.reader import ZoneDep
+from sendoff_airflow.views.web.request_models import Name, query_of
+from sendoff_airflow.views.web.templates import page
+
+MONTHS_AHEAD = 3
+"""How many months the calendar goes beyond the current one."""
+
+_MOST_HAPPENING = 500  # of each kind in a month
+
+router = APIRouter(default_response_class=HTMLResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one campaign does on one day. ``recipients``: of all of its launches; None if that is not known."""
+
+    title: str
+    address: str  # relative to the first page
+    at: datetime  # of the first launch, in the reader's time zone
+    times: int
+    state: str
+    recipients: int | None
+    is_expected: bool  # as many as the newest launch had
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A day of the calendar."""
+
+    date: date
+    entries: Sequence[Entry]
+
+    @property
+    def recipients(self) -> int:
+        """How many recipients get a message, as far as that is known. A recipient of two launches counts twice."""
+        return sum(each.recipients or 0 for each in self.entries)
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether some of it is still to come."""
+        return any(each.is_expected for each in self.entries)
+
+
+@router.get("/calendar")
+def show_calendar(
+    request: Request, viewer: ViewerDep, ledger: LedgerDep, zone: ZoneDep, month: Name = ""
+) -> HTMLResponse:
+    """Show a month: what went out, what waits, and the runs that are to come, by day. By default the current one."""
+    today = datetime.now(zone).date()
+    last_month = _first_of(today.replace(day=1), MONTHS_AHEAD)
+    first = min(_month_of(month) or today.replace(day=1), last_month)
+    after = _first_of(first, 1)
+    start = first - timedelta(first.weekday())
+    dates = [start + timedelta(days) for days in range((after - start).days + -after.weekday() % 7)]
+    visible = campaigns_seen(viewer, ledger)
+    schedules = airflow_dags.schedules_of(visible)
+    found = happenings(ledger, visible, schedules, Days(dates[0], dates[-1], zone), _MOST_HAPPENING)
+    days = _days(dates, found.found, zone, ledger.overview.newest(visible), titles_of(ledger, visible))
+    return page(
+        request,
+        "calendar.html",
+        first=first,
+        today=today,
+        weeks=[days[at : at + 7] for at in range(0, len(days), 7)],
+        most=max(day.recipients for day in days),
+        is_cut=found.is_cut,
+        before=_first_of(first, -1) if first > date(1970, 1, 1) else None,
+        after=after if after <= last_month else None,
+        refresh=REFRESH_SLOW,
+    )
+
+
+def _month_of(text: str) -> date | None:
+    """Return the first day of a month such as 2026-11, or None if the text is none."""
+    found = re.fullmatch(r"(19[7-9]\d|2\d{3})-(0[1-9]|1[0-2])", text)
+    return date(int(found[1]), int(found[2]), 1) if found else None
+
+
+def _first_of(month: date, later: int) -> date:
+    """Return the first day of the month that comes some months later."""
+    years, number = divmod(month.month - 1 + later, 12)
+    return date(month.year + years, number + 1, 1)
+
+
+def _days(
+    dates: Sequence[date],
+    found: Sequence[Happening],
+    zone: ZoneInfo,
+    newest: Mapping[str, ListedLaunch],
+    titles: Mapping[str, str],
+) -> list[Day]:
+    """Return days with their entries, in the order of time. What one campaign does on one day is one entry."""
+    groups: dict[date, dict[str, list[Happening]]] = {day: {} for day in dates}
+    for each in found:
+        day = max(moment_of(each).astimezone(zone).date(), dates[0])
+        groups[day].setdefault(_campaign_of(each), []).append(each)
+    return [
+        Day(
+            day,
+            [
+                _entry(day, name, each, zone, newest.get(name), titles.get(name))
+                for name, each in of_day.items()
+            ],
+        )
+        for day, of_day in groups.items()
+    ]
+
+
+def _campaign_of(each: Happening) -> str:
+    if isinstance(each, ComingRuns):
+        return each.schedule.dag_id
+    return each.campaign if isinstance(each, NotLaunched) else each.launch.campaign
+
+
+def _entry(
+    day: date,
+    campaign: str,
+    group: Sequence[Happening],
+    zone: ZoneInfo,
+    newest: ListedLaunch | None,
+    title: str | None,
+) -> Entry:
+    """Return what a campaign does on a day. ``newest``: its newest launch. ``title``: of its newest launch."""
+    shown = [_shown(each, newest) for each in group]
+    launches = [each for each in group if not isinstance(each, ComingRuns)]
+    counts = [each.recipients for each in shown]
+    days = {"campaign": campaign, "since": f"{day}", "until": f"{day}"}
+    return Entry(
+        title=title or shown[0].title,
+        address=f"?{query_of(days)}" if len(launches) > 1 else shown[0].address,
+        at=moment_of(group[0]).astimezone(zone),
+        times=sum(each.times for each in shown),
+        state=next((each.state for each in shown if each.state in WAITS), shown[-1].state),
+        recipients=None if None in counts else sum(count or 0 for count in counts),
+        is_expected=len(launches) < len(group),
+    )
+
+
+class _Shown(NamedTuple):
+    title: str
+    address: str
+    state: str
+    recipients: int | None
+    times: int = 1
+
+
+def _shown(each: Happening, newest: ListedLaunch | None) -> _Shown:
+    """Return what the calendar shows of something. A coming run has the recipients of the newest launch."""
+    if isinstance(each, LaunchRow):
+        stage = each.standing.stage
+        recipients = 0 if stage == Stage.REFUSED else each.listed.recipients
+        return _Shown(
+            each.launch.title, f"launches/{quote(each.launch.launch_key, safe='')}", stage, recipients
+        )
+    campaign = f"campaigns/{quote(_campaign_of(each), safe='')}"
+    if isinstance(each, NotLaunched):
+        return _Shown(each.title, campaign, Stage.NOT_LAUNCHED, 0)
+    times = 1 + each.more
+    last = newest.recipients if newest else None
+    return _Shown(each.schedule.title, campaign, "scheduled", last and last * times, times)

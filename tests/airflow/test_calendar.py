@@ -1,0 +1,232 @@
+"""The calendar: the launches and the coming runs of each day of a month."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from fastapi.testclient import TestClient
+
+from sendoff.campaign import Period
+from sendoff.ledger import Decision, Ledger, NotLaunched
+from sendoff.states import Accepted
+from sendoff_airflow.views.pages.calendar import MONTHS_AHEAD
+
+from ..launches import freeze, send
+from . import test_views
+from .test_missed import MESSAGE, change, pause_all, words_of
+from .test_views import CAMPAIGN, NEWEST, NOBODY, ByDag, Person, Run, as_, server, vera  # noqa: F401
+
+pytestmark = pytest.mark.airflow_database
+
+
+def month_of(day: date) -> str:
+    return f"calendar?month={day:%Y-%m}"
+
+
+def days_of(text: str) -> dict[date, str]:
+    """Return the words of each day."""
+    cells = re.findall(r'<td data-day="([^"]*)"[^>]*>(.*?)</td>', text, re.DOTALL)
+    return {date.fromisoformat(day): words_of(cell) for day, cell in cells}
+
+
+def noon(day: date) -> datetime:
+    return datetime.combine(day, time(12), UTC)
+
+
+def months_of(person: Person, first: date, last: date) -> dict[date, str]:
+    """Return the words of each day of the months of two days."""
+    return days_of(person.get(month_of(first)).text) | days_of(person.get(month_of(last)).text)
+
+
+def schedule_from(name: str, first: datetime) -> None:
+    """Have Airflow's next run of a daily campaign at a moment."""
+    start = first - timedelta(days=1)
+    change(
+        name,
+        is_paused=False,
+        next_dagrun=start,
+        next_dagrun_create_after=first,
+        next_dagrun_data_interval_start=start,
+        next_dagrun_data_interval_end=first,
+    )
+
+
+def test_a_day_has_what_went_out_then_and_how_many_got_it(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    ledger: Ledger,
+) -> None:
+    pause_all()
+    day = datetime.now(UTC).date() - timedelta(days=40)
+    for name, people, hours in (("evening_sale", 20, 6), ("morning_sale", 6, 0)):
+        at = noon(day) + timedelta(hours=hours)
+        title = {"title": name.replace("_", " ").capitalize()} | MESSAGE
+        key = freeze(ledger, name, people=people, size=people, made=at, sends=at, definition=title)
+        send(ledger, key, Accepted(200, 1), at=at)
+    rejected = freeze(
+        ledger,
+        "refused_sale",
+        state="held",
+        people=50,
+        made=noon(day),
+        sends=noon(day),
+        definition=MESSAGE | {"title": "Never"},
+    )
+    ledger.audit_log.decide(Decision(rejected, "rejected", "ada", "no", noon(day)))
+    period = Period(noon(day) - timedelta(days=1), noon(day))
+    ledger.not_launched.store(
+        NotLaunched(NOBODY, "price_drop", "Price drop", period, 0, noon(day), "no one is in it")
+    )
+    text = vera.get(month_of(day)).text
+    assert f"<h1>{day:%B %Y}</h1>" in text
+    shown = days_of(text)
+    entries = shown[day]
+    assert entries.startswith(f" {day:%A} {day.day} {day:%B} 26 "), entries
+    assert re.search(r"Morning sale 12:00, 6 .*Evening sale 18:00, 20 ", entries), entries
+    assert re.search(r"Price drop 12:00 not launched", entries), entries
+    assert "Never" not in entries
+    assert "sale" not in shown[day + timedelta(days=1)]
+    assert "sale" not in shown[day - timedelta(days=1)]
+    # The same moments are on the day of the reader's zone.
+    far = ZoneInfo("Pacific/Kiritimati")  # 14 hours ahead
+    there = server.get(
+        f"/sendoff/{month_of(day)}", headers={"Cookie": f"{vera.login['Cookie']}; sendoff-zone={far.key}"}
+    ).text
+    later = days_of(there)[day + timedelta(days=1)]
+    assert re.search(r"Morning sale 02:00, 6 .*Evening sale 08:00, 20 ", later), later
+
+
+def test_the_coming_runs_are_on_their_days_with_the_recipients_of_the_newest_launch(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    ledger: Ledger,
+    tmp_path: Path,
+) -> None:
+    pause_all()
+    freeze(
+        ledger,
+        "calendar_daily",
+        people=7,
+        made=NEWEST,
+        sends=NEWEST,
+        definition={"title": "Daily sale"} | MESSAGE,
+    )
+    Run(server, tmp_path, "calendar_daily", NOBODY)
+    first = NEWEST + timedelta(days=2)
+    schedule_from("calendar_daily", first)
+    last = first + timedelta(days=32)
+    shown = months_of(vera, first.date(), last.date()) | days_of(vera.get("calendar").text)
+    for number in (0, 1, 32):
+        assert f"Daily sale {NEWEST:%H:%M}, about 7 " in shown[(first + timedelta(days=number)).date()], (
+            number
+        )
+    assert "Daily sale" not in shown[first.date() - timedelta(days=1)]
+    assert "about" not in days_of(vera.get(month_of(NEWEST.date())).text)[NEWEST.date()]
+    change("calendar_daily", is_paused=True)
+    assert "Daily sale" not in months_of(vera, first.date(), last.date())[last.date()]
+
+
+def test_what_a_campaign_does_often_on_one_day_is_one_entry(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    ledger: Ledger,
+    tmp_path: Path,
+) -> None:
+    pause_all()
+    day = datetime.now(UTC).date() - timedelta(days=50)
+    for hour in range(3):
+        at = noon(day) + timedelta(hours=hour)
+        key = freeze(ledger, "calendar_often", people=4, size=4, day=51 + hour, made=at, sends=at)
+        send(ledger, key, Accepted(200, 1), at=at)
+    text = vera.get(month_of(day)).text
+    assert "Spring sale 12:00, 3 times, 12 " in days_of(text)[day]
+    assert f'href="./?campaign=calendar_often&amp;since={day}&amp;until={day}"' in text
+    (tmp_path / "hourly").mkdir()
+    hourly = CAMPAIGN.replace(f"0 {NEWEST.hour} *", "0 * *")
+    Run(server, tmp_path / "hourly", "calendar_often", NOBODY, text=hourly)
+    first = noon(datetime.now(UTC).date() + timedelta(days=1))
+    schedule_from("calendar_often", first)
+    change(
+        "calendar_often",
+        next_dagrun=first - timedelta(hours=1),
+        next_dagrun_data_interval_start=first - timedelta(hours=1),
+    )
+    tomorrow = first.date()
+    shown = months_of(vera, tomorrow, tomorrow + timedelta(days=1))
+    assert "Spring sale 12:00, 12 times, about 48 " in shown[tomorrow]
+    assert "Spring sale 00:00, 24 times, about 96 " in shown[tomorrow + timedelta(days=1)]
+    flat = words_of(vera.get("").text.partition('id="tomorrow"')[2].partition("</section>")[0])
+    assert "and 11 more times that day" in flat
+
+
+def test_a_run_after_the_end_of_its_dag_is_not_shown(
+    server: TestClient,  # noqa: F811
+    vera: Person,  # noqa: F811
+    ledger: Ledger,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pause_all()
+    first = NEWEST + timedelta(days=2)
+    end = f"\nimport pendulum\ncalendar_ending.end_date = pendulum.parse('{first + timedelta(days=3)}')\n"
+    monkeypatch.setattr(test_views, "DAGS", test_views.DAGS + end)
+    Run(server, tmp_path, "calendar_ending", NOBODY)
+    schedule_from("calendar_ending", first)
+    shown = months_of(vera, first.date(), first.date() + timedelta(days=10))
+    has_run = [day for day, words in shown.items() if "Spring sale" in words]
+    days = [first.date() + timedelta(days=number) for number in range(5)]
+    assert has_run == days  # Airflow's end is that of the beginning of a period
+
+
+def test_a_launch_that_waits_is_on_today_until_it_is_too_late(
+    vera: Person,  # noqa: F811
+    ledger: Ledger,
+) -> None:
+    pause_all()
+    now = datetime.now(UTC)
+    freeze(ledger, "asking_sale", state="held", made=now, definition={"title": "Asking sale"} | MESSAGE)
+    shown = days_of(vera.get("calendar").text)
+    assert re.search("Asking sale .* 12 waiting for approval", shown[now.date()])
+    assert sum("Asking sale" in words for words in shown.values()) == 1
+    before = now.date().replace(day=1) - timedelta(days=20)
+    assert "Asking sale" not in days_of(vera.get(month_of(before)).text).get(before, "")
+
+
+def test_months_are_whole_weeks_and_lead_to_their_neighbours(
+    vera: Person,  # noqa: F811
+    ledger: Ledger,
+) -> None:
+    text = vera.get("calendar?month=2026-02").text
+    dates = [*days_of(text)]
+    assert (dates[0], dates[-1]) == (date(2026, 1, 26), date(2026, 3, 1))
+    assert '<a rel="prev" href="?month=2026-01">January</a>' in text
+    assert '<a rel="next" href="?month=2026-03">March</a>' in text
+    assert 'aria-current="date"' not in text
+    assert [*days_of(vera.get("calendar?month=2025-12").text)][-1] == date(2026, 1, 4)
+    today = datetime.now(UTC).date()
+    for wrong in ("", "2026-13", "2026-1", "x", "2026-02-01"):
+        assert f"<h1>{today:%B %Y}</h1>" in vera.get(f"calendar?month={wrong}").text, wrong
+    far = vera.get("calendar?month=2999-01").text  # as far as the calendar goes
+    months = today.year * 12 + today.month - 1 + MONTHS_AHEAD
+    assert f"<h1>{date(months // 12, months % 12 + 1, 1):%B %Y}</h1>" in far
+    assert 'rel="next"' not in far
+    assert 'rel="prev"' not in vera.get("calendar?month=1970-01").text
+
+
+def test_it_has_only_the_campaigns_that_its_reader_sees(
+    vera: Person,  # noqa: F811
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at = datetime.now(UTC) - timedelta(days=45)
+    for name in ("open_sale", "secret_sale"):
+        key = freeze(ledger, name, size=12, made=at, sends=at, definition={"title": f"The {name}"} | MESSAGE)
+        send(ledger, key, Accepted(200, 1), at=at)
+    monkeypatch.setattr(ByDag, "seen", frozenset({"open_sale"}))
+    words = days_of(vera.get(month_of(at.date())).text)[at.date()]
+    assert "The open_sale" in words
+    assert "secret" not in words
