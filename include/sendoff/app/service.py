@@ -45,7 +45,7 @@ def service_connection(settings: Settings) -> ServiceConnection:
             tokens,
             timeout=Timeout(answer=settings.timeout),
             allow_http=settings.allow_http,
-            place=_place(settings),
+            place=place_of(settings),
         ),
         signer,
         _secret(settings.app_token),
@@ -87,7 +87,7 @@ def rate_of(settings: Settings) -> float | None:
     return rate
 
 
-def _place(settings: Settings) -> str:
+def place_of(settings: Settings) -> str:
     """Return where a person corrects the login."""
     if has_source():
         return f"Airflow connection {settings.connection}"

@@ -16,6 +16,7 @@ from sendoff.cli import (  # noqa: F401 - importing them registers their command
     control,
     deployment,
     diff,
+    doctor,
     init,
     launches,
     lists,

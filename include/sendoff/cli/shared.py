@@ -26,7 +26,18 @@ if TYPE_CHECKING:
     from sendoff.campaign import Campaign, Period
 
 GROUPS = {
-    "Start": ("demo", "init", "check", "preview", "migrate", "receiver", "send-test", "send", "report"),
+    "Start": (
+        "demo",
+        "init",
+        "check",
+        "preview",
+        "migrate",
+        "receiver",
+        "doctor",
+        "send-test",
+        "send",
+        "report",
+    ),
     "Campaign files": ("diff", "schema", "dbt-exposures"),
     "Launches": ("pause", "resume", "release", "stop", "doubts", "resolve", "verdicts", "tables"),
     "People": ("why", "history", "suppress", "lists", "forget", "export-person"),

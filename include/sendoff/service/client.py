@@ -123,6 +123,14 @@ class Client:
             return replace(outcome, reason=f"{self._place}: {outcome.reason}")
         return outcome
 
+    def log_in(self) -> tuple[str, ...]:
+        """Request a token, unless there is one, and return a warning for each part of the login that expires soon.
+
+        Raise the errors of :class:`TokenSource`.
+        """
+        self._tokens.token()
+        return self._tokens.warnings()
+
     def _outcome_of(self, path: str, body: bytes) -> Outcome:
         try:
             return outcome_of(self._post(path, body))
