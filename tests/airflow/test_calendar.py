@@ -113,7 +113,7 @@ def test_the_coming_runs_are_on_their_days_with_the_recipients_of_the_newest_lau
         people=7,
         made=NEWEST,
         sends=NEWEST,
-        definition={"title": "Daily sale"} | MESSAGE,
+        definition={"title": "Old title"} | MESSAGE,
     )
     Run(server, tmp_path, "calendar_daily", NOBODY)
     first = NEWEST + timedelta(days=2)
@@ -121,13 +121,13 @@ def test_the_coming_runs_are_on_their_days_with_the_recipients_of_the_newest_lau
     last = first + timedelta(days=32)
     shown = months_of(vera, first.date(), last.date()) | days_of(vera.get("calendar").text)
     for number in (0, 1, 32):
-        assert f"Daily sale {NEWEST:%H:%M}, about 7 " in shown[(first + timedelta(days=number)).date()], (
+        assert f"Spring sale {NEWEST:%H:%M}, about 7 " in shown[(first + timedelta(days=number)).date()], (
             number
         )
-    assert "Daily sale" not in shown[first.date() - timedelta(days=1)]
+    assert "about" not in shown[first.date() - timedelta(days=1)]
     assert "about" not in days_of(vera.get(month_of(NEWEST.date())).text)[NEWEST.date()]
     change("calendar_daily", is_paused=True)
-    assert "Daily sale" not in months_of(vera, first.date(), last.date())[last.date()]
+    assert "Spring sale" not in months_of(vera, first.date(), last.date())[last.date()]
 
 
 def test_what_a_campaign_does_often_on_one_day_is_one_entry(
@@ -189,11 +189,18 @@ def test_a_launch_that_waits_is_on_today_until_it_is_too_late(
     pause_all()
     now = datetime.now(UTC)
     freeze(ledger, "asking_sale", state="held", made=now, definition={"title": "Asking sale"} | MESSAGE)
+    due = now - timedelta(days=45)
+    late = {"title": "Late sale"} | MESSAGE
+    freeze(ledger, "late_sale", state="held", made=due, sends=due, definition=late)
     shown = days_of(vera.get("calendar").text)
     assert re.search("Asking sale .* 12 waiting for approval", shown[now.date()])
-    assert sum("Asking sale" in words for words in shown.values()) == 1
-    before = now.date().replace(day=1) - timedelta(days=20)
-    assert "Asking sale" not in days_of(vera.get(month_of(before)).text).get(before, "")
+    assert re.search("Late sale .* 12 waiting for approval", shown[now.date()])
+    assert [sum(title in words for words in shown.values()) for title in ("Asking sale", "Late sale")] == [
+        1,
+        1,
+    ]
+    then = days_of(vera.get(month_of(due.date())).text)
+    assert not any(title in words for title in ("Asking sale", "Late sale") for words in then.values())
 
 
 def test_months_are_whole_weeks_and_lead_to_their_neighbours(

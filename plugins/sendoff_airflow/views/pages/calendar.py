@@ -18,7 +18,7 @@ from sendoff.states import Stage
 from sendoff_airflow.views.airflow_state import airflow_dags
 from sendoff_airflow.views.facts.happenings import ComingRuns, Days, Happening, happenings, moment_of
 from sendoff_airflow.views.facts.launch_rows import WAITS, LaunchRow
-from sendoff_airflow.views.pages.launches import campaigns_seen, titles_of
+from sendoff_airflow.views.pages.launches import campaigns_seen
 from sendoff_airflow.views.web.dependencies import REFRESH_SLOW, LedgerDep
 from sendoff_airflow.views.web.permissions import ViewerDep
 from sendoff_airflow.views.web.reader import ZoneDep
@@ -78,7 +78,7 @@ def show_calendar(
     visible = campaigns_seen(viewer, ledger)
     schedules = airflow_dags.schedules_of(visible)
     found = happenings(ledger, visible, schedules, Days(dates[0], dates[-1], zone), _MOST_HAPPENING)
-    days = _days(dates, found.found, zone, ledger.overview.newest(visible), titles_of(ledger, visible))
+    days = _days(dates, found.found, zone, ledger.overview.newest(visible))
     return page(
         request,
         "calendar.html",
@@ -106,25 +106,17 @@ def _first_of(month: date, later: int) -> date:
 
 
 def _days(
-    dates: Sequence[date],
-    found: Sequence[Happening],
-    zone: ZoneInfo,
-    newest: Mapping[str, ListedLaunch],
-    titles: Mapping[str, str],
+    dates: Sequence[date], found: Sequence[Happening], zone: ZoneInfo, newest: Mapping[str, ListedLaunch]
 ) -> list[Day]:
     """Return days with their entries, in the order of time. What one campaign does on one day is one entry."""
     groups: dict[date, dict[str, list[Happening]]] = {day: {} for day in dates}
     for each in found:
-        day = max(moment_of(each).astimezone(zone).date(), dates[0])
+        day = moment_of(each).astimezone(zone).date()
+        if day < dates[0]:  # it was due before, and waits
+            day = datetime.now(zone).date()
         groups[day].setdefault(_campaign_of(each), []).append(each)
     return [
-        Day(
-            day,
-            [
-                _entry(day, name, each, zone, newest.get(name), titles.get(name))
-                for name, each in of_day.items()
-            ],
-        )
+        Day(day, [_entry(day, name, each, zone, newest.get(name)) for name, each in of_day.items()])
         for day, of_day in groups.items()
     ]
 
@@ -141,15 +133,14 @@ def _entry(
     group: Sequence[Happening],
     zone: ZoneInfo,
     newest: ListedLaunch | None,
-    title: str | None,
 ) -> Entry:
-    """Return what a campaign does on a day. ``newest``: its newest launch. ``title``: of its newest launch."""
+    """Return what a campaign does on a day. ``newest``: its newest launch."""
     shown = [_shown(each, newest) for each in group]
     launches = [each for each in group if not isinstance(each, ComingRuns)]
     counts = [each.recipients for each in shown]
     days = {"campaign": campaign, "since": f"{day}", "until": f"{day}"}
     return Entry(
-        title=title or shown[0].title,
+        title=shown[-1].title,
         address=f"?{query_of(days)}" if len(launches) > 1 else shown[0].address,
         at=moment_of(group[0]).astimezone(zone),
         times=sum(each.times for each in shown),
