@@ -165,6 +165,7 @@ def main() -> None:
             "launches, in one state": "?state=reported",
             "launches, sorted by state": "?sort=state",
             "launch of 10 million": f"launches/{large}",
+            "calendar": "calendar",
             "campaign": "campaigns/campaign_0",
             "campaigns": "campaigns",
             "waiting": "waiting",
