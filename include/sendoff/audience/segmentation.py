@@ -96,10 +96,10 @@ def segments_of(
 ) -> Iterator[Segment]:
     """Cut an audience into segments of at most the campaign's size, wave by wave, each with one variation.
 
-    Segments do not overlap. ``name``: the campaign's name, the salt for variants and waves. A recipient therefore gets
-    the same variant and wave in every launch. Variants, waves and the holdout are independent of each other. With
-    ``decide``, wave 1 is the test share, and wave 2 is the rest, whose variant is not known yet. ``hours``: divides all
-    recipients by their hours, in a time zone.
+    Segments do not overlap. ``name``: the campaign's oldest name, the salt for variants and waves. A recipient
+    therefore gets the same variant and wave in every launch. Variants, waves and the holdout are independent of each
+    other. With ``decide``, wave 1 is the test share, and wave 2 is the rest, whose variant is not known yet.
+    ``hours``: divides all recipients by their hours, in a time zone.
 
     A recipient with two of the campaign's languages gets the one that the campaign lists first. One with two time zones
     gets the first in the alphabet. One without either gets the campaign's own language or default time zone.

@@ -145,7 +145,7 @@ class Holdout(FrozenModel):
 
     percent: Percent = Field(description="Share of the audience, in percent")
     salt: Text | None = optional(
-        "Campaigns with the same salt hold out the same recipients; by default the name of the campaign"
+        "Campaigns with the same salt hold out the same recipients; by default the oldest name of the campaign"
     )
 
 

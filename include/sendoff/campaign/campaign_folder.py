@@ -61,6 +61,11 @@ class CampaignFolder:
     within: YamlPath = ()
     later: tuple[CampaignFolder, ...] = field(default=(), repr=False)
 
+    @property
+    def first_name(self) -> str:
+        """The oldest name of the campaign. Random shares depend on it, so a new name does not change them."""
+        return (*self.campaign.formerly, self.name)[0]
+
     def place_of(self, *place: str | int) -> str:
         """Return the place of a field for an error: its file, and its line if the file still has it."""
         return str(self.finding(place, dotted((*self.within, *place))))

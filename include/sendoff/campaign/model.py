@@ -158,8 +158,8 @@ class Campaign(FrozenModel):
     )
     dbt: Dbt = optional("The dbt project whose models the queries read, and the gates of these models", Dbt())
     formerly: tuple[Annotated[Text, Field(max_length=250)], ...] = optional(
-        "Earlier names of the campaign, if its folder was renamed. A period that was sent under one of them is not "
-        "sent again",
+        "Earlier names of the campaign, oldest first, if its folder was renamed. A period that was sent under one of "
+        "them is not sent again",
         (),
     )
     schedule: str | None = Field(

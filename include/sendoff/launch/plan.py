@@ -290,7 +290,9 @@ def _segments(ledger: Ledger | None, inputs: PlanInputs, recipients: Audience) -
             salt=launch_key(campaign.connection, name, inputs.period, inputs.options.resend),
             now=inputs.now,
         )
-    segments = segments_of(_small_enough(campaign, inputs.now), recipients, name=name, hours=hours)
+    segments = segments_of(
+        _small_enough(campaign, inputs.now), recipients, name=inputs.folder.first_name, hours=hours
+    )
     return tuple(with_template_values(segments, recipients))
 
 

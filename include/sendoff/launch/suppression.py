@@ -157,7 +157,7 @@ def apply_rules(  # noqa: PLR0913 - all named, with one caller
     audience, suppressed = audience.less(remaining.suppressed), remaining.suppressed
     sent_to = audience
     if holdout := folder.campaign.audience.holdout:
-        salt = f"holdout {holdout.salt or folder.name}"
+        salt = f"holdout {holdout.salt or folder.first_name}"
         held_out = {"holdout": sample(audience.identifiers, salt, holdout.percent)}
         sent_to, suppressed = audience.less(held_out), suppressed | held_out
     return EligibleAudience(audience, sent_to, suppressed, tuple(notes))

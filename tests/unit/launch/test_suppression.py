@@ -564,6 +564,19 @@ def test_campaigns_that_share_a_salt_hold_out_the_same_people(plan: Callable[...
     assert plan(rules).suppressed["holdout"] == sample(PEOPLE, "holdout winter", 40)
 
 
+def test_a_renamed_campaign_keeps_the_holdout_variants_and_waves_of_its_oldest_name(
+    plan: Callable[..., Plan],
+) -> None:
+    fields: dict[str, Any] = {
+        "variants": {"a": {"percent": 50}, "b": {"percent": 50}},
+        "gates": {"rollout": {"shares": [50], "wait": {"length": 1, "unit": "hours"}}},
+    }
+    first = plan({"holdout": {"percent": 40}}, **fields)
+    renamed = plan({"holdout": {"percent": 40}}, name="summer", formerly=["spring", "early_summer"], **fields)
+    assert renamed.suppressed["holdout"] == first.suppressed["holdout"]
+    assert renamed.segments == first.segments
+
+
 def test_a_launch_of_which_nobody_is_left_is_an_error_that_counts_the_reasons(
     plan: Callable[..., Plan], ledger: Ledger
 ) -> None:
