@@ -137,8 +137,9 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
         )
     if "period" in names:
         text += (
-            ". The schedule or the name has changed, or the schedule has no such period. To send it anyway, add a "
-            "resend number and a reason. Recipients of the other launch get it again, unless you choose only_unsent"
+            ". The schedule or the name has changed, the schedule has no such period, or it was sent with a resend "
+            "number before. To send it anyway, add a resend number and a reason. Recipients of the other launch get it "
+            "again, unless you choose only_unsent"
         )
     error = LateError if names & {"lateness", "period", "send"} else GateError
     raise error(text, not_launched="; ".join(result.words for result in closed))
@@ -168,6 +169,8 @@ def unsent_period(other: LaunchRecord | None) -> Iterator[GateResult]:
     """Yield a closed gate if another launch was sent for a part of the period."""
     if other:
         actual = f"overlaps the period {other.period.key}, which has a launch of {other.campaign}"
+        if other.resend:
+            actual += f" with the resend number {other.resend}"
         yield GateResult("period", False, actual, "no overlap")
 
 

@@ -239,8 +239,8 @@ def _overlap(folder: CampaignFolder, period: Period, options: LaunchOptions) -> 
     """Return which launches keep a period from being sent; None if it is sent again on purpose.
 
     The intervals of a schedule never overlap, so an overlapping launch means that the schedule has changed. It does not
-    matter to a campaign that leaves out its own recipients, such as a journey. Without a schedule, only a launch for
-    the same period under an earlier name of the campaign counts.
+    matter to a campaign that leaves out its own recipients, such as a journey. Without a schedule, only launches for
+    the same period count: under an earlier name of the campaign, or with a resend number.
     """
     if options.resend:
         return None

@@ -762,7 +762,8 @@ def test_a_period_that_was_sent_under_an_earlier_name_is_skipped(
         of_day(ledger, "sqlite:///no/such/warehouse.db", PERIOD.start, **renamed)
     assert of_day(ledger, warehouse, PERIOD.start, resend=1, **renamed).audience == 5
     assert of_day(ledger, warehouse, PERIOD.end, **renamed).audience == 5
-    assert of_day(ledger, warehouse, PERIOD.start, **{**renamed, "formerly": ()}).audience == 5
+    another: dict[str, Any] = {**renamed, "name": "autumn", "formerly": ()}
+    assert of_day(ledger, warehouse, PERIOD.start, **another).audience == 5
 
 
 def test_only_with_a_schedule_does_a_part_of_a_period_under_an_earlier_name_count(

@@ -264,6 +264,27 @@ def test_launches_of_a_period_with_other_identifiers_are_not_taken_together(ledg
         prepare(ledger, given=reminder({"source": source}))
 
 
+@pytest.mark.parametrize("fields", [{}, {"schedule": "0 0 * * *"}])
+def test_a_period_that_was_first_sent_with_a_resend_number_is_not_sent_without_one(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+) -> None:
+    regular, again = folder(**fields), folder(**fields)
+    stopped = prepare(ledger, 1, given=again, only_unsent=False)
+    assert ledger.audit_log.decide(Decision(stopped.launch_key, "stopped", "ann", None, NOW))
+    freeze, others = Launches.freeze, [2]
+
+    def overtaken(self: Launches, new: NewLaunch) -> LaunchRecord:
+        if others:
+            prepare(ledger, others.pop(), given=again, only_unsent=False)
+        return freeze(self, new)
+
+    monkeypatch.setattr(Launches, "freeze", overtaken)
+    for _ in range(2):  # the resend is made while it is planned, and then before
+        with pytest.raises(LateError, match=r"a launch of spring with the resend number 2.*only_unsent"):
+            prepare(ledger, given=regular)
+    assert sorted(each.resend for each in ledger.launches.search()) == [1, 2]
+
+
 def test_each_resend_leaves_out_those_of_all_before(ledger: Ledger) -> None:
     first = prepare(ledger)
     send(ledger, first.launch_key, ACCEPTED, REFUSED, REFUSED)

@@ -38,9 +38,10 @@ def await_others(db: sa.Connection, connection: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """The launches that keep a period from being sent: those of its campaign for another, overlapping period.
+    """The launches that keep a period from being sent without a resend number.
 
-    ``formerly``: the campaign's earlier names. Under one of these, the same period counts too; ``only_same``: no other.
+    They are those of its campaign for another, overlapping period, and resends of this one. ``formerly``: the
+    campaign's earlier names, under which every launch for this period counts. ``only_same``: no other period counts.
     Periods of other partitions never overlap.
     """
 

@@ -315,7 +315,8 @@ def _overlaps(period: Period) -> sa.ColumnElement[bool]:
 
 def _of_overlap(overlap: Overlap) -> sa.Select[Any]:
     period, is_same = overlap.period, _is_same(overlap.period)
-    is_own = sa.and_(launches.c.campaign == overlap.campaign, sa.not_(is_same))
+    is_other = sa.or_(sa.not_(is_same), launches.c.resend > 0)
+    is_own = sa.and_(launches.c.campaign == overlap.campaign, is_other)
     return LAUNCH.where(
         launches.c.connection == overlap.connection,
         launches.c.partition.is_not_distinct_from(period.partition),
