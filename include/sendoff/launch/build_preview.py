@@ -229,11 +229,12 @@ def _preview(
 
 
 def _source(ledger: Ledger | None, sources: Sequence[LaunchSource]) -> SourceLaunch | None:
-    for each in sources:
-        if ledger and each.accepted is not None:
-            launch = ledger.launches.get(each.launch_key)
-            return SourceLaunch(each.launch_key, launch.campaign, launch.period.key, each.accepted)
-    return None
+    accepted = {each.launch_key: each.accepted for each in sources if each.accepted is not None}
+    if not ledger or not accepted:
+        return None
+    key, verdicts = next(iter(accepted.items()))
+    launch = ledger.launches.get(key)
+    return SourceLaunch([*accepted], launch.campaign, launch.period.key, verdicts)
 
 
 def _send_times(subject: _Subject) -> SendTimes:

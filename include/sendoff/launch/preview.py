@@ -78,9 +78,12 @@ class ApprovalNeed:
 
 @dataclass(frozen=True, slots=True)
 class SourceLaunch:
-    """The launch whose recipients with some verdicts are the audience of another one."""
+    """The launch whose recipients with some verdicts are the audience of another one.
 
-    launch_key: str
+    If its period was sent again, there are several, with the same campaign, period and verdicts.
+    """
+
+    launch_keys: Sequence[str]
     campaign: str
     period: str
     verdicts: Sequence[str]

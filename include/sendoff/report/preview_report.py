@@ -158,7 +158,9 @@ def _people(preview: Preview) -> Iterator[Block]:
     yield Sum(lines)
     if source := preview.source:
         verdicts = ", ".join(Verdict(verdict).label for verdict in source.verdicts)
-        yield Sentence(f"They come from the launch of {source.campaign} for {source.period}: {verdicts}.")
+        several = len(source.launch_keys)
+        launches = f"{several} launches" if several > 1 else "launch"
+        yield Sentence(f"They come from the {launches} of {source.campaign} for {source.period}: {verdicts}.")
     if change := preview.change:
         yield Sentence(
             f"Since the last launch ({change.period}) with {change.audience:,}: "

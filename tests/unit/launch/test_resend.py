@@ -27,6 +27,7 @@ from sendoff.ledger import Decision, LaunchRecord, Ledger, NewLaunch
 from sendoff.ledger.launches.launches import Launches
 from sendoff.ledger.storage.schema import launches
 from sendoff.postbacks import aggregate
+from sendoff.report import as_text, describe_preview
 from sendoff.states import Accepted, InDoubt, Refused, Resolution
 
 from ...factories import KEY, LEASE, NOW, PERIOD, claimed, make_launch, post_back, send, store
@@ -175,6 +176,11 @@ def test_a_reminder_reaches_the_recipients_of_all_launches_of_the_period(ledger:
     store(ledger, post_back(third, "delivery", 2), post_back(third, "open", 1))
 
     source = {"kind": "verdicts", "of": "spring", "are": ["delivered"]}
+    preview = preview_campaign(
+        reminder({"source": source}), period=PERIOD, warehouses=str, ledger=ledger, now=NOW
+    )
+    sentence = f"They come from the 3 launches of spring for {PERIOD.key}: delivered."
+    assert sentence in " ".join(as_text(describe_preview(preview)).split())
     reminded = prepare(ledger, given=reminder({"source": source}))
     assert people_of(ledger, reminded) == [5, 6]
     assert ledger.launches.groups(reminded.launch_key, "platform") == {

@@ -165,7 +165,7 @@ def test_the_preview_names_the_launch_that_the_recipients_come_from(ledger: Ledg
     preview = preview_campaign(folder, period=PERIOD, warehouses=_no_warehouse, ledger=ledger, now=NOW)
     sentence = f"They come from the launch of spring for {PERIOD.key}: delivered, unknowable."
     assert sentence in " ".join(as_text(describe_preview(preview)).split())
-    assert preview.to_json()["source"]["launch_key"] == key
+    assert preview.to_json()["source"]["launch_keys"] == [key]
     launch = prepare_launch(ledger, folder, period=PERIOD, warehouses=_no_warehouse, now=NOW)
     assert preview_launch(ledger, launch.launch_key).source == preview.source
 
