@@ -23,10 +23,10 @@ from sendoff.errors import (
     UsageError,
 )
 from sendoff.launch import LaunchOptions, prepare_launch, preview_campaign
-from sendoff.ledger import Decision, LaunchRecord, Ledger, NewLaunch
+from sendoff.ledger import Decision, LaunchRecord, Ledger, NewLaunch, SuppressionChange
 from sendoff.ledger.launches.launches import Launches
 from sendoff.ledger.storage.schema import launches
-from sendoff.postbacks import aggregate
+from sendoff.postbacks import aggregate, reconcile_launch
 from sendoff.report import as_text, describe_preview
 from sendoff.states import Accepted, InDoubt, Refused, Resolution
 
@@ -94,6 +94,16 @@ def test_those_who_got_nothing_are_those_whose_requests_were_refused_or_not_made
     assert "they got, or may have got" in ledger.launches.recipient(again.launch_key, 1).sentence
     (decision,) = (each for each in ledger.audit_log.of_launch(again.launch_key) if each.kind == "resend")
     assert decision.detail == {"resend": 1, "to": "those who got nothing"}
+
+
+def test_recipients_whom_a_refused_request_left_out_are_counted_for_their_own_reason(ledger: Ledger) -> None:
+    key = prepare(ledger).launch_key
+    ledger.suppressions.add(SuppressionChange("account", "device_id", "csv", "ann"), [1, 5], NOW)
+    send(ledger, key, REFUSED, ACCEPTED)
+    assert ledger.audit_log.decide(Decision(key, "stopped", "ann", None, NOW))
+    assert ledger.launches.got_nothing(key) == {"refused": 1, "planned": 2}
+    figures = reconcile_launch(ledger, key, now=NOW)
+    assert figures.not_sent_because == {"refused": 1, "launch stopped": 2, "suppressed": 1}
 
 
 @pytest.mark.promise("twice/resend")

@@ -50,7 +50,7 @@ class LaunchCounts(LedgerPart):
                 segments.c.size,
                 dispatches.c.state,
                 sa.func.count(),
-                sa.func.coalesce(sa.func.sum(_WITHHELD), 0),
+                sa.func.coalesce(sa.func.sum(WITHHELD), 0),
             )
             .join(segments, OF_SEGMENT)
             .where(dispatches.c.launch_key == launch_key, dispatches.c.state.in_(_MADE))
@@ -119,8 +119,9 @@ _MADE = (
 _OPTED_OUT_BEFORE = sa.select(decisions.c.detail["opted_out"].as_integer()).where(
     decisions.c.launch_key == sa.bindparam("launch"), decisions.c.kind == DecisionKind.RECIPIENTS_DELETED
 )
-_WITHHELD = (
+WITHHELD = (
     sa.select(sa.func.sum(withheld.c.size))
     .where(withheld.c.dispatch_key == dispatches.c.dispatch_key, withheld.c.attempt == dispatches.c.attempt)
     .scalar_subquery()
 )
+"""The number of recipients that the newest request of a dispatch left out; null if it left out none."""

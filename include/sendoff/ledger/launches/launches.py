@@ -14,6 +14,7 @@ from sendoff.campaign import Period
 from sendoff.errors import AudienceError, ConflictError, NotFoundError
 from sendoff.ledger.launches import freeze
 from sendoff.ledger.launches.freeze import NewLaunch, Overlap
+from sendoff.ledger.launches.launch_counts import WITHHELD
 from sendoff.ledger.launches.launch_record import LAUNCH, LaunchRecord, launch_of
 from sendoff.ledger.launches.recipient import RecipientStatus, recipient_status
 from sendoff.ledger.requests.doubts import is_still_doubted
@@ -218,10 +219,14 @@ class Launches(LedgerPart):
     def got_nothing(self, launch_key: str) -> dict[str, int]:
         """Count the recipients who got nothing and get nothing by themselves, by the state of their request.
 
-        :meth:`sent` leaves them out. The counts are 0 if the service chooses the recipients.
+        :meth:`sent` leaves them out. Recipients that a refused request left out do not count. The counts are 0 if the
+        service chooses the recipients.
         """
+        left_out = sa.case(
+            (dispatches.c.state == DispatchState.REFUSED, sa.func.coalesce(WITHHELD, 0)), else_=0
+        )
         query = (
-            sa.select(dispatches.c.state, sa.func.sum(segments_table.c.size))
+            sa.select(dispatches.c.state, sa.func.sum(segments_table.c.size - left_out))
             .join(launches, launches.c.launch_key == dispatches.c.launch_key)
             .join(segments_table, OF_SEGMENT)
             .where(
