@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from airflow.models.dagrun import DagRun
-from airflow.sdk.exceptions import TaskDeferred
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
-from sendoff.campaign import Campaign, Period, load_campaign
+from sendoff.campaign import Campaign, CampaignFolder, Period, load_campaign
 from sendoff.dispatch.control import doubts
+from sendoff.errors import NobodyLeftError
 from sendoff.launch.plan import LaunchOptions, prepare_launch
 from sendoff.ledger.storage.schema import dispatches as dispatches_of_ledger
 from sendoff_airflow.hooks.warehouse import warehouse_source
-from sendoff_airflow.operators import CheckDispatchedOperator
+from sendoff_airflow.operators import BuildAudienceOperator, CheckDispatchedOperator
 from sendoff_airflow.operators.assets import report_asset
 from sendoff_airflow.operators.preparation import of_run, period_of_launch
 
@@ -175,3 +178,45 @@ def test_the_report_that_started_a_run_names_the_launch_to_remind_of() -> None:
     context: Any = {"dag_run": run, "dag": dag, "triggering_asset_events": of_spring}
     assert period_of_launch(context, reminder) == Period.of(OLD)
     assert period_of_launch(context, plain) == Period.of("2026-03-02")
+    assert of_run(context, reminder, LaunchOptions()).resend == 0
+    events[1].extra.update(campaign="spring", resend=2)
+    options = of_run(context, reminder, LaunchOptions())
+    assert (options.resend, options.only_unsent) == (2, True)
+    assert options.reason == "the report of resend 2 of spring"
+    by_hand = LaunchOptions(resend=3, reason="again")
+    assert of_run(context, reminder, by_hand).resend == 3
+    assert of_run(context, plain, LaunchOptions()).resend == 0
+
+
+@pytest.mark.parametrize(("number", "error"), [(1, AirflowSkipException), (0, NobodyLeftError)])
+def test_a_reminder_that_the_report_of_a_resend_starts_is_skipped_if_everyone_was_reminded(
+    monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception]
+) -> None:
+    campaign = {
+        "title": "Reminder",
+        "channels": {"android_push": {}},
+        "message": {"text": "Still there"},
+        "audience": {"source": {"kind": "verdicts", "of": "spring", "are": ["delivered"]}},
+    }
+    with DAG("reminders", schedule=None):
+        operator = BuildAudienceOperator(task_id="audience", name="reminder", campaign=campaign)
+    extra = {"launch_key": "c", "campaign": "spring", "period": OLD, "resend": number}
+    event = SimpleNamespace(timestamp=datetime(2026, 3, 3, tzinfo=UTC), extra=extra)
+    given: list[LaunchOptions] = []
+
+    def prepared(*_: Any, options: LaunchOptions, **__: Any) -> None:
+        given.append(options)
+        raise NobodyLeftError("none is left")
+
+    monkeypatch.setattr("sendoff.launch.prepare_launch", prepared)
+    run = SimpleNamespace(run_after=None, triggering_user_name="ann", run_id="r")
+    context: Any = {
+        "dag_run": run,
+        "ti": SimpleNamespace(dag_id="d", run_id="r", task_id="audience", map_index=-1),
+        "triggering_asset_events": {report_asset("spring"): [event]},
+    }
+    ledger: Any = SimpleNamespace(launches=SimpleNamespace(find=lambda _: None))
+    folder = CampaignFolder("reminder", Campaign.model_validate(campaign), None, Path())
+    with pytest.raises(error, match="none is left"):
+        operator._prepared(context, ledger, folder, LaunchOptions())
+    assert [each.resend for each in given] == [number]

@@ -127,7 +127,15 @@ def with_already_sent(ledger: Ledger | None, inputs: PlanInputs) -> PlanInputs:
         return inputs
     folder, period = inputs.folder, inputs.period
     own = launch_key(folder.campaign.connection, folder.name, period, inputs.options.resend)
-    people, sources = read_already_sent(ledger, folder, inputs.audience, period, but=own, now=inputs.now)
+    people, sources = read_already_sent(
+        ledger,
+        folder,
+        inputs.audience,
+        period,
+        but=own,
+        now=inputs.now,
+        may_be_first=inputs.options.reported is not None,
+    )
     return replace(inputs, already_sent=people, sources=joined_sources([*inputs.sources, *sources]))
 
 

@@ -55,7 +55,8 @@ def read_verdicts(
     """Return the audience of a campaign if it comes from verdicts in the ledger; None if it comes from elsewhere.
 
     ``reported``: the launch whose report started this run, if one did. If the period of the other campaign was sent
-    again, all its launches for it count, and each recipient has the most certain verdict of them.
+    again, all its launches for it count, or those up to the reported one. Each recipient has the most certain verdict
+    of them.
 
     Raise AudienceError without a ledger, if the campaign needs columns, if it depends on opens that were not measured,
     or if the launches have different identifiers. Raise NotFoundError if the other campaign has no launch for the
@@ -73,7 +74,9 @@ def read_verdicts(
         )
     if source is not None:
         newest = source_launch(ledger, folder, source, period, reported)
-        launches = [newest] if newest.launch_key == reported else _of_same_period(ledger, newest)
+        launches = _of_same_period(ledger, newest)
+        if newest.launch_key == reported:  # later ones have reports of their own
+            launches = [each for each in launches if each.resend <= newest.resend]
         of = source.of_launch(newest.launch_key)
     else:
         assert isinstance(of, VerdictsOf)
@@ -161,7 +164,7 @@ def read_verdict_exclusions(
     return excluded, sources
 
 
-def read_already_sent(
+def read_already_sent(  # noqa: PLR0913 - each is needed
     ledger: Ledger | None,
     folder: CampaignFolder,
     audience: Audience | None,
@@ -169,13 +172,14 @@ def read_already_sent(
     *,
     but: str,
     now: datetime,
+    may_be_first: bool = False,
 ) -> tuple[Identifiers, list[LaunchSource]]:
     """Return the recipients of earlier launches for a period, and these launches, which claims ask about.
 
     A recipient counts if their request was made, unless it was refused, and if it may still be made. The periods of a
     schedule never overlap, so if the campaign has one, launches whose period overlaps it count too. ``but``: the key of
-    a launch that does not count. Raise AudienceError without a ledger or an earlier launch, and if a launch does not
-    say who its recipients were.
+    a launch that does not count. Raise AudienceError without a ledger, without an earlier launch unless
+    ``may_be_first``, and if a launch does not say who its recipients were.
     """
     if ledger is None:
         raise AudienceError("only_unsent: the earlier launches are in the ledger, but no ledger was given")
@@ -191,7 +195,9 @@ def read_already_sent(
         period,
         or_overlapping=campaign.schedule is not None,
     )
-    if all(launch.launch_key == but for launch in of_period()):  # often the wrong period was given
+    if not may_be_first and all(
+        launch.launch_key == but for launch in of_period()
+    ):  # often of the wrong period
         raise AudienceError(
             f"campaign {folder.name}: only_unsent: there is no earlier launch for the period {period.key}, so it would "
             "be sent to everyone. Use the period that was sent before, or send it without a resend number"

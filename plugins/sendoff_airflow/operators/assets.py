@@ -58,6 +58,7 @@ def launch_facts(launch: LaunchRecord) -> dict[str, Any]:
         "launch_key": launch.launch_key,
         "campaign": launch.campaign,
         "period": launch.period.key,
+        "resend": launch.resend,
         "state": launch.state,
     }
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from sendoff.errors import CampaignError, PermanentError
+from sendoff.errors import CampaignError, NobodyLeftError, PermanentError
 from sendoff.states import UNFINISHED
 from sendoff_airflow.arguments import as_boolean, as_integer, as_text
 from sendoff_airflow.errors import as_airflow_error
@@ -167,10 +167,11 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
         from sendoff.launch import check_same_resend, prepare_launch
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
+        origin = self._origin(context)
         period = period_of_launch(context, folder.campaign)
+        options = of_run(context, folder.campaign, replace(options, origin=str(origin)))
         key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
         self._source = folder
-        origin = self._origin(context)
         if launch := ledger.launches.find(key):
             _check_origin(launch, origin)
             launch.check_recipients()
@@ -190,11 +191,13 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
                 self._source,
                 period=period,
                 warehouses=warehouse_source,
-                options=of_run(context, folder.campaign, replace(options, origin=str(origin))),
+                options=options,
             )
         except PermanentError as error:
             if error.not_launched:
                 context["ti"].xcom_push(NOTE, f"Not launched: {error.not_launched}.")
+            if isinstance(error, NobodyLeftError) and options.reported and options.only_unsent:
+                raise AirflowSkipException(str(error)) from None
             raise
         _check_origin(launch, origin)
         return launch
@@ -283,10 +286,19 @@ def _checked(campaign: str | Path | Campaign | Mapping[str, Any] | None, name: s
 
 
 def of_run(context: Context, campaign: Campaign, options: LaunchOptions) -> LaunchOptions:
-    """Return options with the facts of a run: when its period was due, and who started it."""
+    """Return options with the facts of a run: when its period was due, and who started it.
+
+    If the report of a resend started it, the launch has the number of this resend, and leaves out people who got an
+    earlier launch for the period.
+    """
     from sendoff.launch import due_time
 
     run, period = context["dag_run"], period_of_launch(context, campaign)
+    reported = _reported(context, campaign)
+    if reported.get("resend") and not options.resend:
+        number = int(reported["resend"])
+        reason = f"the report of resend {number} of {reported['campaign']}"
+        options = replace(options, resend=number, only_unsent=True, reason=reason)
     # A launch to recipients of another one follows that one, perhaps days after the period's end.
     source = campaign.audience.source
     follows = isinstance(getattr(context.get("task"), "audience", None), VerdictsOfLaunch)
@@ -296,7 +308,7 @@ def of_run(context: Context, campaign: Campaign, options: LaunchOptions) -> Laun
         options,
         due_at=due_time(campaign, period, run.run_after, by_clock),
         who=run.triggering_user_name or f"{run.run_type.value} run {run.run_id}",
-        reported=_reported(context, campaign).get("launch_key"),
+        reported=reported.get("launch_key"),
     )
 
 

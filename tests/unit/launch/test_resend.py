@@ -203,6 +203,30 @@ def test_a_reminder_reaches_the_recipients_of_all_launches_of_the_period(ledger:
     assert claimed(ledger, reminded.launch_key).content.identifiers == integers([6])
 
 
+def test_the_report_of_a_resend_starts_a_reminder_for_those_who_had_none(ledger: Ledger) -> None:
+    """It also counts the launches before the resend, but none after it."""
+    source = {"source": {"kind": "verdicts", "of": "spring", "are": ["delivered"]}}
+
+    def remind(launch: LaunchRecord) -> list[int]:
+        reminded = prepare(ledger, launch.resend, given=reminder(source), reported=launch.launch_key)
+        return people_of(ledger, reminded)
+
+    first = prepare(ledger)
+    early, _, _ = send(ledger, first.launch_key, ACCEPTED, REFUSED, REFUSED)
+    store(ledger, post_back(early, "delivery", 1))
+    second = prepare(ledger, 1, given=folder(range(1, 5)))
+    (late,) = send(ledger, second.launch_key, ACCEPTED)
+    store(ledger, post_back(late, "delivery", 3))
+    third = prepare(ledger, 2)
+    (last,) = send(ledger, third.launch_key, ACCEPTED)
+    store(ledger, post_back(last, "delivery", 5))
+    assert remind(second) == [1, 3]  # the report of the first launch started none
+    store(ledger, post_back(early, "delivery", 2))
+    assert remind(third) == [2, 5]
+    with pytest.raises(LateError, match="only_unsent"):
+        remind(first)
+
+
 def test_who_opened_any_launch_of_the_period_can_be_excluded(ledger: Ledger) -> None:
     early, *_ = send(ledger, prepare(ledger).launch_key, ACCEPTED, ACCEPTED, REFUSED)
     send(ledger, prepare(ledger, 1).launch_key, ACCEPTED)
