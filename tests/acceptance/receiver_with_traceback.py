@@ -18,9 +18,10 @@ from granian.log import LogLevels
 
 from sendoff import cli
 from sendoff.postbacks import receiver, server
-from sendoff.postbacks.group_commit import Limits, utc_now
+from sendoff.postbacks.group_commit import Limits
 from sendoff.postbacks.receiver import ReceiverApp
 from sendoff.telemetry import logs
+from sendoff.times import utc_now
 
 
 def broken_clock() -> datetime:

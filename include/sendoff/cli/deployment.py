@@ -16,6 +16,7 @@ from sendoff.errors import UsageError
 from sendoff.figures import counted
 from sendoff.ledger import Ledger
 from sendoff.settings import load_settings
+from sendoff.times import SHORTEST_FOR_RECIPIENTS
 
 
 @app.command()
@@ -48,7 +49,11 @@ def maintain(
     keep_days: Annotated[int, typer.Option(min=1, max=36_500, help="How many days to keep post-backs")] = 90,
     keep_recipients_days: Annotated[
         int | None,
-        typer.Option(min=30, max=36_500, help="How many days to keep who was sent to  [default: no limit]"),
+        typer.Option(
+            min=SHORTEST_FOR_RECIPIENTS.days,
+            max=36_500,
+            help="How many days to keep who was sent to  [default: no limit]",
+        ),
     ] = None,
     ledger_url: LedgerUrl = None,
 ) -> None:

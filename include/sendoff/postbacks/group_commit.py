@@ -15,7 +15,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from time import monotonic, sleep
 
@@ -23,6 +23,7 @@ from sendoff.errors import LedgerUnavailableError, SendoffError, UnusableLedgerE
 from sendoff.ledger import Ledger
 from sendoff.service import PostBack
 from sendoff.telemetry import metrics
+from sendoff.times import utc_now
 
 _log = logging.getLogger(__name__)
 
@@ -73,11 +74,6 @@ class Limits:
     """Seconds without a post-back before the ledger is checked anyway."""
     log_every: float = 60.0
     """Seconds between two log lines with counts."""
-
-
-def utc_now() -> datetime:
-    """Return the current time in UTC."""
-    return datetime.now(UTC)
 
 
 class GroupCommit:

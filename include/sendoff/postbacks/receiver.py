@@ -18,12 +18,13 @@ from granian.rsgi import HTTPProtocol, Scope
 
 from sendoff.ledger import Ledger
 from sendoff.postbacks.endpoint import PostBackEndpoint
-from sendoff.postbacks.group_commit import GroupCommit, Limits, utc_now
+from sendoff.postbacks.group_commit import GroupCommit, Limits
 from sendoff.postbacks.opt_out import OptOutEndpoint, is_opt_out
 from sendoff.postbacks.reading import BodyReader
 from sendoff.service import OptOutSigner, PostBackSigner
 from sendoff.settings import Settings
 from sendoff.telemetry import metrics
+from sendoff.times import utc_now
 
 _log = logging.getLogger(__name__)
 

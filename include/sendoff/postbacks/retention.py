@@ -11,12 +11,10 @@ from datetime import UTC, datetime, timedelta
 from sendoff.ledger import ERASURE_IS_OPEN, REPORT_IS_OLD, Deleted, Ledger
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import reconcile_launch
+from sendoff.times import SHORTEST_FOR_RECIPIENTS
 
 SHORTEST = timedelta(days=1)
 """The minimum time to keep post-backs. If the service repeats one within a day, it is still recognised."""
-
-SHORTEST_FOR_RECIPIENTS = timedelta(days=30)
-"""The minimum time to keep recipients. Until then, reports and rules of other campaigns may need them."""
 
 _FEWEST_AHEAD = 2  # days; with fewer, the next run may be too late
 

@@ -35,7 +35,6 @@ from sendoff.service.transport import (
     Timeout,
     Transport,
     excerpt,
-    utc_now,
 )
 from sendoff.service.wire import (
     CREATE_PATH,
@@ -48,6 +47,7 @@ from sendoff.service.wire import (
 )
 from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.telemetry import metrics
+from sendoff.times import utc_now
 
 REQUEST_TIMEOUT = Timeout()
 """After its deadline, a request is in doubt. Two requests and two tokens together take less than a lease."""

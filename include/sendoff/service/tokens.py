@@ -19,8 +19,9 @@ import requests
 from sendoff.errors import RetryableError, SendoffError
 from sendoff.service.credentials import Credentials
 from sendoff.service.token_endpoint import request_token
-from sendoff.service.transport import Clock, Timeout, Transport, utc_now
+from sendoff.service.transport import Clock, Timeout, Transport
 from sendoff.telemetry import metrics
+from sendoff.times import utc_now
 
 _log = logging.getLogger(__name__)
 

@@ -32,6 +32,7 @@ from sendoff import __version__
 from sendoff.errors import SettingsError
 from sendoff.service.deadline import Deadline, enforce_deadline
 from sendoff.service.urls import checked_parts
+from sendoff.times import utc_now
 
 Clock = Callable[[], datetime]
 
@@ -47,11 +48,6 @@ _HIDDEN = re.compile(
     r"(?<!\S)(?![^\w\s]*[a-z]+(?:_[a-z]+)+[^\w\s]*(?!\S))\S{20,}|\S+@\S+|[0-9]{4,}",
     re.ASCII,
 )
-
-
-def utc_now() -> datetime:
-    """Return the current time in UTC."""
-    return datetime.now(UTC)
 
 
 class Timeout(NamedTuple):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from sendoff.times import SHORTEST_FOR_RECIPIENTS
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import LedgerOperator
 
@@ -31,8 +32,9 @@ class MaintainOperator(LedgerOperator):
 
     def __init__(self, *, keep: timedelta, keep_recipients: timedelta | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if keep_recipients is not None and keep_recipients < max(keep, timedelta(days=30)):
-            raise ValueError("keep_recipients: use 30 days or more, and not less than keep")
+        if keep_recipients is not None and keep_recipients < max(keep, SHORTEST_FOR_RECIPIENTS):
+            days = SHORTEST_FOR_RECIPIENTS.days
+            raise ValueError(f"keep_recipients: use {days} days or more, and not less than keep")
         self.keep = keep
         self.keep_recipients = keep_recipients
 

@@ -1,0 +1,13 @@
+"""The current time, and the minimum time to keep recipients."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+SHORTEST_FOR_RECIPIENTS = timedelta(days=30)
+"""The minimum time to keep recipients. Until then, reports and rules of other campaigns may need them."""
+
+
+def utc_now() -> datetime:
+    """Return the current time in UTC."""
+    return datetime.now(UTC)
