@@ -34,8 +34,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "intent missing": Mutant("sendoff.ledger.requests.claims", "db.execute(_INTENT, {", "dict({"),
     "lease by the worker's clock": Mutant(
         "sendoff.ledger.requests.doubts",
-        "_EXPIRE.where(is_own, dispatches.c.lease_until < LedgerTime())",
-        "_EXPIRE.where(is_own, dispatches.c.lease_until < now)",
+        'db.execute(expire, {"launch": launch_key})',
+        "db.execute(sa.update(dispatches).where(IN_FLIGHT, dispatches.c.lease_until < now)"
+        ".values(state=DispatchState.IN_DOUBT, lease_until=None).returning(dispatches))",
     ),
     "dead worker's request sent again": Mutant(
         "sendoff.ledger.requests.doubts",

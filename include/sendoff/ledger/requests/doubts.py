@@ -97,13 +97,13 @@ class Doubts(LedgerPart):
         if how is Resolution.RESEND:
             change = change.where(_OF_UNFINISHED)
         if doubts is not None:
-            change = change.where(_doubts(dispatch_key) == doubts)
+            change = change.where(_attempts_in_doubt == doubts)
         moved = change.values(state=state).returning(dispatches.c.launch_key, dispatches.c.segment)
         with self._database.write() as db:
             if accept_by_evidence(db, [dispatch_key], now):
                 bump_revision_of_dispatch(db, dispatch_key)
                 return False
-            row = db.execute(moved).first()
+            row = db.execute(moved, {"dispatch": dispatch_key}).first()
             if row is None:
                 _check_there(db, dispatch_key)
                 return False
@@ -174,24 +174,14 @@ class Doubts(LedgerPart):
 
         They are planned again, or were refused when they were sent again.
         """
-        query = sa.select(dispatches.c.dispatch_key).where(
-            dispatches.c.launch_key == launch_key,
-            dispatches.c.state.in_((DispatchState.PLANNED, DispatchState.REFUSED)),
-            is_still_doubted(dispatches.c.dispatch_key),
-        )
-        return frozenset(self._database.scalars(query))
+        return frozenset(self._database.scalars(_WITH_EARLIER_DOUBT, {"launch": launch_key}))
 
     def cleared_write_offs(self, launch_key: str) -> frozenset[str]:
         """Return the keys of the dispatches that are written off, although none of their requests was processed.
 
         Their doubt was cleared later, by a worker that recorded its outcome late.
         """
-        query = sa.select(dispatches.c.dispatch_key).where(
-            dispatches.c.launch_key == launch_key,
-            dispatches.c.state == DispatchState.WRITTEN_OFF,
-            sa.not_(is_still_doubted(dispatches.c.dispatch_key)),
-        )
-        return frozenset(self._database.scalars(query))
+        return frozenset(self._database.scalars(_CLEARED_WRITE_OFFS, {"launch": launch_key}))
 
     def expire_leases(self, launch_key: str | None, now: datetime) -> int:
         """Put the dispatches of one launch or of all into doubt if their lease has ended, and return their number.
@@ -199,9 +189,9 @@ class Doubts(LedgerPart):
         A dispatch with an earlier accepted attempt is accepted instead. Leases are compared with the ledger's clock;
         ``now`` is the time to record, by the caller's clock.
         """
+        expire = _EXPIRE if launch_key is None else _EXPIRE_OF_LAUNCH
         with self._database.write() as db:
-            is_own = IN_FLIGHT if launch_key is None else _is_in_flight(launch_key)
-            expired = db.execute(_EXPIRE.where(is_own, dispatches.c.lease_until < LedgerTime())).all()
+            expired = db.execute(expire, {"launch": launch_key}).all()
             if expired:
                 dead = InDoubt(_WORKER_DEAD)
                 rows = [outcome_row(row.dispatch_key, row.attempt, dead, now) for row in expired]
@@ -212,15 +202,8 @@ class Doubts(LedgerPart):
 
     def next_expiry(self, launch_key: str) -> timedelta | None:
         """Return the time until the first lease of a launch ends; None if no worker is sending it."""
-        query = sa.select(sa.func.min(dispatches.c.lease_until), LedgerTime()).where(
-            _is_in_flight(launch_key)
-        )
-        expiry, now = self._database.one(query)
+        expiry, now = self._database.first(_NEXT_EXPIRY, {"launch": launch_key})
         return None if expiry is None else max(timedelta(0), expiry - now)
-
-
-def _is_in_flight(launch_key: str) -> sa.ColumnElement[bool]:
-    return sa.and_(dispatches.c.launch_key == launch_key, dispatches.c.state == DispatchState.IN_FLIGHT)
 
 
 def recorded_later(*kinds: str) -> sa.Exists:
@@ -252,6 +235,7 @@ def is_still_doubted(dispatch_key: Any) -> sa.Exists:
     return sa.exists().where(_not_cleared(dispatch_key))
 
 
+_OF_LAUNCH = dispatches.c.launch_key == sa.bindparam("launch")
 _DOUBTFUL = sa.and_(
     outcomes.c.dispatch_key == dispatches.c.dispatch_key, outcomes.c.kind == OutcomeKind.IN_DOUBT
 )
@@ -275,21 +259,34 @@ _OPEN: sa.Select[Any] = (
     .where(dispatches.c.state == DispatchState.IN_DOUBT)
     .order_by(outcomes.c.recorded_at, dispatches.c.launch_key, dispatches.c.segment)
 )
-_OPEN_OF_LAUNCH = _OPEN.where(dispatches.c.launch_key == sa.bindparam("launch"))
-_EXPIRE = (
+_OPEN_OF_LAUNCH = _OPEN.where(_OF_LAUNCH)
+_KEYS_OF_LAUNCH = sa.select(dispatches.c.dispatch_key).where(_OF_LAUNCH)
+_WITH_EARLIER_DOUBT = _KEYS_OF_LAUNCH.where(
+    dispatches.c.state.in_((DispatchState.PLANNED, DispatchState.REFUSED)),
+    is_still_doubted(dispatches.c.dispatch_key),
+)
+_CLEARED_WRITE_OFFS = _KEYS_OF_LAUNCH.where(
+    dispatches.c.state == DispatchState.WRITTEN_OFF, sa.not_(is_still_doubted(dispatches.c.dispatch_key))
+)
+_EXPIRED = (
     sa.update(dispatches)
+    .where(dispatches.c.lease_until < LedgerTime())
     .values(state=DispatchState.IN_DOUBT, lease_until=None)
     .returning(dispatches.c.dispatch_key, dispatches.c.attempt, dispatches.c.launch_key)
+)
+_EXPIRE = _EXPIRED.where(IN_FLIGHT)
+_OF_LAUNCH_IN_FLIGHT = (_OF_LAUNCH, dispatches.c.state == DispatchState.IN_FLIGHT)
+_EXPIRE_OF_LAUNCH = _EXPIRED.where(*_OF_LAUNCH_IN_FLIGHT)
+_NEXT_EXPIRY = sa.select(sa.func.min(dispatches.c.lease_until), LedgerTime()).where(*_OF_LAUNCH_IN_FLIGHT)
+# How many attempts of a dispatch are in doubt, or were before evidence came.
+_attempts_in_doubt = (
+    sa.select(sa.func.count(sa.distinct(outcomes.c.attempt)))
+    .where(_not_cleared(sa.bindparam("dispatch")))
+    .scalar_subquery()
 )
 _OF_UNFINISHED = dispatches.c.launch_key.in_(
     sa.select(launches.c.launch_key).where(launches.c.state.in_(LIVING))
 )
-
-
-def _doubts(dispatch_key: str) -> sa.ScalarSelect[int]:
-    """Return a subquery that counts the attempts of a dispatch that are in doubt, or were before evidence came."""
-    attempts = sa.func.count(sa.distinct(outcomes.c.attempt))
-    return sa.select(attempts).where(_not_cleared(dispatch_key)).scalar_subquery()
 
 
 def _check_there(db: sa.Connection, dispatch_key: str) -> None:
