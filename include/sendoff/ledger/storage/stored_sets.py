@@ -38,11 +38,15 @@ class StoredSets:
     """The sets in one table. ``name`` is the column that distinguishes the sets of one owner."""
 
     def __init__(self, name: sa.Column[str], owners: sa.Table) -> None:
-        self._name = name
-        self._table = name.table
-        self._owners = owners
+        self._table = table = name.table
         (owner,) = owners.primary_key
-        self._of_owner = self._table.c[owner.name] == owner
+        self._chunks = (
+            sa.select(name, owners.c.kind, table.c.identifiers)
+            .join(owners, table.c[owner.name] == owner)
+            .order_by(name, table.c.chunk)
+            .execution_options(stream_results=True, max_row_buffer=_READ_AT_ONCE)
+        )
+        self._sizes = sa.select(name, sa.func.sum(table.c.size)).group_by(name).order_by(name)
 
     def insert(self, db: sa.Connection, sets: Iterable[tuple[Mapping[str, str], Identifiers]]) -> None:
         """Store sets, each given with the key of its rows except ``chunk``; few chunks are in memory at once."""
@@ -56,7 +60,7 @@ class StoredSets:
 
     def sets(self, db: sa.Connection, *where: sa.ColumnElement[bool]) -> dict[str, Identifiers]:
         """Return the sets that match the conditions, by name."""
-        with db.execute(self._chunks(*where)) as rows:
+        with db.execute(self._chunks.where(*where)) as rows:
             return {
                 name: joined(kind, (from_bytes(kind, chunk.identifiers) for chunk in chunks))
                 for (name, kind), chunks in groupby(rows, itemgetter(0, 1))
@@ -64,23 +68,12 @@ class StoredSets:
 
     def sizes(self, db: sa.Connection, *where: sa.ColumnElement[bool]) -> dict[str, int]:
         """Count the members of the sets that match the conditions, by name, without reading them."""
-        query = sa.select(self._name, sa.func.sum(self._table.c.size)).where(*where)
-        rows = db.execute(query.group_by(self._name).order_by(self._name))
-        return {name: int(size) for name, size in rows}
+        return {name: int(size) for name, size in db.execute(self._sizes.where(*where))}
 
     def name_of(self, db: sa.Connection, identifier: int | str, *where: sa.ColumnElement[bool]) -> str | None:
         """Return the name of the first set that contains an identifier; reading stops there."""
-        with db.execute(self._chunks(*where)) as rows:
+        with db.execute(self._chunks.where(*where)) as rows:
             return next((name for name, kind, chunk in rows if identifier in from_bytes(kind, chunk)), None)
-
-    def _chunks(self, *where: sa.ColumnElement[bool]) -> sa.Select[str, Kind, bytes]:
-        return (
-            sa.select(self._name, self._owners.c.kind, self._table.c.identifiers)
-            .join(self._owners, self._of_owner)
-            .where(*where)
-            .order_by(self._name, self._table.c.chunk)
-            .execution_options(stream_results=True, max_row_buffer=_READ_AT_ONCE)
-        )
 
 
 GROUPS = StoredSets(audience_groups.c.value, audiences)
