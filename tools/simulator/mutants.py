@@ -29,7 +29,7 @@ MUTANTS: Mapping[str, Mutant] = {
         "            claim = request.execute(db); db.rollback()\n            if claim is not None and limit",
     ),
     "rate limit without end": Mutant(
-        "sendoff.ledger.control.rate_limits", "next_at=moment + step", "next_at=moment + 100_000 * step"
+        "sendoff.ledger.control.rate_limits", '"next_at": moment + step', '"next_at": moment + 100_000 * step'
     ),
     "intent missing": Mutant("sendoff.ledger.requests.claims", "db.execute(_INTENT, {", "dict({"),
     "lease by the worker's clock": Mutant(

@@ -93,7 +93,8 @@ class AuditLog(LedgerPart):
             values["winner"] = winner
         with self._database.write() as db:
             if since is not None:
-                _lock(db, launch_key)
+                # Wait for any process that is deciding about the launch, so that the change sees its decision.
+                db.execute(_KNOWN_LOCKED, {"launch": launch_key})
                 change = change.where(_newest == since)
             if not db.execute(change.values(values), {"launch": launch_key}).rowcount:
                 _check_there(db, launch_key)
@@ -130,6 +131,7 @@ _newest = (
 _NEWEST = sa.select(_newest)
 _CHANGE = sa.update(launches).where(launches.c.launch_key == sa.bindparam("launch"))
 _KNOWN = sa.select(launches.c.launch_key).where(launches.c.launch_key == sa.bindparam("launch"))
+_KNOWN_LOCKED = _KNOWN.with_for_update()
 _APPEND = sa.insert(decisions)
 
 
@@ -137,11 +139,6 @@ def _decision(row: sa.Row[Any]) -> Decision:
     """Return a decision. A kind that a newer version wrote stays a text."""
     kind = DecisionKind(row.kind) if row.kind in _KINDS else cast("DecisionKind", row.kind)
     return Decision(**{**row._mapping, "kind": kind})
-
-
-def _lock(db: sa.Connection, launch_key: str) -> None:
-    """Wait for any process that is deciding about the launch, so that the next query sees its decision."""
-    db.execute(sa.select(launches.c.state).where(launches.c.launch_key == launch_key).with_for_update())
 
 
 def append_decision(db: sa.Connection, decision: Decision) -> None:

@@ -37,8 +37,7 @@ class RateLimits(LedgerPart):
 
     def next_at(self, connection: str) -> datetime | None:
         """Return when a connection may send its next request, or None if it has no limit yet."""
-        query = sa.select(rate_limits.c.next_at).where(rate_limits.c.connection == connection)
-        moment: datetime | None = self._database.scalar(query)
+        moment: datetime | None = self._database.scalar(_NEXT_AT, {"of": connection})
         return moment
 
     def delay(self, connection: str, until: datetime) -> None:
@@ -59,8 +58,12 @@ def _move(
 ) -> datetime:
     row = {"connection": connection, "next_at": least}
     db.execute(database.insert_or_ignore(rate_limits), row)
-    of_connection = rate_limits.c.connection == connection
-    locked = sa.select(rate_limits.c.next_at).where(of_connection).with_for_update()
-    moment: datetime = max(db.execute(locked).scalar_one(), least)
-    db.execute(sa.update(rate_limits).where(of_connection).values(next_at=moment + step))
+    moment: datetime = max(db.execute(_NEXT_AT_LOCKED, {"of": connection}).scalar_one(), least)
+    db.execute(_CHANGE, {"of": connection, "next_at": moment + step})
     return moment
+
+
+_OF_CONNECTION = rate_limits.c.connection == sa.bindparam("of")
+_NEXT_AT = sa.select(rate_limits.c.next_at).where(_OF_CONNECTION)
+_NEXT_AT_LOCKED = _NEXT_AT.with_for_update()
+_CHANGE = sa.update(rate_limits).where(_OF_CONNECTION)

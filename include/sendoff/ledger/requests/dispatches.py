@@ -107,8 +107,7 @@ class Dispatches(LedgerPart):
                     take_back(db, claim.dispatch_key, claim.attempt)
 
     def _slot(self, db: sa.Connection, launch_key: str, rate: float, now: datetime) -> datetime:
-        name = db.scalar(sa.select(launches.c.connection).where(launches.c.launch_key == launch_key))
-        assert name is not None
+        name: str = db.execute(_CONNECTION, {"launch": launch_key}).scalar_one()
         slot = reserve(self._database, db, name, rate, now)
         if slot > now + LOOKAHEAD:  # other workers took the near moments; the error rolls the claim back
             raise RateLimitedLocallyError(
@@ -187,6 +186,7 @@ class Dispatches(LedgerPart):
             return None
 
 
+_CONNECTION = sa.select(launches.c.connection).where(launches.c.launch_key == sa.bindparam("launch"))
 _MOVE = (
     sa.update(dispatches)
     .where(

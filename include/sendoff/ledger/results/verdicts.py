@@ -20,6 +20,16 @@ from sendoff.ledger.storage.stored_sets import VERDICTS
 
 _TRIES = 5
 _ERASED = sa.select(audiences.c.erased).where(audiences.c.launch_key == sa.bindparam("launch"))
+_FIGURES = (
+    sa.select(reports.c.figures, audiences.c.identified_by)
+    .join(audiences, audiences.c.launch_key == reports.c.launch_key)
+    .where(reports.c.launch_key == sa.bindparam("launch"))
+)
+_REVISION = (
+    sa.select(launches.c.revision - sa.case((reports.c.launch_key.is_(None), 1), else_=0))
+    .outerjoin(reports, reports.c.launch_key == launches.c.launch_key)
+    .where(launches.c.launch_key == sa.bindparam("launch"))
+)
 _LAUNCHES = (
     sa.select(launches.c.launch_key)
     .outerjoin(reports, reports.c.launch_key == launches.c.launch_key)
@@ -90,12 +100,7 @@ class StoredVerdicts(LedgerPart):
 
     def figures(self, launch_key: str) -> LaunchStats:
         """Return the newest report of a launch, or raise NotFoundError."""
-        query = (
-            sa.select(reports.c.figures, audiences.c.identified_by)
-            .join(audiences, audiences.c.launch_key == reports.c.launch_key)
-            .where(reports.c.launch_key == launch_key)
-        )
-        row = self._database.first(query)
+        row = self._database.first(_FIGURES, {"launch": launch_key})
         if row is None:
             raise NotFoundError(f"launch {launch_key} has not been reconciled yet")
         return LaunchStats.from_json({**row.figures, "identified_by": row.identified_by})
@@ -106,12 +111,7 @@ class StoredVerdicts(LedgerPart):
         It is one less while the launch has no report, because changes until then may not raise the revision. So the
         first report is always made again.
         """
-        query = (
-            sa.select(launches.c.revision - sa.case((reports.c.launch_key.is_(None), 1), else_=0))
-            .outerjoin(reports, reports.c.launch_key == launches.c.launch_key)
-            .where(launches.c.launch_key == launch_key)
-        )
-        return self._database.scalar(query) or 0
+        return self._database.scalar(_REVISION, {"launch": launch_key}) or 0
 
     def stale(self, now: datetime | None = None) -> list[str]:
         """Return the keys of the launches whose newest report is stale, oldest first.
