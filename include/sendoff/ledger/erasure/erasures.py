@@ -200,11 +200,10 @@ class Erasures(LedgerPart):
         It is safe to stop at any moment, and to run in several processes at once.
         """
         with self._database.read() as db:
-            row = db.execute(sa.select(erasures).where(erasures.c.request == request)).one()
+            row = db.execute(_ROW, {"request": request}).one()
             if row.finished_at is not None:
                 return False
-            queued = sa.select(erasure_queue.c.identifier).where(erasure_queue.c.request == request)
-            people = list(db.scalars(queued))
+            people = list(db.scalars(_PEOPLE, {"request": request}))
         work = steps.Work.of(row.identified_by, people, database=self._database, request=request)
         values = {"position": _STEPS[row.step](work, row.position)}
         if values["position"] is None:
@@ -273,7 +272,7 @@ class Erasures(LedgerPart):
         """
         found: set[str] = set()
         with self._database.read() as db:
-            if db.scalar(sa.select(erased.c.digest).limit(1)) is None:
+            if db.scalar(_ANYONE) is None:
                 return found
             secret = self._secret_of(db)
             for kind in KINDS[identified_by]:
@@ -293,7 +292,7 @@ class Erasures(LedgerPart):
     def erased_at(self, identified_by: str, text: str) -> datetime | None:
         """Return when a person was erased first, or None. Raise SettingsError as :meth:`people` does."""
         with self._database.read() as db:
-            if db.scalar(sa.select(erased.c.digest).limit(1)) is None:
+            if db.scalar(_ANYONE) is None:
                 return None
             secret = self._secret_of(db)
             digests = [
@@ -414,6 +413,9 @@ _STEPS: Mapping[str, Callable[[steps.Work, str], str | None]] = {
 }
 """The steps of an erasure, in order. Each takes the position to continue from, and returns the next one or None."""
 
+_ROW = sa.select(erasures).where(erasures.c.request == sa.bindparam("request"))
+_PEOPLE = sa.select(erasure_queue.c.identifier).where(erasure_queue.c.request == sa.bindparam("request"))
+_ANYONE = sa.select(erased.c.digest).limit(1)
 _ERASURES = sa.select(*(erasures.c[name] for name in Erasure.__slots__))
 _UNFINISHED = _ERASURES.where(erasures.c.finished_at.is_(None)).order_by(erasures.c.request)
 _QUEUED = (
@@ -426,7 +428,7 @@ _ERASED = sa.select(erased.c.identified_by, erased.c.kind, erased.c.digest, eras
 
 def _note(db: sa.Connection, kind: DecisionKind, request: int, now: datetime) -> None:
     """Append to the audit log what happened to a request."""
-    row = db.execute(_ERASURES.where(erasures.c.request == request)).one()
+    row = db.execute(_ROW, {"request": request}).one()
     detail = {"request": request, "people": row.people, "identified_by": row.identified_by}
     append_decision(db, Decision(None, kind, row.who, row.why, now, detail))
 

@@ -182,7 +182,7 @@ class Launches(LedgerPart):
                 freeze.await_others(db, launch.connection)
                 check_version(db, launch.known_erasures)
                 known = launch.known_launches
-                if known is not None and known != _count(db, launch.connection):
+                if known is not None and known != db.scalar(_COUNT, {"of": launch.connection}):
                     raise ConflictError(
                         "another launch was made in the meantime, so the suppression must be decided again"
                     )
@@ -196,8 +196,7 @@ class Launches(LedgerPart):
 
     def count(self, connection: str) -> int:
         """Count the launches of a connection."""
-        with self._database.read() as db:
-            return _count(db, connection)
+        return int(self._database.scalar(_COUNT, {"of": connection}))
 
     def sending(self, connection: str, since: datetime) -> list[LaunchRecord]:
         """Return the launches that are at least partly sent after a given time or are recurring, earliest first."""
@@ -264,12 +263,12 @@ class Launches(LedgerPart):
         is_held_out = (suppressed_table.c.launch_key == launch_key, suppressed_table.c.reason == "holdout")
         with self._database.read() as db:
             held_out = SUPPRESSED.sets(db, *is_held_out).values()
-            with db.scalars(_people(launch_key)) as blobs:
+            with db.scalars(_PEOPLE, {"key": launch_key}) as blobs:
                 return union(kind, [joined(kind, (from_bytes(kind, blob) for blob in blobs)), *held_out])
 
     def recipients_among(self, launch_key: str, people: Identifiers) -> Identifiers:
         """Return the members of a set that are recipients of a launch, without its holdout."""
-        with self._database.read() as db, db.scalars(_people(launch_key)) as blobs:
+        with self._database.read() as db, db.scalars(_PEOPLE, {"key": launch_key}) as blobs:
             return joined(people.kind, (from_bytes(people.kind, blob) & people for blob in blobs))
 
     def suppressed(self, launch_key: str, *reasons: str) -> dict[str, Identifiers]:
@@ -307,6 +306,7 @@ _MAY_SEND = (
 )
 _LIVES_OR_SENT = sa.or_(launches.c.state.in_(LIVING), _MAY_SEND)
 _LAUNCH_OF_KEY = LAUNCH.where(launches.c.launch_key == sa.bindparam("key"))
+_COUNT = sa.select(sa.func.count()).where(launches.c.connection == sa.bindparam("of"))
 
 
 def _is_same(period: Period) -> sa.ColumnElement[bool]:
@@ -331,10 +331,6 @@ def _of_overlap(overlap: Overlap) -> sa.Select[Any]:
     )
 
 
-def _count(db: sa.Connection, connection: str) -> int:
-    return db.scalars(sa.select(sa.func.count()).where(launches.c.connection == connection)).one()
-
-
 _NEWEST_FIRST = (launches.c.created_at.desc(), launches.c.launch_key)
 
 
@@ -345,14 +341,12 @@ def _among(campaigns: Collection[str], states: Collection[str]) -> list[sa.Colum
 _PEOPLE_AT_ONCE = 20  # segments that the database sends at a time
 
 
-def _people(launch_key: str) -> sa.Select[bytes]:
-    """Select the identifiers of each segment of a launch, in order; segments without identifiers are skipped."""
-    return (
-        sa.select(segments_table.c.identifiers)
-        .where(segments_table.c.launch_key == launch_key, segments_table.c.identifiers.is_not(None))
-        .order_by(segments_table.c.number)
-        .execution_options(stream_results=True, max_row_buffer=_PEOPLE_AT_ONCE)
-    )
+_PEOPLE = (
+    sa.select(segments_table.c.identifiers)
+    .where(segments_table.c.launch_key == sa.bindparam("key"), segments_table.c.identifiers.is_not(None))
+    .order_by(segments_table.c.number)
+    .execution_options(stream_results=True, max_row_buffer=_PEOPLE_AT_ONCE)
+)
 
 
 def is_one_of(column: sa.ColumnElement[str], keys: Collection[str]) -> sa.ColumnElement[bool]:

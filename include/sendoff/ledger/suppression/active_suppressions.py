@@ -163,14 +163,8 @@ class ActiveSuppressions:
                 return known
         if known is None or version <= known.version:  # the latter: an older copy of the ledger came back
             known = _Known()
-        query = _CHANGES.where(
-            suppressions.c.identified_by == reader.identified_by,
-            suppressions.c.scope.in_(reader.scopes),
-            suppressions.c.version > known.version,
-        )
-        for scope, source, text, until, removed_at in db.execute(
-            query.execution_options(yield_per=_READ_AT_ONCE)
-        ):
+        of_reader = {"column": reader.identified_by, "scopes": reader.scopes, "known": known.version}
+        for scope, source, text, until, removed_at in db.execute(_CHANGES, of_reader):
             if (member := as_member(reader.kind, text)) is None:
                 continue
             zeros = len(text) - len(text.lstrip("0")) if reader.kind == "integer" else 0
@@ -191,8 +185,14 @@ def _nobody(kind: Kind) -> BitMap64 | set[int | str]:
 _STATE = sa.select(*STATE).select_from(
     sa.select(sa.literal(1)).subquery("one").outerjoin(suppression_state, sa.true())
 )
-_CHANGES = sa.select(
-    *(suppressions.c[name] for name in ("scope", "source", "identifier", "until", "removed_at"))
+_CHANGES = (
+    sa.select(*(suppressions.c[name] for name in ("scope", "source", "identifier", "until", "removed_at")))
+    .where(
+        suppressions.c.identified_by == sa.bindparam("column"),
+        suppressions.c.scope.in_(sa.bindparam("scopes", expanding=True)),
+        suppressions.c.version > sa.bindparam("known"),
+    )
+    .execution_options(yield_per=_READ_AT_ONCE)
 )
 _LAUNCH = (
     sa.select(launches.c.definition, audiences.c.identified_by, audiences.c.kind)
