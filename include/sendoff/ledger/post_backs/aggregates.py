@@ -232,9 +232,8 @@ class Aggregates(LedgerPart):
 
         That is also the order of most text identifiers.
         """
-        query = TOTALS.where(dispatches.c.launch_key == launch_key).order_by(dispatches.c.segment)
         with self._database.read() as db:
-            for row in db.execute(streamed(query, 100)):
+            for row in db.execute(_TOTALS, {"launch": launch_key}):
                 yield row.dispatch_key, totals_of(row)
 
     def newest(self, launch_key: str) -> Newest:
@@ -242,16 +241,7 @@ class Aggregates(LedgerPart):
 
         This reads one row per request, and no identifiers.
         """
-        query = (
-            sa.select(
-                sa.func.max(dispatch_totals.c.newest_at),
-                sa.func.coalesce(sa.func.sum(dispatch_totals.c.deliveries), 0),
-                sa.func.coalesce(sa.func.sum(dispatch_totals.c.opens), 0),
-            )
-            .join(dispatches, dispatches.c.dispatch_key == dispatch_totals.c.dispatch_key)
-            .where(dispatches.c.launch_key == launch_key)
-        )
-        newest_at, deliveries, opens = self._database.one(query)
+        newest_at, deliveries, opens = self._database.one(_NEWEST, {"launch": launch_key})
         return Newest(newest_at, int(deliveries), int(opens))
 
     def hours_of_opens(
@@ -274,16 +264,9 @@ class Aggregates(LedgerPart):
             )
             .order_by(launches.c.created_at.desc(), launches.c.launch_key)
         )
-        of_launch = (
-            sa.select(open_hours.c.hour, open_hours.c.identifiers)
-            .join(dispatches, dispatches.c.dispatch_key == open_hours.c.dispatch_key)
-            .where(dispatches.c.launch_key == sa.bindparam("launch_key"))
-            .order_by(open_hours.c.hour)
-            .execution_options(stream_results=True, max_row_buffer=100)
-        )
         with self._database.read() as db:
             for launch_key in db.scalars(newest_first).all():
-                with db.execute(of_launch, {"launch_key": launch_key}) as rows:
+                with db.execute(_OPEN_HOURS, {"launch": launch_key}) as rows:
                     opened = {
                         hour: union(kind, (from_bytes(kind, blob) for _, blob in some))
                         for hour, some in groupby(rows, itemgetter(0))
@@ -309,6 +292,24 @@ class Aggregates(LedgerPart):
 
 
 _IDENTIFIED_BY = sa.select(audiences.c.identified_by).distinct()
+_OF_LAUNCH = dispatches.c.launch_key == sa.bindparam("launch")
+_TOTALS = streamed(TOTALS.where(_OF_LAUNCH).order_by(dispatches.c.segment), 100)
+_NEWEST = (
+    sa.select(
+        sa.func.max(dispatch_totals.c.newest_at),
+        sa.func.coalesce(sa.func.sum(dispatch_totals.c.deliveries), 0),
+        sa.func.coalesce(sa.func.sum(dispatch_totals.c.opens), 0),
+    )
+    .join(dispatches, dispatches.c.dispatch_key == dispatch_totals.c.dispatch_key)
+    .where(_OF_LAUNCH)
+)
+_OPEN_HOURS = streamed(
+    sa.select(open_hours.c.hour, open_hours.c.identifiers)
+    .join(dispatches, dispatches.c.dispatch_key == open_hours.c.dispatch_key)
+    .where(_OF_LAUNCH)
+    .order_by(open_hours.c.hour),
+    100,
+)
 _PARKED = sa.select(parked_post_backs).join(
     dispatches, dispatches.c.dispatch_key == parked_post_backs.c.dispatch_key
 )

@@ -140,8 +140,7 @@ class DispatchQueries(LedgerPart):
 
     def of_launch(self, launch_key: str) -> list[Dispatch]:
         """Return the dispatches of a launch in the order of their segments."""
-        query = sa.select(*_DISPATCH).where(dispatches.c.launch_key == launch_key)
-        return [Dispatch(*row) for row in self._database.rows(query.order_by(dispatches.c.segment))]
+        return [Dispatch(*row) for row in self._database.rows(_DISPATCHES, {"launch": launch_key})]
 
     def states(self, launch_key: str) -> dict[str, int]:
         """Count the dispatches of a launch by state; states without dispatches are left out."""
@@ -149,13 +148,8 @@ class DispatchQueries(LedgerPart):
 
     def recipients(self, launch_key: str) -> dict[str, int]:
         """Count the recipients of the dispatches of a launch by state: 0 if the service chooses them."""
-        query = (
-            sa.select(dispatches.c.state, sa.func.sum(segments.c.size))
-            .join(segments, OF_SEGMENT)
-            .where(dispatches.c.launch_key == launch_key)
-            .group_by(dispatches.c.state)
-        )
-        return {state: int(size) for state, size in self._database.rows(query)}
+        rows = self._database.rows(_RECIPIENTS, {"launch": launch_key})
+        return {state: int(size) for state, size in rows}
 
     def progress(self, launch_key: str) -> list[Progress]:
         """Count the dispatches of a launch by wave, time zone, and state; empty combinations are left out."""
@@ -243,10 +237,9 @@ class DispatchQueries(LedgerPart):
 
     def frozen_segments(self, launch_key: str) -> Iterator[tuple[Dispatch, Identifiers, Withheld | None]]:
         """Yield each dispatch of a launch with its segment as frozen, and the people that its requests left out."""
-        query = SENT_TO.add_columns(*_DISPATCH[1:]).where(dispatches.c.launch_key == launch_key)
         with self._database.read() as db:
             left_out = withheld_of(db, launch_key)
-            for key, kind, blob, *values in db.execute(streamed(query.order_by(dispatches.c.segment), 100)):
+            for key, kind, blob, *values in db.execute(_FROZEN, {"launch": launch_key}):
                 people = empty(kind) if blob is None else from_bytes(kind, blob)
                 yield Dispatch(key, *values), people, left_out.get(key)
 
@@ -362,17 +355,18 @@ _MOST_RECORDS = 5_000  # read for one page
 _DISPATCH = tuple(
     dispatches.c[name] for name in ("dispatch_key", "segment", "state", "attempt", "campaign_id")
 )
-_STATES = (
-    sa.select(dispatches.c.state, sa.func.count())
-    .where(dispatches.c.launch_key == sa.bindparam("launch"))
+_OF_LAUNCH = dispatches.c.launch_key == sa.bindparam("launch")
+_DISPATCHES = sa.select(*_DISPATCH).where(_OF_LAUNCH).order_by(dispatches.c.segment)
+_FROZEN = streamed(SENT_TO.add_columns(*_DISPATCH[1:]).where(_OF_LAUNCH).order_by(dispatches.c.segment), 100)
+_STATES = sa.select(dispatches.c.state, sa.func.count()).where(_OF_LAUNCH).group_by(dispatches.c.state)
+_RECIPIENTS = (
+    sa.select(dispatches.c.state, sa.func.sum(segments.c.size))
+    .join(segments, OF_SEGMENT)
+    .where(_OF_LAUNCH)
     .group_by(dispatches.c.state)
 )
 _PARTS = (dispatches.c.wave, dispatches.c.time_zone, dispatches.c.state)
-_PROGRESS = (
-    sa.select(*_PARTS, sa.func.count())
-    .where(dispatches.c.launch_key == sa.bindparam("launch"))
-    .group_by(*_PARTS)
-)
+_PROGRESS = sa.select(*_PARTS, sa.func.count()).where(_OF_LAUNCH).group_by(*_PARTS)
 _REQUESTS = (
     sa.select(
         *(dispatches.c[name] for name in ("dispatch_key", "segment", "wave", "time_zone")),

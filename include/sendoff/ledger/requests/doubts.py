@@ -202,7 +202,7 @@ class Doubts(LedgerPart):
 
     def next_expiry(self, launch_key: str) -> timedelta | None:
         """Return the time until the first lease of a launch ends; None if no worker is sending it."""
-        expiry, now = self._database.first(_NEXT_EXPIRY, {"launch": launch_key})
+        expiry, now = self._database.one(_NEXT_EXPIRY, {"launch": launch_key})
         return None if expiry is None else max(timedelta(0), expiry - now)
 
 

@@ -103,10 +103,10 @@ class Database:
         with self.read() as db:
             return db.execute(query, parameters).first()
 
-    def one(self, query: Any) -> Any:
+    def one(self, query: Any, parameters: Mapping[str, Any] | None = None) -> Any:
         """Return the only row of a query. It is read as :meth:`rows` does."""
         with self.read() as db:
-            return db.execute(query).one()
+            return db.execute(query, parameters).one()
 
     def scalars(self, query: Any, parameters: Mapping[str, Any] | None = None) -> list[Any]:
         """Return the first value of each row of a query. They are read as :meth:`rows` does."""
