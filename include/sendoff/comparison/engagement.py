@@ -37,18 +37,26 @@ _FEW_REQUESTS = 10  # at each end of a wave; some of them may never be made
 class _Measured:
     """What post-backs show about the sides of a launch: its variants, or its arms.
 
-    ``unknown``: why they show nothing, or an empty text. ``took``: how much earlier one side may have gone out than
-    another. ``early``: the opens of so long a time before the report. ``still_to_come``: as :func:`_still_to_come`.
+    ``took``: how much earlier one side may have gone out than another. ``early``: the opens of so long a time before
+    the report. ``still_to_come``: as :func:`_still_to_come`.
     """
 
     launch: LaunchRecord
     campaign: Campaign
-    unknown: str
     sides: Sequence[Counted]
     mismatch: str
     took: timedelta
     early: int
     still_to_come: str
+
+    @property
+    def unknown(self) -> str:
+        """Why post-backs show nothing about the sides, or an empty text."""
+        if PostBackKind.OPEN not in self.campaign.post_backs.kinds:
+            return "the launch did not request post-backs of opens"
+        if self.launch.identified_by not in MATCHED_BY:
+            return f"post-backs do not carry {self.launch.identified_by} and so do not show who opened"
+        return ""
 
     def compared(self, detect: float, control: str = "") -> Comparison:
         """Compare the shares of the sides that engaged, if they are known and may be compared."""
@@ -75,9 +83,8 @@ def _measured(ledger: Ledger, figures: LaunchStats) -> _Measured:
     ]
     is_waiting = any(part.state in UNFINISHED for part in progress)
     mismatch = mismatch_of_sent(figures, campaign, sides, is_waiting=is_waiting)
-    unknown = _why_no_open_is_known(launch, campaign)
     still_to_come = _still_to_come(ledger, figures, launch, campaign, is_waiting=is_waiting)
-    return _Measured(launch, campaign, unknown, sides, mismatch, took, early, still_to_come)
+    return _Measured(launch, campaign, sides, mismatch, took, early, still_to_come)
 
 
 def _measured_arms(ledger: Ledger, figures: LaunchStats) -> _Measured:
@@ -94,9 +101,8 @@ def _measured_arms(ledger: Ledger, figures: LaunchStats) -> _Measured:
     states = ledger.dispatch_queries.states(figures.launch_key).keys()
     is_waiting = not states.isdisjoint(UNFINISHED)
     mismatch = mismatch_of_own_hours(figures, campaign.own_hours.control, own, at_once, is_waiting=is_waiting)
-    unknown = _why_no_open_is_known(launch, campaign)
     still_to_come = _still_to_come(ledger, figures, launch, campaign, is_waiting=is_waiting)
-    return _Measured(launch, campaign, unknown, (own, at_once), mismatch, took, early, still_to_come)
+    return _Measured(launch, campaign, (own, at_once), mismatch, took, early, still_to_come)
 
 
 def _counted(
@@ -287,14 +293,6 @@ def _part_within(figures: LaunchStats, time: timedelta, at: datetime) -> float:
 
 def _hidden(figures: LaunchStats) -> int:
     return sum(figures.anomalies.get(kind, 0) for kind in ("unreadable", "forged"))
-
-
-def _why_no_open_is_known(launch: LaunchRecord, campaign: Campaign) -> str:
-    if PostBackKind.OPEN not in campaign.post_backs.kinds:
-        return "the launch did not request post-backs of opens"
-    if launch.identified_by not in MATCHED_BY:
-        return f"post-backs do not carry {launch.identified_by} and so do not show who opened"
-    return ""
 
 
 def _engagement_remarks(figures: LaunchStats, measured: _Measured) -> Iterator[str]:
