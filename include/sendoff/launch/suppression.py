@@ -283,6 +283,7 @@ class _OtherLaunches:
         The launches send after ``since`` and before ``until``.
         """
         comparable = []
+        own = self.audience.identified_by, self.audience.identifiers.kind
         for launch, at in self._sending(since):
             if not _falls_between(launch, at, since, until) or not concerns(launch):
                 continue
@@ -290,7 +291,7 @@ class _OtherLaunches:
                 self._note(reason, launch, "the service sends it repeatedly, at times that are not known")
             elif launch.is_chosen_by_service:
                 self._note(reason, launch, "the service chooses its recipients")
-            elif (launch.identified_by, launch.kind) != (own := self._identifiers_of_audience()):
+            elif (launch.identified_by, launch.kind) != own:
                 self._note(
                     reason,
                     launch,
@@ -300,9 +301,6 @@ class _OtherLaunches:
             else:
                 comparable.append((launch, at))
         return comparable
-
-    def _identifiers_of_audience(self) -> tuple[str, str]:
-        return self.audience.identified_by, self.audience.identifiers.kind
 
     def _sending(self, since: datetime) -> Iterator[tuple[LaunchRecord, datetime | None]]:
         """Yield the launches that send after a moment, each with its sending time, or None if it sends repeatedly.

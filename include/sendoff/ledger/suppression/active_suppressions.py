@@ -168,7 +168,8 @@ class ActiveSuppressions:
             if (member := as_member(reader.kind, text)) is None:
                 continue
             zeros = len(text) - len(text.lstrip("0")) if reader.kind == "integer" else 0
-            members = known.members.setdefault((scope, source, zeros), _Members(_nobody(reader.kind)))
+            nobody: BitMap64 | set[int | str] = BitMap64() if reader.kind == "integer" else set()
+            members = known.members.setdefault((scope, source, zeros), _Members(nobody))
             if removed_at is None:
                 members.put(member, until)
             else:
@@ -176,10 +177,6 @@ class ActiveSuppressions:
         known.version, known.stamp = version, stamp
         self._known[reader] = known
         return known
-
-
-def _nobody(kind: Kind) -> BitMap64 | set[int | str]:
-    return BitMap64() if kind == "integer" else set()
 
 
 _STATE = sa.select(*STATE).select_from(

@@ -176,20 +176,16 @@ def resolve_doubts(
             "these requests were settled meanwhile, or are in doubt again, or their launch has "
             "ended. Reload the page and check."
         )
-    sentences = [
-        f"{counted(done, 'request')} planned again." if how is Resolution.RESEND else _written_off(done)
-    ]
-    if left := len(shown) - done:
-        sentences.append(_left_alone(left))
-    following = None
     if how is Resolution.RESEND:
+        sentences = [f"{counted(done, 'request')} planned again."]
         waits = _WAITING.get(launch.state)
         following = NextStep(waits) if waits else continue_run(viewer, ledger, launch)
+    else:
+        later = "A later report from the service would still count."
+        sentences, following = [f"{counted(done, 'request')} written off. {later}"], None
+    if left := len(shown) - done:
+        sentences.append(_left_alone(left))
     return page(request, "done.html", sentences=sentences, following=following)
-
-
-def _written_off(count: int) -> str:
-    return f"{counted(count, 'request')} written off. A later report from the service would still count."
 
 
 def _left_alone(count: int) -> str:
