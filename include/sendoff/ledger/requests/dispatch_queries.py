@@ -199,13 +199,9 @@ class DispatchQueries(LedgerPart):
 
     def has_planned(self, launch_key: str, up_to_wave: int, closed_zones: Collection[str | None]) -> bool:
         """Check whether a dispatch of a launch is planned, up to a wave and outside of some time zones."""
-        query = sa.select(dispatches.c.dispatch_key).where(
-            dispatches.c.launch_key == launch_key,
-            dispatches.c.state == DispatchState.PLANNED,
-            dispatches.c.wave <= up_to_wave,
-            dispatches.c.time_zone.not_in([zone or "" for zone in closed_zones]),
-        )
-        return self._database.scalar(query.limit(1)) is not None
+        closed = [zone or "" for zone in closed_zones]
+        values = {"launch": launch_key, "up_to_wave": up_to_wave, "closed": closed}
+        return self._database.scalar(_PLANNED, values) is not None
 
     def _newest(
         self,
@@ -357,6 +353,16 @@ _DISPATCH = tuple(
 )
 _OF_LAUNCH = dispatches.c.launch_key == sa.bindparam("launch")
 _DISPATCHES = sa.select(*_DISPATCH).where(_OF_LAUNCH).order_by(dispatches.c.segment)
+_PLANNED = (
+    sa.select(dispatches.c.dispatch_key)
+    .where(
+        _OF_LAUNCH,
+        dispatches.c.state == DispatchState.PLANNED,
+        dispatches.c.wave <= sa.bindparam("up_to_wave"),
+        dispatches.c.time_zone.not_in(sa.bindparam("closed", expanding=True)),
+    )
+    .limit(1)
+)
 _FROZEN = streamed(SENT_TO.add_columns(*_DISPATCH[1:]).where(_OF_LAUNCH).order_by(dispatches.c.segment), 100)
 _STATES = sa.select(dispatches.c.state, sa.func.count()).where(_OF_LAUNCH).group_by(dispatches.c.state)
 _RECIPIENTS = (
