@@ -11,11 +11,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sendoff.campaign import Period
-from sendoff.ledger import Decision, Ledger, NotLaunched
+from sendoff.ledger import Decision, Ledger, NotLaunched, Selection
 from sendoff.states import Accepted
+from sendoff_airflow.views.facts.happenings import moment_of
+from sendoff_airflow.views.facts.launch_rows import rows_of
 from sendoff_airflow.views.pages.calendar import MONTHS_AHEAD
 
-from ..launches import freeze, send
+from ..launches import NOW, freeze, send
 from . import test_views
 from .test_missed import MESSAGE, change, pause_all, words_of
 from .test_views import CAMPAIGN, NEWEST, NOBODY, ByDag, Person, Run, as_, server, vera  # noqa: F401
@@ -81,9 +83,8 @@ def test_a_day_has_what_went_out_then_and_how_many_got_it(
     ledger.not_launched.store(
         NotLaunched(NOBODY, "price_drop", "Price drop", period, 0, noon(day), "no one is in it")
     )
-    text = vera.get(month_of(day)).text
-    assert f"<h1>{day:%B %Y}</h1>" in text
-    shown = days_of(text)
+    assert f"<h1>{day:%B %Y}</h1>" in vera.get(month_of(day)).text
+    shown = months_of(vera, day - timedelta(days=1), day + timedelta(days=1))
     entries = shown[day]
     assert entries.startswith(f" {day:%A} {day.day} {day:%B} 26 "), entries
     assert re.search(r"Morning sale 12:00, 6 .*Evening sale 18:00, 20 ", entries), entries
@@ -94,7 +95,8 @@ def test_a_day_has_what_went_out_then_and_how_many_got_it(
     # The same moments are on the day of the reader's zone.
     far = ZoneInfo("Pacific/Kiritimati")  # 14 hours ahead
     there = server.get(
-        f"/sendoff/{month_of(day)}", headers={"Cookie": f"{vera.login['Cookie']}; sendoff-zone={far.key}"}
+        f"/sendoff/{month_of(day + timedelta(days=1))}",
+        headers={"Cookie": f"{vera.login['Cookie']}; sendoff-zone={far.key}"},
     ).text
     later = days_of(there)[day + timedelta(days=1)]
     assert re.search(r"Morning sale 02:00, 6 .*Evening sale 08:00, 20 ", later), later
@@ -119,7 +121,8 @@ def test_the_coming_runs_are_on_their_days_with_the_recipients_of_the_newest_lau
     first = NEWEST + timedelta(days=2)
     schedule_from("calendar_daily", first)
     last = first + timedelta(days=32)
-    shown = months_of(vera, first.date(), last.date()) | days_of(vera.get("calendar").text)
+    around = months_of(vera, NEWEST.date(), first.date() + timedelta(days=1))
+    shown = months_of(vera, first.date(), last.date()) | around
     for number in (0, 1, 32):
         assert f"Spring sale {NEWEST:%H:%M}, about 7 " in shown[(first + timedelta(days=number)).date()], (
             number
@@ -159,8 +162,7 @@ def test_what_a_campaign_does_often_on_one_day_is_one_entry(
     shown = months_of(vera, tomorrow, tomorrow + timedelta(days=1))
     assert "Spring sale 12:00, 12 times, about 48 " in shown[tomorrow]
     assert "Spring sale 00:00, 24 times, about 96 " in shown[tomorrow + timedelta(days=1)]
-    flat = words_of(vera.get("").text.partition('id="tomorrow"')[2].partition("</section>")[0])
-    assert "and 11 more times that day" in flat
+    assert "and 11 more times that day" in words_of(vera.get("").text)
 
 
 def test_a_run_after_the_end_of_its_dag_is_not_shown(
@@ -191,16 +193,39 @@ def test_a_launch_that_waits_is_on_today_until_it_is_too_late(
     freeze(ledger, "asking_sale", state="held", made=now, definition={"title": "Asking sale"} | MESSAGE)
     due = now - timedelta(days=45)
     late = {"title": "Late sale"} | MESSAGE
-    freeze(ledger, "late_sale", state="held", made=due, sends=due, definition=late)
-    shown = days_of(vera.get("calendar").text)
-    assert re.search("Asking sale .* 12 waiting for approval", shown[now.date()])
-    assert re.search("Late sale .* 12 waiting for approval", shown[now.date()])
+    made = due - timedelta(days=1)
+    freeze(ledger, "late_sale", state="held", made=made, sends=due, definition=late)
+    text = vera.get("calendar").text
+    shown = days_of(text)
+    [today] = re.findall(r'data-day="([^"]*)" aria-current', text)
+    words = shown[date.fromisoformat(today)]
+    assert "Asking sale about 12 waiting for approval" in words
+    assert re.search(r"Late sale \d\d:\d\d, about 12 waiting for approval", words), words
     assert [sum(title in words for words in shown.values()) for title in ("Asking sale", "Late sale")] == [
         1,
         1,
     ]
     then = days_of(vera.get(month_of(due.date())).text)
     assert not any(title in words for title in ("Asking sale", "Late sale") for words in then.values())
+
+
+def test_a_launch_that_goes_on_after_the_page_is_on_the_day_when_it_began(
+    vera: Person,  # noqa: F811
+    ledger: Ledger,
+) -> None:
+    pause_all()
+    now = datetime.now(UTC)
+    zone = f"Etc/GMT{NOW.hour - 12:+d}"  # where it is about noon now
+    gates = {"window": {"time_zone": zone, "earliest": "06:00", "latest": "07:00"}}
+    definition = {"title": "Wave", "gates": gates} | MESSAGE
+    key = freeze(ledger, "wave_sale", made=now, sends=now, definition=definition)
+    send(ledger, key, Accepted(200, 1), at=now)
+    [row] = rows_of(ledger, ledger.overview.page(Selection(["wave_sale"])))
+    assert row.is_to_continue
+    until = row.standing.until
+    assert until is not None
+    assert moment_of(row, until + timedelta(seconds=1)) == until
+    assert moment_of(row, until) == row.listed.sends_at
 
 
 def test_months_are_whole_weeks_and_lead_to_their_neighbours(
@@ -210,8 +235,8 @@ def test_months_are_whole_weeks_and_lead_to_their_neighbours(
     text = vera.get("calendar?month=2026-02").text
     dates = [*days_of(text)]
     assert (dates[0], dates[-1]) == (date(2026, 1, 26), date(2026, 3, 1))
-    assert '<a rel="prev" href="?month=2026-01">January</a>' in text
-    assert '<a rel="next" href="?month=2026-03">March</a>' in text
+    assert '<a rel="prev" href="?month=2026-01">← January</a>' in text
+    assert '<a rel="next" href="?month=2026-03">March →</a>' in text
     assert 'aria-current="date"' not in text
     assert [*days_of(vera.get("calendar?month=2025-12").text)][-1] == date(2026, 1, 4)
     today = datetime.now(UTC).date()

@@ -170,6 +170,12 @@ def test_the_report_that_started_a_run_names_the_launch_to_remind_of() -> None:
 
     of_spring = {report_asset("spring"): events}
     assert reported(reminder, triggering_asset_events=of_spring) == "c"
+    events[0].extra |= {
+        "resend": 2,
+        "campaign": "spring",
+    }  # its report came first, and it counts the launches before it
+    assert reported(reminder, triggering_asset_events=of_spring) == "a"
+    del events[0].extra["resend"]
     assert reported(reminder, triggering_asset_events={report_asset("summer"): events}) is None
     assert reported(reminder, triggering_asset_events={}) is None
     assert reported(reminder) is None

@@ -68,9 +68,9 @@ def test_everything_works_and_nothing_was_sent_or_stored(
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         f"ok       ledger: {environment['SENDOFF_LEDGER_URL']} can be read and written",
-        f"ok       service sendoff_default: {service.base_url} issued a token",
+        f"ok       service: {service.base_url} issued a token",
         f"ok       receiver: {environment['SENDOFF_PUBLIC_URL']} is a receiver with the same secrets",
-        "ok       warehouse sendoff_warehouse: it answered a query with 1 row",
+        "ok       warehouse sendoff_warehouse: it answered a query",
     ]
     assert sent_to(service) == []
     assert not ledger.launches.count_of(ledger.launches.campaigns())
@@ -87,15 +87,15 @@ def test_every_problem_is_named_at_once(
     found = states()
     assert {part: state for part, (state, _) in found.items()} == {
         "ledger": "wrong",
-        "service sendoff_default": "wrong",
+        "service": "wrong",
         "receiver": "unclear",
         "warehouse sendoff_warehouse": "wrong",
     }
     assert "does not answer this machine (ConnectionError)" in found["receiver"][1]
-    assert "SENDOFF_CLIENT_SECRET" in found["service sendoff_default"][1]
+    assert "SENDOFF_CLIENT_SECRET" in found["service"][1]
     assert "another secret" not in str(found)
     monkeypatch.setenv("SENDOFF_SERVICE_URL", f"http://127.0.0.1:{port}")
-    state, text = states()["service sendoff_default"]
+    state, text = states()["service"]
     assert state == "wrong"
     assert text.startswith("SENDOFF_SERVICE_URL, SENDOFF_CLIENT_ID or SENDOFF_CLIENT_SECRET: ")
 
@@ -109,7 +109,7 @@ def test_a_receiver_with_other_secrets_is_wrong(
         monkeypatch.setenv("SENDOFF_PUBLIC_URL", address)
         state, text = states()["receiver"]
         assert state == "wrong"
-        assert "needs the same SENDOFF_POST_BACK_SECRETS" in text
+        assert "it needs the same SENDOFF_POST_BACK_SECRETS" in text
         # During the replacement of a secret, both are valid.
         monkeypatch.setenv("SENDOFF_POST_BACK_SECRETS", f"{'t' * 32},{SECRET}")
         assert states()["receiver"][0] == "ok"
@@ -126,6 +126,23 @@ def test_a_server_that_is_no_receiver_is_wrong(
     state, text = states()["receiver"]
     assert state == "wrong"
     assert f"answers {status} to an address signed here" in text
+
+
+@pytest.mark.parametrize("host", ["x" * 70 + ".example", "a..b", "[::1"])
+def test_a_public_url_that_is_no_address_is_wrong(
+    states: Callable[..., dict[str, tuple[str, str]]], monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("SENDOFF_PUBLIC_URL", f"https://{host}")
+    assert states()["receiver"][0] == "wrong"
+
+
+def test_a_wrong_setting_is_a_finding_of_each_part_that_reads_it(
+    states: Callable[..., dict[str, tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SENDOFF_TIMEOUT", "soon")
+    found = states()
+    assert {state for state, _ in found.values()} == {"wrong"}
+    assert all("SENDOFF_TIMEOUT" in text for _, text in found.values())
 
 
 def test_the_connections_that_campaigns_name_are_checked(

@@ -137,9 +137,9 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
         )
     if "period" in names:
         text += (
-            ". The schedule or the name has changed, the schedule has no such period, or it was sent with a resend "
-            "number before. To send it anyway, add a resend number and a reason. Recipients of the other launch get it "
-            "again, unless you choose only_unsent"
+            ". The schedule or the name has changed, the schedule has no such period, or the period was already sent "
+            "with a resend number. To send it anyway, add a resend number and a reason. Recipients of the other launch "
+            "get it again, unless you choose only_unsent"
         )
     error = LateError if names & {"lateness", "period", "send"} else GateError
     raise error(text, not_launched="; ".join(result.words for result in closed))

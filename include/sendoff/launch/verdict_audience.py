@@ -195,9 +195,8 @@ def read_already_sent(  # noqa: PLR0913 - each is needed
         period,
         or_overlapping=campaign.schedule is not None,
     )
-    if not may_be_first and all(
-        launch.launch_key == but for launch in of_period()
-    ):  # often of the wrong period
+    earlier = [launch for launch in of_period() if launch.launch_key != but]
+    if not (earlier or may_be_first):  # often the wrong period was given
         raise AudienceError(
             f"campaign {folder.name}: only_unsent: there is no earlier launch for the period {period.key}, so it would "
             "be sent to everyone. Use the period that was sent before, or send it without a resend number"

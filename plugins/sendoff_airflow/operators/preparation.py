@@ -326,14 +326,19 @@ def period_of_launch(context: Context, campaign: Campaign) -> Period:
 def _reported(context: Context, campaign: Campaign) -> Mapping[str, str]:
     """Return the facts of the launch whose report started a run if the recipients come from it; {} if none did.
 
-    Of several launches, it is the one of the newest report.
+    Of several launches, it is the one of the newest report, or the last resend of that period: it counts those before.
     """
     source = campaign.audience.source
     if source is None or source.kind != "verdicts" or not context.get("triggering_asset_events"):
         return {}
     events = context["triggering_asset_events"].get(report_asset(source.of)) or ()
     newest = max(events, key=lambda event: event.timestamp, default=None)
-    return newest.extra if newest and newest.extra.get("launch_key") else {}
+    if newest is None or not newest.extra.get("launch_key"):
+        return {}
+    of_period = [each for each in events if each.extra.get("period") == newest.extra["period"]]
+    last = max(of_period, key=lambda each: (int(each.extra.get("resend") or 0), each.timestamp))
+    facts: Mapping[str, str] = last.extra
+    return facts
 
 
 def read_campaign(

@@ -6,14 +6,18 @@ Like :mod:`airflow_db`, this uses Airflow's own models.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.serialization.decoders import decode_timetable
 from airflow.timetables.base import DataInterval, TimeRestriction
+from airflow.timetables.interval import DeltaDataIntervalTimetable
+from airflow.timetables.trigger import DeltaTriggerTimetable
 from airflow.utils.session import create_session
 from pendulum import instance
 from sqlalchemy import select
@@ -22,7 +26,7 @@ Ends = tuple[datetime, datetime]
 """The beginning and the end of a run's period. They are the same if its timetable has only moments."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Clock:
     """The timetable of a DAG, and the end of the DAG if it has one."""
 
@@ -36,9 +40,8 @@ class Clock:
 
         ``after``: a period before the first one.
         """
-        bounds = TimeRestriction(
-            instance(begin), instance(self.ends_at) if self.ends_at else None, catchup=True
-        )
+        latest = instance(self.ends_at) if self.ends_at else None
+        bounds = TimeRestriction(instance(begin), latest, catchup=True)
         interval = DataInterval(*map(instance, after)) if after else None
         while info := self.timetable.next_dagrun_info(
             last_automated_data_interval=interval, restriction=bounds
@@ -49,26 +52,43 @@ class Clock:
             yield info.run_after, (interval.start, interval.end)
 
 
+@lru_cache(maxsize=2_000)  # because each step of a timetable takes up to a millisecond
+def coming_runs(clock: Clock, next_period: Ends, begin: datetime, end: datetime, most: int) -> list[datetime]:
+    """Return when a DAG runs after its next run, from ``begin`` to before ``end``, and at most so many times."""
+    start, after = next_period[0], next_period
+    is_by_length = isinstance(clock.timetable, DeltaDataIntervalTimetable | DeltaTriggerTimetable)
+    if begin > after[1] and not is_by_length:  # the times of others do not depend on the runs before
+        before = clock.timetable.infer_manual_data_interval(run_after=instance(begin - timedelta(seconds=1)))
+        start, after = before.start, (before.start, before.end)
+    runs = clock.runs(start, end, after)
+    return list(islice((at for at, _ in runs if begin <= at < end), most))
+
+
 def clocks_of(dag_ids: Collection[str]) -> dict[str, Clock]:
     """Return the clocks of the DAGs that have one, in their newest version, by the DAG's ID."""
     stored = SerializedDagModel
     query = select(stored.dag_id, stored.dag_hash).where(stored.dag_id.in_(dag_ids))
     with create_session() as session:
         newest = dict(session.execute(query.order_by(stored.created_at)).tuples().all())
-    found = {dag_id: _clock(dag_id, dag_hash) for dag_id, dag_hash in newest.items()}
-    return {dag_id: each for dag_id, each in found.items() if each is not None}
+    found = {}
+    for dag_id, dag_hash in newest.items():
+        with suppress(LookupError, ValueError, ImportError):  # the API server may lack a timetable's class
+            found[dag_id] = _clock(dag_id, dag_hash)
+    return {dag_id: clock for dag_id, clock in found.items() if clock}
 
 
 @lru_cache(maxsize=2_000)  # because reading a whole DAG takes long
 def _clock(dag_id: str, dag_hash: str) -> Clock | None:
-    """Return the clock of a version of a DAG, or None if it has none."""
+    """Return the clock of a version of a DAG, or None if it has none. Raise LookupError if there is no such version."""
     stored = SerializedDagModel
     query = select(stored).where(stored.dag_id == dag_id, stored.dag_hash == dag_hash).limit(1)
     with create_session() as session:
         row = session.scalar(query)
-        data = row.data["dag"] if row and row.data else {}
-    timetable = decode_timetable(data["timetable"]) if data else None
-    if timetable is None or not (timetable.can_be_scheduled and timetable.periodic):
+        if row is None or not row.data:
+            raise LookupError
+        data = row.data["dag"]
+    timetable = decode_timetable(data["timetable"])
+    if not (timetable.can_be_scheduled and timetable.periodic):
         return None
     end = data.get("end_date")
     return Clock(timetable, datetime.fromtimestamp(end, UTC) if end else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from itertools import groupby, islice
+from itertools import groupby
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -13,12 +13,12 @@ from sendoff.campaign import Period
 from sendoff.ledger import Ledger, NotLaunched, Selection
 from sendoff.states import LaunchState, Stage
 from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
-from sendoff_airflow.views.airflow_state.timetables import clocks_of
-from sendoff_airflow.views.facts.launch_rows import LaunchRow, rows_of
+from sendoff_airflow.views.airflow_state.timetables import clocks_of, coming_runs
+from sendoff_airflow.views.facts.launch_rows import WAITS, LaunchRow, rows_of
 from sendoff_airflow.views.web.reader import midnight
 
-_MOST_RUNS = 3_000
-"""The most runs of one campaign to look at: hourly ones for four months."""
+_MOST_RUNS = 1_100
+"""The most runs of one campaign to look at: hourly ones for six weeks."""
 
 
 class Days(NamedTuple):
@@ -44,7 +44,7 @@ class ComingRuns(NamedTuple):
 
     schedule: DagSchedule
     runs_at: datetime  # the first of them
-    period: Period | None  # of the first; None if it is not known yet
+    period: Period | None  # of the first, if it is the next one
     more: int  # runs after the first
 
 
@@ -66,38 +66,47 @@ def happenings(
     days: Days,
     limit: int,
 ) -> Happenings:
-    """Return what happens on some days, at most ``limit`` of each kind.
+    """Return what happens on some days, with the newest ``limit`` launches of each kind.
 
     Launches count if they went out or go out then. So do those that may go out then. They wait for a person and not for
     a later day, their window or wave opens by then, or their first request is about to be made.
     """
     begin, end = days.begin, days.end
     then = Selection(visible, since=begin, until=end)
-    listed = ledger.overview.page(then, order="sends", is_ascending=True, limit=limit)
+    listed = ledger.overview.page(then, order="sends", limit=limit + 1)
     rows = rows_of(ledger, listed)
     known = {each.launch.launch_key for each in listed}
-    held = ledger.launches.page(visible, states=[LaunchState.HELD], limit=limit)
+    held = ledger.launches.page(visible, states=[LaunchState.HELD], limit=limit + 1)
     held_keys = [launch.launch_key for launch in held]
     unsent = ledger.launches.unsent(LaunchState.RELEASED)
     if keys := [key for key in (*held_keys, *unsent) if key not in known]:
         waiting = rows_of(ledger, ledger.overview.page(Selection(visible, keys), limit=len(keys)))
         rows += [row for row in waiting if _may_go_out(row, end)]
-    refused = ledger.overview.keys_not_made(then)[:limit]
+    refused = ledger.overview.keys_not_made(then)
     runs, is_cut = _runs_on(schedules, days)
-    every: list[Happening] = [*rows, *ledger.not_launched.of_keys(refused), *runs[:limit]]
+    every: list[Happening] = [*rows, *ledger.not_launched.of_keys(refused[:limit]), *runs]
     is_now = begin <= datetime.now(UTC) < end
-    chosen = [each for each in every if (is_now or begin <= moment_of(each)) and moment_of(each) < end]
-    is_cut = is_cut or max(len(listed), len(held), len(refused), len(runs)) >= limit
-    return Happenings(sorted(chosen, key=moment_of), is_cut)
+    chosen = [
+        each for each in every if (is_now or begin <= moment_of(each, end)) and moment_of(each, end) < end
+    ]
+    is_cut = is_cut or max(len(listed), len(held), len(refused)) > limit
+    return Happenings(sorted(chosen, key=lambda each: moment_of(each, end)), is_cut)
 
 
-def moment_of(each: Happening) -> datetime:
-    """Return the time of something that happens. What may happen at any time counts as now."""
+def moment_of(each: Happening, end: datetime) -> datetime:
+    """Return the time of something that happens. What may happen at any time, or should have happened, counts as now.
+
+    A launch that has begun counts when it goes on, if that is before ``end``.
+    """
+    now = datetime.now(UTC)
     if isinstance(each, LaunchRow):
-        moment = None if each.is_open else each.standing.until if each.is_to_continue else each.goes_out_at
+        until, out_at = each.standing.until, each.goes_out_at
+        is_due = each.is_unsent and each.standing.stage in WAITS and out_at is not None and out_at < now
+        goes_on = each.is_to_continue and until is not None and until < end
+        moment = None if each.is_open or is_due else until if goes_on else out_at
     else:
         moment = each.checked_at if isinstance(each, NotLaunched) else each.runs_at
-    return moment or datetime.now(UTC)
+    return moment or now
 
 
 def _may_go_out(row: LaunchRow, end: datetime) -> bool:
@@ -113,22 +122,24 @@ def _runs_on(schedules: Mapping[str, DagSchedule], days: Days) -> tuple[list[Com
 
     Only DAGs that will run count.
     """
+    now = datetime.now(UTC)
     coming = {
         each.dag_id: each
         for each in schedules.values()
-        if each.will_run and not each.is_overdue and each.next_run_at and each.next_run_at < days.end
+        if each.will_run and each.next_run_at and each.next_run_at < days.end
     }
     clocks = clocks_of(coming)
     found, is_cut = [], False
     for dag_id, each in coming.items():
         assert each.next_run_at is not None
         ends = (each.next_start, each.next_end) if each.next_start and each.next_end else None
-        runs = [(each.next_run_at, ends)]
+        runs = [each.next_run_at] if each.next_run_at >= days.begin and not each.is_overdue else []
         if ends and dag_id in clocks:
-            runs += islice(clocks[dag_id].runs(each.next_run_at, days.end, after=ends), _MOST_RUNS)
-        is_cut = is_cut or len(runs) > _MOST_RUNS
-        within = (run for run in runs if days.begin <= run[0] < days.end)
-        for _, of_day in groupby(within, key=lambda run: run[0].astimezone(days.zone).date()):
-            (at, its), *others = of_day
-            found.append(ComingRuns(each, at, its and Period(*its), len(others)))
+            later = coming_runs(clocks[dag_id], ends, days.begin, days.end, _MOST_RUNS)
+            runs += [at for at in later if at > now]  # those before are overdue too
+        is_cut = is_cut or len(runs) >= _MOST_RUNS
+        for _, of_day in groupby(runs, key=lambda at: at.astimezone(days.zone).date()):
+            at, *others = of_day
+            period = Period(*ends) if ends and at == each.next_run_at else None
+            found.append(ComingRuns(each, at, period, len(others)))
     return sorted(found, key=lambda each: each.runs_at), is_cut

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import NamedTuple
 from urllib.parse import quote
-from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse
@@ -28,7 +27,8 @@ from sendoff_airflow.views.web.templates import page
 MONTHS_AHEAD = 3
 """How many months the calendar goes beyond the current one."""
 
-_MOST_HAPPENING = 500  # of each kind in a month
+_MOST_HAPPENING = 1_000  # launches of each kind in a month
+_TELLING = (*WAITS, Stage.REFUSED, Stage.STOPPED, Stage.NOT_LAUNCHED)  # states that a group shows first
 
 router = APIRouter(default_response_class=HTMLResponse)
 
@@ -39,11 +39,13 @@ class Entry:
 
     title: str
     address: str  # relative to the first page
-    at: datetime  # of the first launch, in the reader's time zone
+    at: (
+        datetime | None
+    )  # of the first launch, in the reader's time zone; None: as soon as someone approves it
     times: int
     state: str
     recipients: int | None
-    is_expected: bool  # as many as the newest launch had
+    is_expected: bool  # some of it is still to come, or waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,9 @@ def show_calendar(
     dates = [start + timedelta(days) for days in range((after - start).days + -after.weekday() % 7)]
     visible = campaigns_seen(viewer, ledger)
     schedules = airflow_dags.schedules_of(visible)
-    found = happenings(ledger, visible, schedules, Days(dates[0], dates[-1], zone), _MOST_HAPPENING)
-    days = _days(dates, found.found, zone, ledger.overview.newest(visible))
+    shown = Days(dates[0], dates[-1], zone)
+    found = happenings(ledger, visible, schedules, shown, _MOST_HAPPENING)
+    days = _days(dates, shown, found.found, ledger.overview.newest(visible))
     return page(
         request,
         "calendar.html",
@@ -106,17 +109,16 @@ def _first_of(month: date, later: int) -> date:
 
 
 def _days(
-    dates: Sequence[date], found: Sequence[Happening], zone: ZoneInfo, newest: Mapping[str, ListedLaunch]
+    dates: Sequence[date], shown: Days, found: Sequence[Happening], newest: Mapping[str, ListedLaunch]
 ) -> list[Day]:
     """Return days with their entries, in the order of time. What one campaign does on one day is one entry."""
-    groups: dict[date, dict[str, list[Happening]]] = {day: {} for day in dates}
+    groups: dict[date, dict[str, list[tuple[datetime, Happening]]]] = {day: {} for day in dates}
     for each in found:
-        day = moment_of(each).astimezone(zone).date()
-        if day < dates[0]:  # it was due before, and waits
-            day = datetime.now(zone).date()
-        groups[day].setdefault(_campaign_of(each), []).append(each)
+        at = moment_of(each, shown.end).astimezone(shown.zone)
+        day = min(at.date(), shown.last)  # the last day may end just now
+        groups[day].setdefault(_campaign_of(each), []).append((at, each))
     return [
-        Day(day, [_entry(day, name, each, zone, newest.get(name)) for name, each in of_day.items()])
+        Day(day, [_entry(day, name, each, newest.get(name)) for name, each in of_day.items()])
         for day, of_day in groups.items()
     ]
 
@@ -128,25 +130,29 @@ def _campaign_of(each: Happening) -> str:
 
 
 def _entry(
-    day: date,
-    campaign: str,
-    group: Sequence[Happening],
-    zone: ZoneInfo,
-    newest: ListedLaunch | None,
+    day: date, campaign: str, group: Sequence[tuple[datetime, Happening]], newest: ListedLaunch | None
 ) -> Entry:
     """Return what a campaign does on a day. ``newest``: its newest launch."""
-    shown = [_shown(each, newest) for each in group]
-    launches = [each for each in group if not isinstance(each, ComingRuns)]
+    shown = [_shown(each, newest) for _, each in group]
+    launches = [each for _, each in group if not isinstance(each, ComingRuns)]
     counts = [each.recipients for each in shown]
-    days = {"campaign": campaign, "since": f"{day}", "until": f"{day}"}
+    address = shown[0].address
+    if len(launches) > 1:
+        zone = group[0][0].tzinfo
+        times = [
+            each.checked_at if isinstance(each, NotLaunched) else each.listed.sends_at for each in launches
+        ]
+        is_of_day = all(time is not None and time.astimezone(zone).date() == day for time in times)
+        days = {"since": f"{day}", "until": f"{day}"} if is_of_day else {}
+        address = f"?{query_of({'campaign': campaign, **days})}"
     return Entry(
         title=shown[-1].title,
-        address=f"?{query_of(days)}" if len(launches) > 1 else shown[0].address,
-        at=moment_of(group[0]).astimezone(zone),
+        address=address,
+        at=None if isinstance(group[0][1], LaunchRow) and group[0][1].is_open else group[0][0],
         times=sum(each.times for each in shown),
-        state=next((each.state for each in shown if each.state in WAITS), shown[-1].state),
+        state=next((state for state in _TELLING if state in {each.state for each in shown}), shown[-1].state),
         recipients=None if None in counts else sum(count or 0 for count in counts),
-        is_expected=len(launches) < len(group),
+        is_expected=len(launches) < len(group) or any(each.state in WAITS for each in shown),
     )
 
 
@@ -162,7 +168,9 @@ def _shown(each: Happening, newest: ListedLaunch | None) -> _Shown:
     """Return what the calendar shows of something. A coming run has the recipients of the newest launch."""
     if isinstance(each, LaunchRow):
         stage = each.standing.stage
-        recipients = 0 if stage == Stage.REFUSED else each.listed.recipients
+        recipients = each.listed.recipients
+        if stage in (Stage.REFUSED, Stage.STOPPED):
+            recipients = each.listed.reached or 0
         return _Shown(
             each.launch.title, f"launches/{quote(each.launch.launch_key, safe='')}", stage, recipients
         )

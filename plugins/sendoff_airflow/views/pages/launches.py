@@ -34,7 +34,7 @@ LAUNCHES_PER_PAGE = 25
 COLUMNS = ("campaign", "sends", "period", "state", "recipients", "reached", "opened", "requests")
 """The columns of the list, by which it can be sorted."""
 _FIRST_ASCENDING = ("campaign", "state")
-_MOST_HAPPENING = 50  # of each kind, today and tomorrow
+_MOST_HAPPENING = 100  # launches of each kind, today and tomorrow
 
 
 class Filter(BaseModel):
@@ -149,12 +149,12 @@ def _today_and_tomorrow(
     ledger: Ledger, visible: frozenset[str], schedules: Mapping[str, DagSchedule], zone: ZoneInfo
 ) -> Sequence[Sequence[Happening]]:
     today = datetime.now(zone).date()
-    tomorrow = today + timedelta(days=1)
-    found = happenings(ledger, visible, schedules, Days(today, tomorrow, zone), _MOST_HAPPENING).found
-    begin = midnight(tomorrow, zone)
+    days = Days(today, today + timedelta(days=1), zone)
+    found = happenings(ledger, visible, schedules, days, _MOST_HAPPENING).found
+    middle = midnight(days.last, zone)
     return [
-        [each for each in found if moment_of(each) < begin],
-        [each for each in found if moment_of(each) >= begin],
+        [each for each in found if moment_of(each, days.end) < middle],
+        [each for each in found if moment_of(each, days.end) >= middle],
     ]
 
 
