@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from sendoff.campaign import Period
 from sendoff.ledger import Decision, Ledger, NotLaunched, Selection
 from sendoff.states import Accepted
+from sendoff_airflow.views.airflow_state.timetables import Clock, coming_runs
 from sendoff_airflow.views.facts.happenings import moment_of
 from sendoff_airflow.views.facts.launch_rows import rows_of
 from sendoff_airflow.views.pages.calendar import MONTHS_AHEAD
@@ -107,6 +108,7 @@ def test_the_coming_runs_are_on_their_days_with_the_recipients_of_the_newest_lau
     vera: Person,  # noqa: F811
     ledger: Ledger,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pause_all()
     freeze(
@@ -129,6 +131,16 @@ def test_the_coming_runs_are_on_their_days_with_the_recipients_of_the_newest_lau
         )
     assert "about" not in shown[first.date() - timedelta(days=1)]
     assert "about" not in days_of(vera.get(month_of(NEWEST.date())).text)[NEWEST.date()]
+    # Without its timetable, only the next run is known.
+    with monkeypatch.context() as patch:
+        patch.setattr(Clock, "runs", lambda *_: 1 / 0)
+        coming_runs.cache_clear()
+        shown = months_of(vera, first.date(), last.date())
+    assert [day for day, words in shown.items() if "about 7" in words] == [first.date()]
+    # The runs after an overdue one come all the same.
+    schedule_from("calendar_daily", NEWEST)
+    shown = months_of(vera, first.date(), last.date())
+    assert "about 7" in shown[first.date()]
     change("calendar_daily", is_paused=True)
     assert "Spring sale" not in months_of(vera, first.date(), last.date())[last.date()]
 

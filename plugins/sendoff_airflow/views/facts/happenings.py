@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -16,6 +17,8 @@ from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
 from sendoff_airflow.views.airflow_state.timetables import clocks_of, coming_runs
 from sendoff_airflow.views.facts.launch_rows import WAITS, LaunchRow, rows_of
 from sendoff_airflow.views.web.reader import midnight
+
+_log = logging.getLogger(__name__)
 
 _MOST_RUNS = 1_100
 """The most runs of one campaign to look at: hourly ones for six weeks."""
@@ -135,7 +138,11 @@ def _runs_on(schedules: Mapping[str, DagSchedule], days: Days) -> tuple[list[Com
         ends = (each.next_start, each.next_end) if each.next_start and each.next_end else None
         runs = [each.next_run_at] if each.next_run_at >= days.begin and not each.is_overdue else []
         if ends and dag_id in clocks:
-            later = coming_runs(clocks[dag_id], ends, days.begin, days.end, _MOST_RUNS)
+            try:
+                later = coming_runs(clocks[dag_id], ends, days.begin, days.end, _MOST_RUNS)
+            except Exception as error:  # of a timetable of the user's own
+                _log.warning("The timetable of the DAG %s raises %s", dag_id, type(error).__name__)
+                later = []
             runs += [at for at in later if at > now]  # those before are overdue too
         is_cut = is_cut or len(runs) >= _MOST_RUNS
         for _, of_day in groupby(runs, key=lambda at: at.astimezone(days.zone).date()):
