@@ -14,9 +14,9 @@ from sendoff.campaign import Period
 from sendoff.ledger import Decision, Ledger, NotLaunched, Selection
 from sendoff.states import Accepted
 from sendoff_airflow.views.airflow_state.timetables import Clock, coming_runs
-from sendoff_airflow.views.facts.happenings import moment_of
+from sendoff_airflow.views.facts.happenings import Days, moment_of
 from sendoff_airflow.views.facts.launch_rows import rows_of
-from sendoff_airflow.views.pages.calendar import MONTHS_AHEAD
+from sendoff_airflow.views.pages.calendar import MONTHS_AHEAD, _days
 
 from ..launches import NOW, freeze, send
 from . import test_views
@@ -238,6 +238,15 @@ def test_a_launch_that_goes_on_after_the_page_is_on_the_day_when_it_began(
     assert until is not None
     assert moment_of(row, until + timedelta(seconds=1)) == until
     assert moment_of(row, until) == row.listed.sends_at
+
+
+def test_what_was_due_before_the_days_shown_is_on_today() -> None:
+    today = datetime.now(UTC).date()
+    dates = [today - timedelta(days=1), today]
+    at = noon(today - timedelta(days=9))
+    early = NotLaunched(NOBODY, "early_sale", "Early", Period(at, at), 0, at, "no one is in it")
+    before, after = _days(dates, Days(dates[0], dates[1], ZoneInfo("UTC")), [early], {})
+    assert (len(before.entries), [each.title for each in after.entries]) == (0, ["Early"])
 
 
 def test_months_are_whole_weeks_and_lead_to_their_neighbours(

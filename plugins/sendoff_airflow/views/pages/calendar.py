@@ -39,9 +39,7 @@ class Entry:
 
     title: str
     address: str  # relative to the first page
-    at: (
-        datetime | None
-    )  # of the first launch, in the reader's time zone; None: as soon as someone approves it
+    at: datetime | None  # of the first launch; None: as soon as someone approves it
     times: int
     state: str
     recipients: int | None
@@ -115,7 +113,8 @@ def _days(
     groups: dict[date, dict[str, list[tuple[datetime, Happening]]]] = {day: {} for day in dates}
     for each in found:
         at = moment_of(each, shown.end).astimezone(shown.zone)
-        day = min(at.date(), shown.last)  # the last day may end just now
+        day = at.date() if at.date() >= shown.first else datetime.now(shown.zone).date()  # was due, and waits
+        day = min(day, shown.last)  # which may end just now
         groups[day].setdefault(_campaign_of(each), []).append((at, each))
     return [
         Day(day, [_entry(day, name, each, newest.get(name)) for name, each in of_day.items()])
