@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ class Store:
         _make_private(make_url(url))
         self.engine = create_engine(url, pool_size=8, max_overflow=8)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
+        # SQLite has one writer. Threads that wait for it with BEGIN IMMEDIATE would take the interpreter from it.
+        self._writer = threading.Lock() if self.is_sqlite else nullcontext()
         if self.is_sqlite:
             event.listen(self.engine, "connect", _prepare_sqlite)
             event.listen(self.engine, "begin", _begin_sqlite)
@@ -45,7 +48,11 @@ class Store:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """Open a write transaction; on SQLite it waits for other writers at the start, never later."""
-        with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
+        with (
+            self._writer,
+            self.engine.connect().execution_options(writes=True) as connection,
+            connection.begin(),
+        ):
             yield connection
 
     def close(self) -> None:
