@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from itertools import count, product
@@ -134,7 +134,7 @@ def fill_month(airflow: Airflow) -> None:
     """Send campaigns on some days of the last weeks, and have the DAGs run on the next days."""
     morning = datetime.now(UTC).replace(hour=9, minute=0, second=0, microsecond=0)
     sent = [(f"{word}_sale", 1_500 * n, 2 * n + 1) for n, word in enumerate(("winter", "member"), 1)]
-    with closing(Ledger(airflow.ledger_url)) as ledger:
+    with airflow.ledger() as ledger:
         for (name, people, every), week in product(sent, range(1, 25)):
             if week % every:
                 continue
@@ -148,12 +148,15 @@ def fill_month(airflow: Airflow) -> None:
         airflow.runs_from(name, morning + timedelta(days))
 
 
+ERASURE_SECRET = "0123456789abcdef" * 4
+
+
 class Airflow:
     """A running API server of Airflow, with the DAG of one campaign and a ledger with launches in every state."""
 
     def __init__(self, folder: Path, port: int, supervisor: Supervisor) -> None:
         self.url = f"http://127.0.0.1:{port}{PATH}"
-        self.ledger_url = f"sqlite:///{folder / 'ledger.db'}"
+        self._ledger_url = f"sqlite:///{folder / 'ledger.db'}"
         self._folder, self._minutes = folder, count()
         self._environment = {
             **{
@@ -175,8 +178,8 @@ class Airflow:
             ),
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(folder / "passwords.json"),
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / 'airflow.db'}",
-            "SENDOFF_ERASURE_SECRET": "0123456789abcdef" * 4,
-            "SENDOFF_LEDGER_URL": self.ledger_url,
+            "SENDOFF_ERASURE_SECRET": ERASURE_SECRET,
+            "SENDOFF_LEDGER_URL": self._ledger_url,
         }
         (folder / "passwords.json").write_text(json.dumps({name: name for name in PEOPLE}))
         campaign = folder / "dags/campaigns/spring_sale"
@@ -191,13 +194,17 @@ class Airflow:
         (folder / "dags/campaigns.py").write_text(DAGS)
         self._run("-m", "airflow", "db", "migrate")
         self._run("-c", LOAD.format(folder=str(folder / "dags")))
-        with closing(Ledger(self.ledger_url)) as ledger:
+        with self.ledger() as ledger:
             ledger.migrate()
             self.keys = fill(ledger)
             take_steps(ledger, journey)
         line = [sys.executable, "-m", "airflow", "api-server"]
         health = f"{self.url}/api/v2/monitor/health"
         self.server = supervisor.start("api-server", line, self._environment, ready=lambda: answers(health))
+
+    def ledger(self) -> AbstractContextManager[Ledger]:
+        """Open the ledger, with the secret that the pages use."""
+        return closing(Ledger(self._ledger_url, erasure_secret=ERASURE_SECRET))
 
     def _run(self, *arguments: str) -> None:
         done = subprocess.run(
@@ -240,7 +247,7 @@ class Airflow:
         ):
             return "of-welcome"
         self.api("POST", "dags/welcome/dagRuns", body)
-        with closing(Ledger(self.ledger_url)) as ledger:
+        with self.ledger() as ledger:
             for step in ("hello", "three_tips"):
                 newest = ledger.launches.page([f"welcome.{step}"])
                 launch = newest[1 if step == "hello" else 0]  # both for the same period
@@ -332,7 +339,7 @@ def pages(airflow: Airflow) -> dict[str, str]:
 def test_every_page_fits_its_window_and_is_readable_there(
     visit: Any, airflow: Airflow, pages: dict[str, str], width: int, scheme: str
 ) -> None:
-    with closing(Ledger(airflow.ledger_url)) as ledger:
+    with airflow.ledger() as ledger:
         freeze(ledger, "reactivation_of_customers_who_lapsed_before_spring", day=30)
     window = visit(pages["launches"], width=width, color_scheme=scheme)
     for name, path in pages.items():
@@ -363,7 +370,7 @@ def test_every_page_fits_its_window_and_is_readable_there(
 
 def test_a_title_from_right_to_left_stays_before_its_date(visit: Any, airflow: Airflow) -> None:
     title = "عرض الربيع للعملاء"
-    with closing(Ledger(airflow.ledger_url)) as ledger:
+    with airflow.ledger() as ledger:
         key = freeze(
             ledger, "arabic", people=8, day=31, state="rejected", definition={**PUSH, "title": title}
         )
@@ -471,7 +478,7 @@ def test_times_are_shown_in_the_zone_that_was_chosen_in_airflow(visit: Any, airf
     assert window.evaluate("document.querySelector('iframe').contentWindow.untouched")
 
     now = datetime.now(UTC).replace(hour=11, minute=30, second=0, microsecond=0)
-    with closing(Ledger(airflow.ledger_url)) as ledger:
+    with airflow.ledger() as ledger:
         key = freeze(ledger, "welcome_back", day=20, made=now)
     here = ZoneInfo("Pacific/Honolulu")
     window.clock.set_fixed_time(now + timedelta(hours=1))
@@ -492,7 +499,7 @@ def test_times_are_shown_in_the_zone_that_was_chosen_in_airflow(visit: Any, airf
 
 
 def test_a_launch_is_released_by_keyboard_alone(visit: Any, airflow: Airflow) -> None:
-    with closing(Ledger(airflow.ledger_url)) as ledger:
+    with airflow.ledger() as ledger:
         key = freeze(ledger, "spring_sale", state="held", day=9)
         window = visit(f"sendoff/launches/{key}")
         window.keyboard.press("Tab")
@@ -527,7 +534,7 @@ def test_a_launch_is_released_by_keyboard_alone(visit: Any, airflow: Airflow) ->
 
 
 def test_what_somebody_else_was_faster_with_is_said(visit: Any, airflow: Airflow) -> None:
-    with closing(Ledger(airflow.ledger_url)) as ledger:
+    with airflow.ledger() as ledger:
         key = freeze(ledger, "spring_sale", state="held", day=10)
         window = visit(f"sendoff/launches/{key}")
         reject(ledger, key, "ann", "no")
@@ -553,7 +560,7 @@ def test_a_form_is_cancelled_and_the_focus_goes_back(visit: Any, pages: dict[str
 def test_requests_in_doubt_are_selected_together_and_the_buttons_count_them(
     visit: Any, airflow: Airflow
 ) -> None:
-    with closing(Ledger(airflow.ledger_url)) as ledger:
+    with airflow.ledger() as ledger:
         key = freeze(ledger, "spring_sale", people=7, day=12)
         send(ledger, key, TIMED_OUT, TIMED_OUT, TIMED_OUT)
         sizes = [size for _, _, size in ledger.dispatch_queries.segment_sizes(key)][:3]
@@ -599,7 +606,7 @@ def test_who_is_logged_out_logs_in_and_comes_back(
 
 
 def test_a_doubt_is_resent_and_the_task_that_sends_is_cleared(visit: Any, airflow: Airflow) -> None:
-    with closing(Ledger(airflow.ledger_url)) as ledger:
+    with airflow.ledger() as ledger:
         key = freeze(ledger, "spring_sale", people=6, day=11)
         send(ledger, key, TIMED_OUT, TIMED_OUT)
         run = airflow.run_of(key)
@@ -619,7 +626,7 @@ def test_a_doubt_is_resent_and_the_task_that_sends_is_cleared(visit: Any, airflo
 
 
 def test_a_stuck_launch_is_continued_step_by_step(visit: Any, airflow: Airflow) -> None:
-    with closing(Ledger(airflow.ledger_url)) as ledger:
+    with airflow.ledger() as ledger:
         key = freeze(ledger, "spring_sale", people=6, day=14)
         airflow.fail(airflow.run_of(key))
         window = visit(f"sendoff/launches/{key}")
@@ -640,7 +647,7 @@ def test_a_stuck_launch_is_continued_step_by_step(visit: Any, airflow: Airflow) 
 
 
 def test_the_page_looks_again_by_itself_and_disturbs_nobody(visit: Any, airflow: Airflow) -> None:
-    with closing(Ledger(airflow.ledger_url)) as ledger:
+    with airflow.ledger() as ledger:
         key = freeze(ledger, "welcome_back", people=8, size=1, day=12, made=datetime.now(UTC))
         window = visit("about:blank")
         window.clock.install()
@@ -692,7 +699,7 @@ def test_an_email_is_shown_in_a_frame_that_does_nothing(visit: Any, airflow: Air
     html = "<h1 style='color: #ff0000'>Spring</h1><script>top.document.title = 'run'</script>"
     html += "<img src='https://elsewhere.example/pixel.png' alt='tulips'><a href='https://elsewhere.example/'>Shop</a>"
     email = {"from_address": 1, "subject": "Spring is here", "html": html}
-    with closing(Ledger(airflow.ledger_url)) as ledger:
+    with airflow.ledger() as ledger:
         definition = {"title": "A", "channels": {"email": email}}
         made = datetime.now(UTC) - timedelta(days=1)
         key = freeze(ledger, "letter", people=8, size=1, made=made, definition=definition)
@@ -796,7 +803,7 @@ def test_what_is_held_about_a_person_is_downloaded_and_then_erased(visit: Any, a
     form.get_by_label("The same identifier again").fill(device)
     form.get_by_role("button", name="Erase").click()
     window.get_by_text("The erasure is requested").wait_for()
-    with closing(Ledger(airflow.ledger_url)) as ledger:
+    with airflow.ledger() as ledger:
         assert [request.who for request in ledger.erasures.pending()] == ["olga"]
     assert all("422" in text for text in window.complaints)
     assert not any(device in url for url in window.asked_for)
@@ -811,7 +818,7 @@ def test_an_uploaded_file_shows_its_counts_before_anything_changes(
     file.write_text("device_id\n" + "\n".join(map(str, devices)))
 
     def members() -> int:
-        with closing(Ledger(airflow.ledger_url)) as ledger:
+        with airflow.ledger() as ledger:
             now = datetime.now(UTC)
             return sum(each.entries for each in ledger.suppressions.sizes(now) if each.source == "crm")
 
