@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,6 +71,16 @@ def test_the_pinned_versions_are_installed_and_fit_together() -> None:
         [sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False
     )
     assert (checked.returncode, checked.stdout) == (0, "No broken requirements found.\n")
+
+
+def test_the_pinned_versions_run_on_the_oldest_python() -> None:
+    oldest = PROJECT["requires-python"].removeprefix(">=") + ".0"
+    too_new = {
+        f"{each.name}=={each.version} needs Python {needed}"
+        for each in distributions()
+        if (needed := each.metadata["Requires-Python"]) and oldest not in SpecifierSet(needed)
+    }
+    assert too_new == set()
 
 
 def test_no_text_tells_people_to_install_another_projects_package() -> None:
