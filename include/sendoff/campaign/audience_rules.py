@@ -125,7 +125,10 @@ def counted_as(exclusion: Exclusion) -> str:
 
 
 class Cap(FrozenModel):
-    """Frequency cap: the maximum number of messages per recipient, over all campaigns of the connection."""
+    """Frequency cap: the maximum number of messages per recipient, over all campaigns of the connection.
+
+    Messages of transactional campaigns do not count, except in the cap of such a campaign.
+    """
 
     messages: Int32 = Field(description="Maximum number of messages, including the one of this launch")
     days: Int32 = Field(

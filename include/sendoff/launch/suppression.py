@@ -7,7 +7,7 @@
     already_sent .. recipients of earlier launches for the period, if a resend leaves them out
     exclude ....... recipients in queries, files, lists and other campaigns, in the order of the file
     priority ...... recipients of another campaign of the same day with the same or a better rank
-    cap ........... recipients who would get too many messages in a number of days
+    cap ........... recipients who would get too many messages in a number of days, not counting transactional ones
     rules ......... the exclusions and the cap of the rules for all campaigns, unless the campaign is transactional
     size_limit .... all recipients above the size limit of a run
     holdout ....... a random share, which stays part of the audience
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 
+import orjson
 import pyarrow as pa
 
 from sendoff import warehouse
@@ -265,9 +266,18 @@ class _OtherLaunches:
         )
 
     def _over_cap(self, cap: Cap, people: Identifiers) -> Identifiers:
-        """Return the recipients with too many messages in any stretch of days that includes this launch."""
+        """Return the recipients with too many messages in any stretch of days that includes this launch.
+
+        Only a transactional campaign counts the messages of transactional ones.
+        """
         length = _days(cap.days)
-        launches = self._comparable(self.sends_at - length, self.sends_at + length, lambda _: True, "cap")
+        counts_all = self.folder.campaign.transactional is not None
+        launches = self._comparable(
+            self.sends_at - length,
+            self.sends_at + length,
+            lambda launch: counts_all or orjson.loads(launch.definition).get("transactional") is None,
+            "cap",
+        )
         later = {at for _, at in launches if at > self.sends_at}
         over = empty(people.kind)
         for end in sorted({self.sends_at, *later}):

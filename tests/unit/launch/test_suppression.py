@@ -433,6 +433,16 @@ def test_who_has_as_many_messages_as_the_cap_allows_gets_no_more(
         assert left_out(made) == {"cap": expected}
 
 
+def test_a_receipt_counts_only_in_the_cap_of_a_transactional_campaign(
+    plan: Callable[..., Plan], ledger: Ledger
+) -> None:
+    other(ledger, "receipt", integers([1, 2]), made=campaign(transactional="order confirmations"))
+    other(ledger, "winter", integers([2, 3]))
+    rules = {"cap": {"messages": 1, "days": 7}}
+    assert left_out(plan(rules, ledger=ledger)) == {"cap": [2, 3]}
+    assert left_out(plan(rules, ledger=ledger, transactional="a recall")) == {"cap": [1, 2, 3]}
+
+
 def test_messages_that_are_due_later_count_in_every_stretch_of_days(
     plan: Callable[..., Plan], ledger: Ledger
 ) -> None:
