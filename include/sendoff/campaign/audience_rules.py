@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from sendoff.campaign.content import Channel
 from sendoff.campaign.field_types import (
     ConnectionName,
     Flag,
@@ -21,6 +22,7 @@ from sendoff.campaign.field_types import (
     optional,
     problem,
 )
+from sendoff.campaign.scopes import ACCOUNT, EVERYTHING, channel_scope, is_suppression_scope
 from sendoff.errors import AudienceError
 from sendoff.states import Verdict
 
@@ -43,6 +45,13 @@ def _reason(text: str) -> str:
         raise problem(
             describe(text), f"lower-case letters, digits and _, but none of {', '.join(OWN_REASONS)}"
         )
+    return text
+
+
+def _scope(text: str) -> str:
+    if not is_suppression_scope(text):
+        channels = ", ".join(map(channel_scope, Channel))
+        raise problem(describe(text), f"{ACCOUNT}, {EVERYTHING}, topic:NAME, {channels}")
     return text
 
 
@@ -125,15 +134,26 @@ def counted_as(exclusion: Exclusion) -> str:
 
 
 class Cap(FrozenModel):
-    """Frequency cap: the maximum number of messages per recipient, over all campaigns of the connection.
-
-    Messages of transactional campaigns do not count, except in the cap of such a campaign.
-    """
+    """Frequency cap: the maximum number of messages per recipient, over all campaigns of the connection."""
 
     messages: Int32 = Field(description="Maximum number of messages, including the one of this launch")
     days: Int32 = Field(
         description="Number of days; the cap holds for every stretch of this many days that includes this launch"
     )
+    scope: Annotated[str, Field(strict=True), AfterValidator(_scope)] = optional(
+        "Whose messages count: account for campaigns that are not transactional, everything for all, topic:NAME or "
+        "channel:NAME; caps of the rules apply to the same campaigns",
+        ACCOUNT,
+    )
+
+
+def _one_or_several(value: object) -> object:
+    return () if value is None else value if isinstance(value, list | tuple) else (value,)
+
+
+Caps = Annotated[
+    tuple[Cap, ...], BeforeValidator(_one_or_several, json_schema_input_type=Cap | tuple[Cap, ...] | None)
+]
 
 
 class Priority(FrozenModel):
@@ -258,7 +278,9 @@ class AudienceRules(FrozenModel):
         "Recipients to leave out; if several exclusions match a recipient, the first one is the reason", ()
     )
     priority: Priority | None = optional("Rank among the campaigns of the same day")
-    cap: Cap | None = optional("Maximum number of messages per recipient in a number of days")
+    cap: Caps = optional(
+        "Maximum number of messages per recipient in a number of days, or several of them", ()
+    )
     holdout: Holdout | None = optional(
         "Random share of the audience that gets no message, as a control group"
     )

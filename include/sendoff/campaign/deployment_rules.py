@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Annotated, Self
@@ -15,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
-from sendoff.campaign.audience_rules import CampaignExclusion, Cap, ListExclusion
+from sendoff.campaign.audience_rules import CampaignExclusion, Cap, Caps, ListExclusion
 from sendoff.campaign.field_types import (
     OWN_ZONE,
     QUERY_ZONE,
@@ -131,7 +132,9 @@ class DeploymentRules(FrozenModel):
         "Time zone of recipients without a value in the column time_zone; required with quiet_hours, days or "
         "holidays, not allowed otherwise"
     )
-    cap: Cap | None = optional("Maximum number of messages per recipient in a number of days")
+    cap: Caps = optional(
+        "Maximum number of messages per recipient in a number of days, or several of them", ()
+    )
     exclude: tuple[Annotated[ListExclusion | CampaignExclusion, Field(discriminator="kind")], ...] = optional(
         "Recipients to leave out of every campaign", ()
     )
@@ -169,6 +172,10 @@ class DeploymentRules(FrozenModel):
     def limits_only(self) -> Self:
         """Return the rules that also apply to transactional campaigns."""
         return type(self)(warm_up=self.warm_up)
+
+    def caps_for(self, scopes: Collection[str]) -> tuple[Cap, ...]:
+        """Return the caps that apply to a campaign with these scopes."""
+        return tuple(cap for cap in self.cap if cap.scope in scopes)
 
     def why_not_at(self, day: date | None, hour_minute: str) -> str | None:
         """Return why recipients must not get a message at a local time, in words, or None if they may.

@@ -191,7 +191,8 @@ def _keeps_the_rules(campaign: Campaign) -> Iterator[BrokenRule]:
         allowed = "kind: now, because the daily limit counts a request when it is made, not when the service sends it"
         yield broken("send", found, allowed)
     if campaign.targeting.kind != "query":
-        needing = {"cap": rules.cap, "exclude": rules.exclude, "warm_up": campaign.warm_up}
+        caps = rules.caps_for(campaign.suppression_scopes())
+        needing = {"cap": caps, "exclude": rules.exclude, "warm_up": campaign.warm_up}
         for name in (name for name, value in needing.items() if value):
             found = f"kind: {campaign.targeting.kind} with rules.{name} in defaults.yaml"
             allowed = "kind: query, because Sendoff must know the recipients"

@@ -7,7 +7,7 @@
     already_sent .. recipients of earlier launches for the period, if a resend leaves them out
     exclude ....... recipients in queries, files, lists and other campaigns, in the order of the file
     priority ...... recipients of another campaign of the same day with the same or a better rank
-    cap ........... recipients who would get too many messages in a number of days, not counting transactional ones
+    cap ........... recipients who would get too many messages of a scope in a number of days
     rules ......... the exclusions and the cap of the rules for all campaigns, unless the campaign is transactional
     size_limit .... all recipients above the size limit of a run
     holdout ....... a random share, which stays part of the audience
@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
 
-import orjson
 import pyarrow as pa
 
 from sendoff import warehouse
@@ -173,13 +172,14 @@ def _above(size_limit: int, people: Identifiers) -> Identifiers:
 def _reasons(campaign: Campaign) -> Iterator[tuple[Rule, str]]:
     """Yield the rules of a campaign, and then those for all campaigns, each with the reason to count under."""
     own, for_all = campaign.audience, campaign.rules_in_force
-    for rules, priority in ((own, own.priority), (for_all, None)):
+    for_all_caps = for_all.caps_for(campaign.suppression_scopes())
+    for rules, priority, caps in ((own, own.priority, own.cap), (for_all, None, for_all_caps)):
         for exclusion in rules.exclude:
             yield exclusion, counted_as(exclusion)
         if priority:
             yield priority, "priority"
-        if rules.cap:
-            yield rules.cap, "cap"
+        for cap in caps:
+            yield cap, "cap"
 
 
 def _without_erased(ledger: Ledger, audience: Audience) -> Audience:
@@ -266,18 +266,13 @@ class _OtherLaunches:
         )
 
     def _over_cap(self, cap: Cap, people: Identifiers) -> Identifiers:
-        """Return the recipients with too many messages in any stretch of days that includes this launch.
+        """Return the recipients with too many messages in any stretch of days that includes this launch."""
 
-        Only a transactional campaign counts the messages of transactional ones.
-        """
+        def counts(launch: LaunchRecord) -> bool:
+            return cap.scope in Campaign.frozen(launch.definition).suppression_scopes()
+
         length = _days(cap.days)
-        counts_all = self.folder.campaign.transactional is not None
-        launches = self._comparable(
-            self.sends_at - length,
-            self.sends_at + length,
-            lambda launch: counts_all or orjson.loads(launch.definition).get("transactional") is None,
-            "cap",
-        )
+        launches = self._comparable(self.sends_at - length, self.sends_at + length, counts, "cap")
         later = {at for _, at in launches if at > self.sends_at}
         over = empty(people.kind)
         for end in sorted({self.sends_at, *later}):

@@ -75,7 +75,7 @@ def test_a_field_of_a_section_is_replaced_as_a_whole(with_defaults: Any) -> None
 
 def test_null_in_a_campaign_is_its_own_value(with_defaults: Any) -> None:
     campaign = with_defaults(ALL, "gates: {window: null, most: null}\naudience: {cap: null}\n").campaign
-    assert (campaign.gates.window, campaign.gates.most, campaign.audience.cap) == (None, None, None)
+    assert (campaign.gates.window, campaign.gates.most, campaign.audience.cap) == (None, None, ())
 
 
 def test_the_number_of_an_approval_stays_with_the_default_it_belongs_to(with_defaults: Any) -> None:
@@ -103,7 +103,11 @@ def test_each_setting_is_listed_with_its_value_and_its_origin(with_defaults: Any
     settings = {setting.path: setting for setting in folder.settings()}
     found = {path: (setting.value, setting.origin, setting.line) for path, setting in settings.items()}
     assert found["owner"] == ("crm", "defaults.yaml", 1)
-    assert found["audience.cap"] == ({"messages": 3, "days": 7}, "defaults.yaml", 8)
+    assert found["audience.cap"] == (
+        [{"messages": 3, "days": 7, "scope": "account"}],
+        "defaults.yaml",
+        8,
+    )
     assert found["gates.most"] == (100_000, "defaults.yaml", 4)
     assert found["gates.least"] == (2, "campaign.yaml", None)
     assert found["gates.unusable"] == (None, "built in", None)

@@ -262,10 +262,18 @@ def test_rules_need_the_recipients(tmp_path: Path) -> None:
         load_campaign(folder)
 
 
+def test_rules_for_other_channels_do_not_need_the_recipients(tmp_path: Path) -> None:
+    (tmp_path / "defaults.yaml").write_text("rules: {cap: [{messages: 1, days: 7, scope: channel:sms}]}")
+    folder = tmp_path / "news"
+    folder.mkdir()
+    (folder / "campaign.yaml").write_text(PUSH + "targeting: {kind: broadcast}\n")
+    assert load_campaign(folder).campaign.rules.cap
+
+
 def test_defaults_of_a_campaign_do_not_replace_rules(tmp_path: Path) -> None:
     campaign = load_with(tmp_path, RULES, "audience: {cap: {messages: 9, days: 1}, exclude: []}\n").campaign
-    assert campaign.rules.cap.messages == 3  # type: ignore[union-attr]
-    assert campaign.audience.cap.messages == 9  # type: ignore[union-attr]
+    assert [each.messages for each in campaign.rules.cap] == [3]
+    assert [each.messages for each in campaign.audience.cap] == [9]
     assert [each.name for each in campaign.rules.exclude] == ["complaints"]
 
 

@@ -107,7 +107,12 @@ def test_a_variant_is_compared_with_the_text_that_everyone_got(tmp_path: Path, i
     ("lines", "part", "name", "value"),
     [
         ("audience: {holdout: {percent: 5}}", Part.SHARES, "audience.holdout.percent", "5"),
-        ("audience: {cap: {messages: 3, days: 7}}", Part.AUDIENCE, "audience.cap.days", "7"),
+        (
+            "audience: {cap: {messages: 3, days: 7, scope: channel:sms}}",
+            Part.AUDIENCE,
+            "audience.cap",
+            "messages 3 days 7 scope channel:sms",
+        ),
         (
             "audience: {exclude: [{kind: list, name: a}, {kind: list, name: b}]}",
             Part.AUDIENCE,

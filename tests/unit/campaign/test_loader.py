@@ -167,6 +167,11 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
         ("send: now", "campaign.yaml:6: send: found 'now'. Use a mapping with kind"),
         ("alert_after: 3", "campaign.yaml:6: alert_after: found 3. Use a mapping with length and unit"),
         ("audience: {cap: 3}", "campaign.yaml:6: audience.cap: found 3. Use a mapping with messages and days"),
+        ("audience: {cap: [{messages: 3}]}", "campaign.yaml:6: audience.cap[0]: the required field 'days' is missing"),
+        (
+            "audience: {cap: {messages: 3, days: 7, scope: sms}}",
+            "campaign.yaml:6: audience.cap.scope: found 'sms'. Use account, everything, topic:NAME, channel:",
+        ),
         ("send: {kind: later}", "campaign.yaml:6: send: 'later' is not a kind. Use 'now', 'once'"),
         ("send: {kind: onse}", "campaign.yaml:6: send: 'onse' (did you mean 'once'?) is not a kind. Use 'now'"),
         ("on_doubt: resent", "campaign.yaml:6: on_doubt: found 'resent' (did you mean 'resend'?). Use 'hold' or"),

@@ -433,14 +433,38 @@ def test_who_has_as_many_messages_as_the_cap_allows_gets_no_more(
         assert left_out(made) == {"cap": expected}
 
 
-def test_a_receipt_counts_only_in_the_cap_of_a_transactional_campaign(
-    plan: Callable[..., Plan], ledger: Ledger
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [
+        (None, [2, 3, 4]),
+        ("account", [2, 3, 4]),
+        ("everything", [1, 2, 3, 4]),
+        ("topic:news", [3]),
+        ("channel:sms", [4]),
+    ],
+)
+def test_a_cap_counts_the_messages_of_its_scope(
+    plan: Callable[..., Plan], ledger: Ledger, scope: str | None, expected: list[int]
 ) -> None:
     other(ledger, "receipt", integers([1, 2]), made=campaign(transactional="order confirmations"))
-    other(ledger, "winter", integers([2, 3]))
-    rules = {"cap": {"messages": 1, "days": 7}}
-    assert left_out(plan(rules, ledger=ledger)) == {"cap": [2, 3]}
-    assert left_out(plan(rules, ledger=ledger, transactional="a recall")) == {"cap": [1, 2, 3]}
+    other(ledger, "winter", integers([2]))
+    other(ledger, "newsletter", integers([3]), made=campaign(topic="news"))
+    other(
+        ledger,
+        "code",
+        integers([4]),
+        made=campaign(channels={"android_push": {}, "sms": {"text": "Spring", "sender": "Shop"}}),
+    )
+    cap = {"messages": 1, "days": 7} | ({"scope": scope} if scope else {})
+    assert left_out(plan({"cap": cap}, ledger=ledger)) == {"cap": expected}
+
+
+def test_each_of_several_caps_holds(plan: Callable[..., Plan], ledger: Ledger) -> None:
+    other(ledger, "today", integers([1, 2]))
+    other(ledger, "before", integers([2, 3]), NOW - 3 * DAY)
+    other(ledger, "long before", integers([3]), NOW - 4 * DAY)
+    caps = [{"messages": 1, "days": 1}, {"messages": 2, "days": 7}]
+    assert left_out(plan({"cap": caps}, ledger=ledger)) == {"cap": [1, 2, 3]}
 
 
 def test_messages_that_are_due_later_count_in_every_stretch_of_days(
