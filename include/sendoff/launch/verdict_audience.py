@@ -23,7 +23,7 @@ from sendoff.campaign import (
     VerdictSource,
     counted_as,
 )
-from sendoff.errors import AudienceError, NotFoundError
+from sendoff.errors import AudienceError, NobodyLeftError, NotFoundError
 from sendoff.launch.suppression import Rule
 from sendoff.ledger import LaunchRecord, LaunchSource, Ledger
 from sendoff.postbacks import reconcile_launch
@@ -60,7 +60,8 @@ def read_verdicts(
 
     Raise AudienceError without a ledger, if the campaign needs columns, if it depends on opens that were not measured,
     or if the launches have different identifiers. Raise NotFoundError if the other campaign has no launch for the
-    period, and ConflictError if others keep reconciling it meanwhile.
+    period, and NobodyLeftError if it is an earlier step that was sent to no one. Raise ConflictError if others keep
+    reconciling it meanwhile.
     """
     source, of = folder.campaign.audience.source, folder.audience_rows
     source = source if isinstance(source, VerdictSource) else None
@@ -75,6 +76,9 @@ def read_verdicts(
     if source is not None:
         newest = source_launch(ledger, folder, source, period, reported)
         launches = _of_same_period(ledger, newest)
+        if not launches:  # a step of a journey that was rejected, or stopped before it sent anything
+            step = source.of.rpartition(".")[2]
+            raise NobodyLeftError(f"step {step} was sent to no one in this period")
         if newest.launch_key == reported:  # later ones have reports of their own
             launches = [each for each in launches if each.resend <= newest.resend]
         of = source.of_launch(newest.launch_key)
@@ -105,17 +109,21 @@ def source_launch(
     Raise RecipientsDeletedError if its recipients were deleted.
 
     It is the launch whose report started the run. Otherwise it is the newest whose own period ends within the period,
-    or up to ``days`` before.
+    or up to ``days`` before. Of an earlier step of the same journey, it is the launch for the same period.
     """
     connection = folder.campaign.connection
     launch = ledger.launches.find(reported) if reported else None
-    if launch is None or (launch.connection, launch.campaign) != (connection, source.of):
+    is_step = folder.within and source.of.rpartition(".")[0] == folder.name.rpartition(".")[0]
+    if is_step:  # another period may end within this one, and its recipients take their own steps
+        of_period = ledger.launches.of_period(connection, [source.of], period)
+        launch = of_period[-1] if of_period else None
+    elif launch is None or (launch.connection, launch.campaign) != (connection, source.of):
         launch = ledger.launches.ended_within(connection, source.of, period, source.days)
     if launch is None:
         newest = ledger.launches.ended_within(connection, source.of, period, MOST_DAYS)
         older = f", only an older one for {newest.period.key}" if newest else ""
         mend = "Launch it first, or allow an older one with days"
-        if folder.within:  # a step of a journey, whose earlier step belongs to the same period
+        if is_step:
             mend = f"Send step {source.of.rpartition('.')[2]} first"
         raise NotFoundError(
             f"campaign {source.of} has no launch on {connection} for a period that ends within {period.key}{older}. "

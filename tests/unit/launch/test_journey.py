@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sendoff.campaign import JourneyFolder, Period, load_journey
+from sendoff.dispatch.control import stop
 from sendoff.errors import AudienceError, NobodyLeftError, NotFoundError, NotYetError
 from sendoff.launch import LaunchOptions, prepare_launch, step_due_at
 from sendoff.ledger import LaunchRecord, Ledger
@@ -188,6 +189,29 @@ def test_a_step_is_due_after_its_wait_since_the_earlier_step_was_sent(
         step_due_at(ledger, journey, 1, PERIOD)
     send(ledger, launch.launch_key, Accepted(200, 17), at=NOW + timedelta(hours=3))
     assert step_due_at(ledger, journey, 1, PERIOD) == NOW + timedelta(hours=3) + 2 * DAY
+
+
+@pytest.mark.promise("steps/once")
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_step_takes_no_recipients_of_another_period_that_ends_in_its_own(
+    ledger: Ledger, step: Step, shop: Path, is_stopped: bool
+) -> None:
+    """The schedule was changed, or a person sent a longer period from a shell."""
+    day, week = Period(PERIOD.end - DAY, PERIOD.end), Period(PERIOD.end - 7 * DAY, PERIOD.end)
+    sent(ledger, step(0, day))
+    with closing(sqlite3.connect(shop)) as db, db:
+        db.execute("INSERT INTO devices VALUES (11, 0)")
+    launch = step(0, week)
+    if is_stopped:
+        stop(ledger, launch.launch_key, "ann", "a wrong link", now=NOW)
+        with pytest.raises(
+            NobodyLeftError, match=r"audience.source: step a was sent to no one in this period"
+        ):
+            step(1, week)
+    else:
+        sent(ledger, launch)
+        assert sent(ledger, step(1, week))[1] == [11]
+    assert sent(ledger, step(1, day))[1] == list(range(1, 11))
 
 
 def test_a_doubt_that_is_settled_later_does_not_delay_the_next_step(
