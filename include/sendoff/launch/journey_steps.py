@@ -8,6 +8,7 @@ from sendoff.campaign import JourneyFolder, Period, launch_key
 from sendoff.errors import NobodyLeftError, NotYetError
 from sendoff.ledger import Ledger
 from sendoff.states import DispatchState
+from sendoff.times import utc_now
 
 _LOOK_AGAIN = timedelta(seconds=30)
 
@@ -30,12 +31,12 @@ def step_due_at(ledger: Ledger, journey: JourneyFolder, number: int, period: Per
 def sent_at(ledger: Ledger, launch_key: str) -> datetime:
     """Return when a launch was sent: its last request, or when the service sent it if that is later.
 
-    Raise NotYetError while requests are ahead.
+    Raise NotYetError with a moment to look again while requests are ahead.
     """
     launch = ledger.launches.get(launch_key)
     states = ledger.dispatch_queries.states(launch_key)
     ahead = {DispatchState.IN_FLIGHT} | (set() if launch.state.is_final else {DispatchState.PLANNED})
-    newest = ledger.dispatch_queries.newest_request(launch_key) or launch.created_at
     if states.keys() & ahead:
-        raise NotYetError(f"launch {launch_key} is not sent completely", newest + _LOOK_AGAIN)
+        raise NotYetError(f"launch {launch_key} is not sent completely", utc_now() + _LOOK_AGAIN)
+    newest = ledger.dispatch_queries.newest_request(launch_key) or launch.created_at
     return max(newest, launch.sends_at or newest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -185,8 +185,9 @@ def test_a_step_is_due_after_its_wait_since_the_earlier_step_was_sent(
     ):
         step_due_at(ledger, journey, 1, PERIOD)
     launch = step(0)
-    with pytest.raises(NotYetError, match=r"is not sent completely"):
+    with pytest.raises(NotYetError, match=r"is not sent completely") as early:
         step_due_at(ledger, journey, 1, PERIOD)
+    assert early.value.until > datetime.now(UTC)  # however long nothing was sent
     send(ledger, launch.launch_key, Accepted(200, 17), at=NOW + timedelta(hours=3))
     assert step_due_at(ledger, journey, 1, PERIOD) == NOW + timedelta(hours=3) + 2 * DAY
 
