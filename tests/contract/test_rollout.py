@@ -312,6 +312,31 @@ def test_what_was_to_be_sent_at_a_moment_that_is_over_is_not_requested(
     assert_not_sent(ledger, "the time of sending has passed, and 2 requests are not sent", people=3)
 
 
+@pytest.mark.promise("hands/late")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"push_expiry": {"until": {"time": "18:30", "time_zone": "Europe/Dublin"}}},
+        {
+            "send": {
+                "kind": "recurring",
+                "time": "08:00",
+                "time_zone": "UTC",
+                "start": "2026-03-01",
+                "end": "2026-03-01",
+            }
+        },
+    ],
+)
+def test_what_ends_while_a_launch_waits_is_not_requested_after_its_end(
+    service: Any, ledger: Ledger, connection: ServiceConnection, fields: dict[str, Any]
+) -> None:
+    freeze(ledger, {}, [Segment(integers([1])), Segment(integers([2, 3]))], **fields)
+    assert work_at(ledger, connection, NOW + timedelta(hours=9, minutes=31)) == SendResult()
+    assert sent_to(service) == []
+    assert_not_sent(ledger, "the messages have ended, and 2 requests are not sent", people=3)
+
+
 def test_of_many_zones_those_whose_moment_lies_ahead_are_requested(
     service: Any, ledger: Ledger, connection: ServiceConnection
 ) -> None:

@@ -422,6 +422,13 @@ class Campaign(FrozenModel):
             kind = CampaignError if expiry.until and expiry.until.date else LateError
             _check_end((*path, "until"), expiry.resolved(period_end).ends_at(), now, kind)
 
+    def has_ended(self, now: datetime) -> bool:
+        """Check whether an end date or expiry has passed; the campaign must be resolved."""
+        ends = [expiry.ends_at() for _, expiry in self.expiries()]
+        if isinstance(self.send, Recurring | Triggered):
+            ends.append(self.send.ends_at())
+        return any(end and end < now for end in ends)
+
 
 class OwnRequest(Campaign):
     """The description of a request that someone wrote, in place of the campaign of its launch.

@@ -109,7 +109,9 @@ class SendPolicy:
         ahead = [part for part in planned if shut.get(part.time_zone, now) is not None]
         if not ahead:
             over = sum(part.dispatches for part in planned)
-            self._stop(f"the time of sending has passed, and {over:,} requests are not sent", now)
+            ended = self.campaign.has_ended(now)
+            why = "the messages have ended" if ended else "the time of sending has passed"
+            self._stop(f"{why}, and {over:,} requests are not sent", now)
             return False
         if in_open_wave := [part for part in ahead if part.wave <= launch.wave]:
             openings = [until for part in in_open_wave if (until := shut.get(part.time_zone))]

@@ -72,8 +72,9 @@ def closed_until(
     ``zones``: the texts of slots, with the hour of their recipients if they have one.
 
     The window and the rules for all campaigns apply to campaigns that send at once. The others were checked against
-    them before the launch was frozen.
+    them before the launch was frozen. All zones are closed after an end date or expiry.
     """
+    has_ended = campaign.has_ended(now)
     waits = campaign.send.kind == "now" and (
         campaign.gates.window is not None or campaign.rules_in_force.restricts_times or campaign.own_hours
     )
@@ -81,7 +82,7 @@ def closed_until(
     for zone in zones:
         slot = Slot.of(zone)
         send = campaign.variation(Variation(time_zone=slot.time_zone), period_end).send
-        if isinstance(send, Once) and send.is_over(now):
+        if has_ended or (isinstance(send, Once) and send.is_over(now)):
             shut[zone] = None
         elif waits and (until := _opens_at(campaign, slot, now)) != now:
             shut[zone] = until

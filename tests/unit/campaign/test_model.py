@@ -382,6 +382,7 @@ def test_what_has_ended_by_now_is_refused_and_the_moment_is_told(
     end, minute = datetime.fromisoformat(ends), timedelta(minutes=1)
     made = campaign(**{**PUSHED, **fields})
     made.check_not_over(EVENING, end)
+    assert (made.has_ended(end), made.has_ended(end + minute)) == (False, True)
     with pytest.raises(CampaignError) as error:
         made.check_not_over(EVENING, end + minute)
     assert str(error.value) == (
