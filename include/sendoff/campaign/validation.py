@@ -22,6 +22,7 @@ from sendoff.campaign.schedule import Once, Recurring, Triggered
 from sendoff.campaign.tags import broken_tags
 from sendoff.campaign.variants import Variant
 from sendoff.errors import CampaignError
+from sendoff.figures import counted
 
 _ROUNDING = 1e-6  # percent
 _LONGEST_SCHEDULE = 80  # characters; Airflow stores a description of it, which is much longer
@@ -96,6 +97,7 @@ def _schedule_problem(schedule: str) -> str | None:
 def broken_rules(campaign: Campaign) -> Iterator[BrokenRule]:
     """Yield every rule that a campaign breaks."""
     yield from _starts_and_sends_once(campaign)
+    yield from _waves_are_not_too_late(campaign)
     yield from _own_hours_can_come(campaign)
     yield from _days_are_in_order(campaign)
     yield from _keeps_the_rules(campaign)
@@ -160,6 +162,16 @@ def _starts_and_sends_once(campaign: Campaign) -> Iterator[BrokenRule]:
     if all(zones) and zones[0] != zones[1]:
         found = f"{zones[0]} with send.default_time_zone: {zones[1]}"
         yield broken("gates.window.default_time_zone", found, "the same time zone in both")
+
+
+def _waves_are_not_too_late(campaign: Campaign) -> Iterator[BrokenRule]:
+    rollout, late = campaign.gates.rollout, campaign.gates.lateness
+    if rollout is None or late is None or not campaign.gates.names_lateness:
+        return
+    waits = len(rollout.shares)
+    if late.timedelta() + campaign.own_hours_take <= waits * rollout.wait.timedelta():
+        found = f"{counted(waits, 'wait')} of {rollout.wait.words} with gates.lateness of {late.words}"
+        yield broken("gates.rollout.wait", found, "a shorter time, because the last wave would be too late")
 
 
 def _own_hours_can_come(campaign: Campaign) -> Iterator[BrokenRule]:

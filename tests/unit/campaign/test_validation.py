@@ -384,6 +384,21 @@ def test_an_address_to_opt_out_stops_the_campaign_that_shows_it() -> None:
             "gates.rollout: found rollout with send.kind: once. Use send.kind: now, because each wave waits",
         ),
         (
+            {**PUSHED, "gates": {"rollout": {}, "lateness": {"length": 60, "unit": "minutes"}}},
+            "gates.rollout.wait: found 2 waits of 30 minutes with gates.lateness of 60 minutes. Use a shorter time",
+        ),
+        (
+            {
+                **PUSHED,
+                "send": {"kind": "now", "own_hours": {}},
+                "gates": {
+                    "rollout": {"shares": [10], "wait": {"length": 3, "unit": "days"}},
+                    "lateness": {"length": 1, "unit": "days"},
+                },
+            },
+            "gates.rollout.wait: found 1 wait of 3 days with gates.lateness of 1 day. Use a shorter time",
+        ),
+        (
             {**PUSHED, "gates": {"window": {"earliest": "09:00", "latest": "20:00", "time_zone": "query"}}},
             "found no default_time_zone. Use default_time_zone with time_zone: query, and only there",
         ),
@@ -418,6 +433,8 @@ def test_what_is_said_of_people_variants_and_days_must_fit_together(
         {**PUSHED, "schedule": "@daily", "schedule_time_zone": "Europe/Dublin", "start": "2027-01-01"},
         {**PUSHED, "start": "2027-01-01", "send": {**TONIGHT, "date": "2027-01-01"}},
         {**PUSHED, "gates": {"window": WINDOW, "rollout": {"shares": [5]}}},
+        {**PUSHED, "gates": {"rollout": {}, "lateness": {"length": 61, "unit": "minutes"}}},
+        {**PUSHED, "gates": {"rollout": {"wait": {"length": 3, "unit": "days"}}}},
         {**PUSHED, "send": DAILY, "push_expiry": until("2026-12-24")},
         {**PUSHED, "audience": {"source": VERDICTS}},
         {**EXECUTED, "audience": {"source": VERDICTS}},
