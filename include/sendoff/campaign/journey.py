@@ -295,6 +295,12 @@ def _broken_order(step: Step, earlier: list[str], place: YamlPath) -> Iterator[t
     if isinstance(step.send, Once) and step.send.date is None:
         text = "found kind: once without a date in a later step, which is due after its wait. Use kind: now, "
         yield (*place, "send"), text + "and gates.window for the hours"
+    for path, expiry in step.expiries():
+        if expiry.until and expiry.until.date is None:
+            text = (
+                "found no date in a later step, which is due after its wait. Use a date, or length and unit"
+            )
+            yield (*place, *path, "until"), text
     if step.when is None:
         yield (
             place,

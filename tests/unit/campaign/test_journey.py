@@ -138,6 +138,11 @@ def test_exits_and_earlier_recipients_are_excluded(folder: Path) -> None:
             "    send: {kind: once, time: '09:00', time_zone: Europe/Dublin}",
             "found kind: once without a date in a later step",
         ),
+        (
+            "    gates: {least: 5}",
+            "    push_expiry: {until: {time: '21:00', time_zone: UTC}}",
+            "push_expiry.until: found no date in a later step, which is due after its wait. Use a date, or length",
+        ),
         ("{cap: {messages: 2, days: 7}}", "{source: {kind: verdicts, of: a, are: [engaged]}}", "Use when"),
         ("    gates: {least: 5}", "    targeting: {kind: broadcast}", "whose recipients it chooses"),
         ('schedule: "0 9 * * *"', 'schedule: "0 9 * *"', "Use a cron expression"),
