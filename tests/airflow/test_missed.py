@@ -21,7 +21,7 @@ from fastapi.testclient import TestClient
 from sendoff.campaign import Period, launch_key
 from sendoff.ledger import Decision, Ledger, NotLaunched
 from sendoff.states import Accepted
-from sendoff_airflow.views.airflow_state.missed import paused_since
+from sendoff_airflow.views.airflow_state.missed import MOST_PERIODS, missed_of, paused_since
 
 from ..launches import NOW, freeze, send
 from .test_views import NEWEST, NOBODY, ByDag, Person, Run, as_, olga, server, vera  # noqa: F401
@@ -103,6 +103,21 @@ def test_a_paused_campaign_says_since_when_and_which_periods_it_missed(
     assert "Not sent earlier: 3 periods" in words_of(vera.get("campaigns/paused_sale").text)
     run.pause(False)
     assert "Paused in Airflow" not in vera.get("campaigns/paused_sale").text
+
+
+@pytest.mark.airflow_database
+def test_a_gap_stays_known_after_the_next_run_however_long_it_was(
+    server: TestClient,  # noqa: F811
+    ledger: Ledger,
+    tmp_path: Path,
+) -> None:
+    Run(server, tmp_path, "long_sale", NOBODY)
+    set_runs("long_sale", MOST_PERIODS + 50)
+    [before] = missed_of(ledger, ["long_sale"]).values()
+    assert (len(before.periods), len(before.earlier), before.is_cut) == (MOST_PERIODS - 1, 0, True)
+    set_runs("long_sale", 2, 1, 0)
+    [after] = missed_of(ledger, ["long_sale"]).values()
+    assert (after.periods, after.earlier) == ([], before.periods)
 
 
 @pytest.mark.airflow_database

@@ -148,9 +148,12 @@ def _missed(name: str, clock: Clock, known: _Known) -> Missed:
     due = clock.runs(begin, datetime.now(UTC) - STARTS_WITHIN)
     expected = [ends for _, ends in islice(due, MOST_PERIODS) if ends[0] < ends[1]]
     done = known.launched | known.runs.keys()
+    of_schedule, is_cut = set(expected), len(expected) == MOST_PERIODS
+    if is_cut:  # what came later is not compared with the timetable
+        of_schedule |= {ends for ends in done if ends[1] > expected[-1][1]}
     # A run that the timetable does not have was made under an earlier schedule, and so were the gaps before it.
-    changed_at = max((end for _, end in known.runs.keys() - set(expected)), default=begin)
-    newest = max((end for _, end in done & set(expected)), default=begin)
+    changed_at = max((end for _, end in known.runs.keys() - of_schedule), default=begin)
+    newest = max((end for _, end in done & of_schedule), default=begin)
     gaps = [ends for ends in expected if ends not in done and ends[0] >= changed_at]
     # A schedule such as "@daily" has moments, which are the ends of its launches' periods.
     launched = known.launched | {(end, end) for _, end in known.launched}
@@ -163,5 +166,5 @@ def _missed(name: str, clock: Clock, known: _Known) -> Missed:
         periods=[Period(*ends) for ends in gaps if ends[0] >= newest],
         earlier=[Period(*ends) for ends in gaps if ends[0] < newest],
         failed=failed,
-        is_cut=len(expected) == MOST_PERIODS,
+        is_cut=is_cut,
     )
