@@ -27,7 +27,7 @@ def last_period(campaign: Campaign, now: datetime) -> Period | None:
     cron, zone = PRESETS.get(campaign.schedule, campaign.schedule), ZoneInfo(campaign.schedule_time_zone)
     clock, (start, end) = _Clock(cron, zone), interval_before(cron, zone, now)
     if campaign.start is not None:
-        first = clock.at_or_after(datetime.combine(campaign.start, time(), clock.zone))
+        first = clock.at_or_after(datetime.combine(campaign.start, time(), clock.zone).astimezone(UTC))
         if start < first:
             until = clock.step(first, "next")
             raise NotYetError(f"the first period of the campaign ends at {until:%Y-%m-%d %H:%M} UTC", until)
@@ -54,7 +54,7 @@ class _Clock:
 
     def at_or_after(self, at: datetime) -> datetime:
         after = self.step(at, "next")
-        return at.astimezone(UTC) if self.step(after, "prev") == at else after
+        return at if self.step(after, "prev") == at else after
 
     def step(self, at: datetime, direction: Literal["next", "prev"]) -> datetime:
         """Return the moment after or before another.

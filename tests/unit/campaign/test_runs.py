@@ -60,5 +60,13 @@ def test_no_period_begins_before_the_first_day(schedule: str, zone: str, end: st
     assert found.end == until
 
 
+def test_the_first_period_may_begin_on_a_day_whose_midnight_the_clocks_skip() -> None:
+    """In Santiago, 6 September 2026 begins at 01:00, as the DAG's first interval does."""
+    made = campaign(**SENT, schedule="@daily", schedule_time_zone="America/Santiago", start="2026-09-06")
+    found = last_period(made, datetime.fromisoformat("2026-09-07T03:00Z"))
+    assert found
+    assert found.key == "2026-09-06T04:00:00Z/2026-09-07T03:00:00Z"
+
+
 def test_without_a_schedule_there_is_no_period() -> None:
     assert last_period(campaign(**SENT), datetime.fromisoformat("2026-03-02T09:00Z")) is None
