@@ -131,14 +131,27 @@ def test_a_database_that_cannot_store_every_text_gets_no_ledger(postgres_server:
             db.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
 
 
-def test_a_ledger_that_lacks_a_table_is_not_up_to_date(new_url: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "lacks"),
+    [
+        ("DROP TABLE suppressed", "suppressed"),
+        ("ALTER TABLE launches DROP COLUMN winner", "launches.winner"),
+    ],
+)
+def test_a_ledger_that_lacks_a_table_or_a_column_is_not_up_to_date(
+    new_url: str, change: str, lacks: str
+) -> None:
+    """The first migration of an earlier checkout had the same revision, but other tables."""
     with closing(Ledger(new_url)) as ledger:
         ledger.migrate()
         with ledger._database.write() as db:
-            db.execute(sa.text("DROP TABLE suppressed"))
+            db.execute(sa.text(change))
         with pytest.raises(UnusableLedgerError) as caught:
             ledger.migrate()
-        assert str(caught.value) == f"{ledger.name}: the ledger lacks the tables suppressed. Restore a backup"
+        assert str(caught.value) == (
+            f"{ledger.name}: the ledger lacks {lacks}. If an earlier checkout of Sendoff made it, use a new "
+            "database. Otherwise, restore a backup"
+        )
 
 
 @pytest.mark.parametrize("ask", [Ledger.ping, lambda ledger: ledger.launches.search("0")])

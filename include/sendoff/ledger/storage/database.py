@@ -214,8 +214,8 @@ class Database:
     def migrate(self) -> None:
         """Migrate the tables to the newest revision. Safe to repeat, and safe to call from several processes at once.
 
-        Raise UnusableLedgerError if the tables are newer than this version of Sendoff, if some are missing, or if the
-        database belongs to another application.
+        Raise UnusableLedgerError if the tables are newer than this version of Sendoff, if some or their columns are
+        missing, or if the database belongs to another application.
         """
         # Imported here, because most commands and tasks migrate nothing, and start sooner without it.
         from alembic import command
@@ -251,10 +251,10 @@ class Database:
                 if _known().issuperset(revisions):
                     raise
                 raise UnusableLedgerError(_newer(", ".join(revisions))) from None
-            tables = sa.inspect(db)
-            if missing := [name for name in metadata.tables if not tables.has_table(name)]:
+            if missing := _missing(db):
                 raise UnusableLedgerError(
-                    f"{self.name}: the ledger lacks the tables {', '.join(missing)}. Restore a backup"
+                    f"{self.name}: the ledger lacks {', '.join(missing)}. If an earlier checkout of Sendoff made it, "
+                    "use a new database. Otherwise, restore a backup"
                 )
 
     def rewrite_files(self, columns: Iterable[sa.Column[Any]]) -> list[str]:
@@ -371,6 +371,23 @@ _MIGRATION_LOCK = 0x53454E44  # any number that nothing else in the database use
 def _known() -> frozenset[str]:
     """Return the table revisions that this version of Sendoff knows."""
     return frozenset(path.name.partition("_")[0] for path in (_MIGRATIONS / "versions").glob("[0-9]*_*.py"))
+
+
+def _missing(db: sa.Connection) -> list[str]:
+    """Return the tables, and the columns of the others as TABLE.COLUMN, that a database does not have."""
+    read = sa.inspect(db).get_multi_columns()
+    found = {name: {column["name"] for column in columns} for (_, name), columns in read.items()}
+    tables = metadata.tables
+    return [
+        *(name for name in tables if name not in found),
+        *(
+            str(each)
+            for name in tables
+            if name in found
+            for each in tables[name].c
+            if each.name not in found[name]
+        ),
+    ]
 
 
 def _newer(revision: str) -> str:
