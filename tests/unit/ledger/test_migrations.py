@@ -155,9 +155,14 @@ def test_a_ledger_that_lacks_a_table_or_a_column_is_not_up_to_date(
 
 
 @pytest.mark.parametrize("ask", [Ledger.ping, lambda ledger: ledger.launches.search("0")])
-def test_a_mistyped_path_is_no_new_ledger(tmp_path: Path, ask: Callable[[Ledger], object]) -> None:
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_a_mistyped_path_is_no_new_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[Ledger], object], is_relative: bool
+) -> None:
+    """The error has the whole path, because a relative one depends on the folder of the process."""
     path = tmp_path / "never.db"
-    with closing(Ledger(f"sqlite:///{path}")) as ledger:
+    monkeypatch.chdir(tmp_path)
+    with closing(Ledger(f"sqlite:///{path.name if is_relative else path}")) as ledger:
         for _ in range(2):
             with pytest.raises(UnusableLedgerError) as error:
                 ask(ledger)

@@ -332,7 +332,7 @@ class Database:
         """Raise UnusableLedgerError if the file does not exist and no migration creates it."""
         if not self._may_be_made and (file := self.file) and not file.exists():
             raise UnusableLedgerError(
-                f"there is no ledger at {file}. Check the path, or run this to create one: sendoff migrate"
+                f"there is no ledger at {file.absolute()}. Check the path, or run this to create one: sendoff migrate"
             )
 
     def _compare_once(self, connection: Any, _record: Any) -> None:
