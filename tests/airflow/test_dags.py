@@ -83,6 +83,8 @@ def test_a_new_project_is_read_without_errors(tmp_path: Path, sendoff: Command) 
     assert bag.import_errors == {}
     assert bag.captured_warnings == {}
     assert sorted(bag.dags) == sorted(["welcome", *DAGS_OF_FILES])
+    renewal = bag.dags["sendoff_reconcile"].get_task("renew_tables")
+    assert renewal.campaigns == str(tmp_path / "dags/campaigns")  # it measures outcomes again
 
 
 @pytest.mark.newest_airflow
