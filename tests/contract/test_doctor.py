@@ -153,7 +153,7 @@ def test_the_connections_that_campaigns_name_are_checked(
     assert [*found] == ["ledger", "service sendoff_default", "receiver", "warehouse other_warehouse"]
     state, text = found["warehouse other_warehouse"]
     assert state == "wrong"
-    assert text == "there is no SQLite database at /nowhere/shop.db"
+    assert text == "there is no SQLite database at /nowhere/shop.db; correct the path"
     assert states(folder, "--warehouse", "sqlite://")["warehouse other_warehouse"][0] == "ok"
 
 

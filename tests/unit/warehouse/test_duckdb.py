@@ -197,7 +197,7 @@ def test_a_missing_file_is_told_and_not_made(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "there is no DuckDB database at" in refusal(url, "SELECT 1 AS device_id")
+    assert f"there is no DuckDB database at {tmp_path}/" in refusal(url, "SELECT 1 AS device_id")
     assert list(tmp_path.iterdir()) == []
 
 

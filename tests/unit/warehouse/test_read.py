@@ -448,7 +448,10 @@ def test_a_secret_among_the_options_of_an_address_is_in_no_error() -> None:
         ("not a url", "needs a URL"),
         ("nosuchdatabase://ann:pa55word@host/none", "nosuchdatabase"),
         ("mysql+mysqldb://ann:pa55word@host/none", "needs the Python package MySQLdb"),
-        ("sqlite:///nowhere/none.db", "no SQLite database at nowhere/none.db"),
+        (
+            "sqlite:///nowhere/none.db",
+            f"no SQLite database at {Path.cwd()}/nowhere/none.db; correct the path",
+        ),
     ],
 )
 def test_a_warehouse_that_cannot_be_reached_is_told_without_the_password(url: str, message: str) -> None:

@@ -35,7 +35,7 @@ def connect(query: Query, stack: ExitStack) -> Any:
     """
     file = query.url.database or ":memory:"
     if not Path(file).is_file():
-        raise QueryError(f"there is no DuckDB database at {file}")
+        raise QueryError(f"there is no DuckDB database at {Path(file).absolute()}; correct the path")
     duckdb: Any = attempt(lambda: importlib.import_module("duckdb"), query)
     settings = {**_SETTINGS, _OTHER_FILES: query.url.query.get(_OTHER_FILES, "false")}
     return stack.enter_context(

@@ -20,8 +20,8 @@ from sendoff.warehouse.urls import read_only_uri
 
 def connect(query: Query, stack: ExitStack) -> Any:
     """Open a file read-only and return a cursor."""
-    if not Path(query.url.database or "").is_file():
-        raise QueryError(f"there is no SQLite database at {query.url.database}")
+    if not (file := Path(query.url.database or "")).is_file():
+        raise QueryError(f"there is no SQLite database at {file.absolute()}; correct the path")
     uri = read_only_uri(query.url)
     return adbc_cursor(query, lambda driver: driver.connect(uri), stack)
 
