@@ -318,6 +318,15 @@ def test_an_error_ends_with_the_command_that_continues_the_launch(
     assert send(how.rpartition(" ")[2]).returncode == 0
 
 
+def test_the_error_about_a_wrong_app_token_names_its_variable(
+    send: Send, write: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SENDOFF_APP_TOKEN", "another-token")
+    refused = send(write(FIELDS))
+    assert refused.returncode == 1
+    assert "SENDOFF_CLIENT_SECRET or SENDOFF_APP_TOKEN: the service refused the token" in refused.stderr
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.proof
 def test_an_interrupted_launch_continues_and_sends_nothing_twice(

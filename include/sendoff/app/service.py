@@ -91,8 +91,11 @@ def place_of(settings: Settings) -> str:
     """Return where a person corrects the login."""
     if has_source():
         return f"Airflow connection {settings.connection}"
-    secret = "SENDOFF_PRIVATE_KEY" if settings.private_key else "SENDOFF_CLIENT_SECRET"
-    return f"SENDOFF_SERVICE_URL, SENDOFF_CLIENT_ID or {secret}"
+    names = ["SENDOFF_SERVICE_URL", "SENDOFF_CLIENT_ID"]
+    names.append("SENDOFF_PRIVATE_KEY" if settings.private_key else "SENDOFF_CLIENT_SECRET")
+    if settings.app_token:
+        names.append("SENDOFF_APP_TOKEN")
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def _secret(given: SecretStr | None) -> str | None:

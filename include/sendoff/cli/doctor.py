@@ -15,7 +15,7 @@ from rich.text import Text
 from urllib3.exceptions import HTTPError
 
 from sendoff.cli.shared import AsJson, LedgerUrl, WarehouseUrls, app, opened, print_json, warehouse_urls
-from sendoff.errors import SendoffError, SettingsError
+from sendoff.errors import SendoffError, SettingsError, UnreachableError
 from sendoff.settings import WAREHOUSE, connection_for, load_settings
 
 if TYPE_CHECKING:
@@ -119,6 +119,10 @@ def _service(name: str | None) -> str:
     client = service_connection(settings).client
     try:
         warnings = client.log_in()
+    except UnreachableError as error:
+        raise SettingsError(
+            f"{error}; check the base URL, the proxy and the CA bundle, and whether this machine can connect to it"
+        ) from None
     except SendoffError as error:
         raise SettingsError(f"{place_of(settings)}: {error}") from None
     return "; but ".join([f"{settings.service_url} issued a token", *warnings])

@@ -43,7 +43,8 @@ class PostBackSigner:
     _valid: dict[str, tuple[str, str]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checked_parts(self.public_url, "the public URL of post-backs")
+        place = "the public URL of post-backs (SENDOFF_PUBLIC_URL, or the host of the connection sendoff_receiver)"
+        checked_parts(self.public_url, place)
         if not 1 <= len(self.secrets) <= 2:
             raise SettingsError("post-backs need one secret, or two during a replacement")
         if any(len(secret) < _SHORTEST_SECRET for secret in self.secrets):

@@ -155,6 +155,8 @@ def test_missing_settings_are_named() -> None:
     assert PostBackSigner.from_settings(settings) == PostBackSigner(URL, [NEW])
     with pytest.raises(SettingsError, match="SENDOFF_PUBLIC_URL"):
         PostBackSigner.from_settings(settings.model_copy(update={"public_url": None}))
+    with pytest.raises(SettingsError, match=r"SENDOFF_PUBLIC_URL.* must start with https://"):
+        PostBackSigner.from_settings(settings.model_copy(update={"public_url": "events.example.com"}))
     with pytest.raises(SettingsError, match="SENDOFF_POST_BACK_SECRETS"):
         PostBackSigner.from_settings(settings.model_copy(update={"post_back_secrets": ()}))
 
