@@ -261,8 +261,13 @@ def test_a_value_that_no_index_has_room_for_is_permanent(migrated_postgres: str)
 # SQLite
 
 
-def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with closing(Ledger(f"sqlite:///{tmp_path}/no/ledger.db")) as ledger:
+@pytest.mark.parametrize("is_relative", [False, True])
+def test_a_folder_that_does_not_exist_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_relative: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = "no/ledger.db" if is_relative else f"{tmp_path}/no/ledger.db"
+    with closing(Ledger(f"sqlite:///{path}")) as ledger:
         with pytest.raises(UnusableLedgerError) as caught:
             ledger.migrate()
         assert str(caught.value) == (
@@ -326,9 +331,9 @@ def test_a_ledger_that_no_file_keeps_is_refused(url: str) -> None:
 def test_a_full_disk_is_named_and_may_pass(name: str) -> None:
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorname = name
-    found = problem_of(error, LedgerAddress.of(sa.make_url("sqlite:///ledger.db")))
+    found = problem_of(error, LedgerAddress.of(sa.make_url("sqlite:////data/ledger.db")))
     assert isinstance(found, LedgerUnavailableError)
-    assert str(found) == "the disk of the ledger ledger.db is full; free some space"
+    assert str(found) == "the disk of the ledger /data/ledger.db is full; free some space"
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "postgresql"])

@@ -142,7 +142,8 @@ class LedgerAddress:
 
 
 def _file(url: sa.URL) -> str:
-    return (url.database or ":memory:").removeprefix("file:")
+    name = (url.database or ":memory:").removeprefix("file:")
+    return name if name.startswith(":") else str(Path(name).absolute())
 
 
 def check_texts(**texts: str | None) -> None:
