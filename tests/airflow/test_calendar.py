@@ -245,7 +245,7 @@ def test_what_was_due_before_the_days_shown_is_on_today() -> None:
     dates = [today - timedelta(days=1), today]
     at = noon(today - timedelta(days=9))
     early = NotLaunched(NOBODY, "early_sale", "Early", Period(at, at), 0, at, "no one is in it")
-    before, after = _days(dates, Days(dates[0], dates[1], ZoneInfo("UTC")), [early], {})
+    before, after = _days(dates, Days(dates[0], dates[1], ZoneInfo("UTC")), [(at, early)], {})
     assert (len(before.entries), [each.title for each in after.entries]) == (0, ["Early"])
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -50,15 +51,21 @@ class ComingRuns(NamedTuple):
     period: Period | None  # of the first, if it is the next one
     more: int  # runs after the first
 
+    @property
+    def campaign(self) -> str:
+        """The name of the campaign or the journey."""
+        return self.schedule.dag_id
+
 
 Happening = LaunchRow | NotLaunched | ComingRuns
+Timed = tuple[datetime, Happening]
 
 
 @dataclass(frozen=True, slots=True)
 class Happenings:
-    """What happens on some days, earliest first. ``is_cut``: there is more of it."""
+    """What happens on some days, each with its time, earliest first. ``is_cut``: there is more of it."""
 
-    found: Sequence[Happening]
+    found: Sequence[Timed]
     is_cut: bool
 
 
@@ -89,11 +96,10 @@ def happenings(
     runs, is_cut = _runs_on(schedules, days)
     every: list[Happening] = [*rows, *ledger.not_launched.of_keys(refused[:limit]), *runs]
     is_now = begin <= datetime.now(UTC) < end
-    chosen = [
-        each for each in every if (is_now or begin <= moment_of(each, end)) and moment_of(each, end) < end
-    ]
+    timed = [(moment_of(each, end), each) for each in every]
+    chosen = [(at, each) for at, each in timed if (is_now or begin <= at) and at < end]
     is_cut = is_cut or max(len(listed), len(held), len(refused)) > limit
-    return Happenings(sorted(chosen, key=lambda each: moment_of(each, end)), is_cut)
+    return Happenings(sorted(chosen, key=itemgetter(0)), is_cut)
 
 
 def moment_of(each: Happening, end: datetime) -> datetime:

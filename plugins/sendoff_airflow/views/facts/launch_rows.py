@@ -28,6 +28,11 @@ class LaunchRow:
         return self.listed.launch
 
     @property
+    def campaign(self) -> str:
+        """The name of its campaign."""
+        return self.launch.campaign
+
+    @property
     def goes_out_at(self) -> datetime | None:
         """When it went out or will go out, if that is known."""
         return self.listed.sends_at or self.standing.until

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import NamedTuple
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
@@ -15,7 +14,7 @@ from starlette.responses import HTMLResponse
 from sendoff.ledger import ListedLaunch, NotLaunched
 from sendoff.states import Stage
 from sendoff_airflow.views.airflow_state import airflow_dags
-from sendoff_airflow.views.facts.happenings import ComingRuns, Days, Happening, happenings, moment_of
+from sendoff_airflow.views.facts.happenings import ComingRuns, Days, Happening, Timed, happenings
 from sendoff_airflow.views.facts.launch_rows import WAITS, LaunchRow
 from sendoff_airflow.views.pages.launches import campaigns_seen
 from sendoff_airflow.views.web.dependencies import REFRESH_SLOW, LedgerDep
@@ -40,10 +39,10 @@ class Entry:
     title: str
     address: str  # relative to the first page
     at: datetime | None  # of the first launch; None: as soon as someone approves it
-    times: int
     state: str
     recipients: int | None
     is_expected: bool  # some of it is still to come, or waits
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,35 +106,27 @@ def _first_of(month: date, later: int) -> date:
 
 
 def _days(
-    dates: Sequence[date], shown: Days, found: Sequence[Happening], newest: Mapping[str, ListedLaunch]
+    dates: Sequence[date], shown: Days, found: Sequence[Timed], newest: Mapping[str, ListedLaunch]
 ) -> list[Day]:
     """Return days with their entries, in the order of time. What one campaign does on one day is one entry."""
-    groups: dict[date, dict[str, list[tuple[datetime, Happening]]]] = {day: {} for day in dates}
-    for each in found:
-        at = moment_of(each, shown.end).astimezone(shown.zone)
+    groups: dict[date, dict[str, list[Timed]]] = {day: {} for day in dates}
+    for moment, each in found:
+        at = moment.astimezone(shown.zone)
         day = at.date() if at.date() >= shown.first else datetime.now(shown.zone).date()  # was due, and waits
         day = min(day, shown.last)  # which may end just now
-        groups[day].setdefault(_campaign_of(each), []).append((at, each))
+        groups[day].setdefault(each.campaign, []).append((at, each))
     return [
         Day(day, [_entry(day, name, each, newest.get(name)) for name, each in of_day.items()])
         for day, of_day in groups.items()
     ]
 
 
-def _campaign_of(each: Happening) -> str:
-    if isinstance(each, ComingRuns):
-        return each.schedule.dag_id
-    return each.campaign if isinstance(each, NotLaunched) else each.launch.campaign
-
-
-def _entry(
-    day: date, campaign: str, group: Sequence[tuple[datetime, Happening]], newest: ListedLaunch | None
-) -> Entry:
+def _entry(day: date, campaign: str, group: Sequence[Timed], newest: ListedLaunch | None) -> Entry:
     """Return what a campaign does on a day. ``newest``: its newest launch."""
-    shown = [_shown(each, newest) for _, each in group]
+    entries = [_alone(at, each, newest) for at, each in group]
     launches = [each for _, each in group if not isinstance(each, ComingRuns)]
-    counts = [each.recipients for each in shown]
-    address = shown[0].address
+    states, counts = {each.state for each in entries}, [each.recipients for each in entries]
+    address = entries[0].address
     if len(launches) > 1:
         zone = group[0][0].tzinfo
         times = [
@@ -145,37 +136,29 @@ def _entry(
         days = {"since": f"{day}", "until": f"{day}"} if is_of_day else {}
         address = f"?{query_of({'campaign': campaign, **days})}"
     return Entry(
-        title=shown[-1].title,
+        title=entries[-1].title,
         address=address,
-        at=None if isinstance(group[0][1], LaunchRow) and group[0][1].is_open else group[0][0],
-        times=sum(each.times for each in shown),
-        state=next((state for state in _TELLING if state in {each.state for each in shown}), shown[-1].state),
+        at=entries[0].at,
+        state=next((state for state in _TELLING if state in states), entries[-1].state),
         recipients=None if None in counts else sum(count or 0 for count in counts),
-        is_expected=len(launches) < len(group) or any(each.state in WAITS for each in shown),
+        is_expected=any(each.is_expected for each in entries),
+        times=sum(each.times for each in entries),
     )
 
 
-class _Shown(NamedTuple):
-    title: str
-    address: str
-    state: str
-    recipients: int | None
-    times: int = 1
-
-
-def _shown(each: Happening, newest: ListedLaunch | None) -> _Shown:
-    """Return what the calendar shows of something. A coming run has the recipients of the newest launch."""
+def _alone(at: datetime, each: Happening, newest: ListedLaunch | None) -> Entry:
+    """Return the entry of something alone. A coming run has the recipients of the newest launch."""
     if isinstance(each, LaunchRow):
-        stage = each.standing.stage
-        recipients = each.listed.recipients
-        if stage in (Stage.REFUSED, Stage.STOPPED):
-            recipients = each.listed.reached or 0
-        return _Shown(
-            each.launch.title, f"launches/{quote(each.launch.launch_key, safe='')}", stage, recipients
+        launch, stage = each.launch, each.standing.stage
+        is_over = stage in (Stage.REFUSED, Stage.STOPPED)
+        recipients = each.listed.reached or 0 if is_over else each.listed.recipients
+        address = f"launches/{quote(launch.launch_key, safe='')}"
+        return Entry(
+            launch.title, address, None if each.is_open else at, stage, recipients, is_expected=stage in WAITS
         )
-    campaign = f"campaigns/{quote(_campaign_of(each), safe='')}"
+    address = f"campaigns/{quote(each.campaign, safe='')}"
     if isinstance(each, NotLaunched):
-        return _Shown(each.title, campaign, Stage.NOT_LAUNCHED, 0)
+        return Entry(each.title, address, at, Stage.NOT_LAUNCHED, 0, is_expected=False)
     times = 1 + each.more
     last = newest.recipients if newest else None
-    return _Shown(each.schedule.title, campaign, "scheduled", last and last * times, times)
+    return Entry(each.schedule.title, address, at, "scheduled", last and last * times, True, times)

@@ -18,7 +18,7 @@ from sendoff.states import LaunchState, Stage
 from sendoff_airflow.views.airflow_state import airflow_dags
 from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
 from sendoff_airflow.views.airflow_state.deadlines import deadlines_of
-from sendoff_airflow.views.facts.happenings import Days, Happening, happenings, moment_of
+from sendoff_airflow.views.facts.happenings import Days, Happening, happenings
 from sendoff_airflow.views.facts.holds import standings_of, stuck_launches, unanswered, visible_pauses
 from sendoff_airflow.views.facts.launch_rows import LaunchRow, rows_of
 from sendoff_airflow.views.facts.problems import campaign_problems
@@ -153,8 +153,8 @@ def _today_and_tomorrow(
     found = happenings(ledger, visible, schedules, days, _MOST_HAPPENING).found
     middle = midnight(days.last, zone)
     return [
-        [each for each in found if moment_of(each, days.end) < middle],
-        [each for each in found if moment_of(each, days.end) >= middle],
+        [each for at, each in found if at < middle],
+        [each for at, each in found if at >= middle],
     ]
 
 
