@@ -144,7 +144,7 @@ def send(
     The exit code is 0 if all requests were made. It is 3 if the launch must not be sent now: it is too early or too
     late, a gate is closed, or a person must decide. It is 1 after an error, and 130 after Ctrl-C.
     """
-    from sendoff.campaign import is_journey_folder, load_campaign
+    from sendoff.campaign import is_journey_folder
     from sendoff.telemetry import exporters
 
     exporters.start()
@@ -158,27 +158,29 @@ def send(
     }
     options = _Options(given, warehouse, ledger_url, yes, wait)
     path = Path(what)
-    if is_journey_folder(path) or (is_journey_folder(path.parent) and not path.is_dir()):
-        results = []
-        for result in _steps_sent(path, options):
-            _print(result, as_json=as_json)
-            results.append(result)
-        if not as_json:
-            _print_rest(what, results)
-        codes = {_EXIT_CODES.get(each.status, NOT_NOW) for each in results}
-        raise typer.Exit(1 if 1 in codes else max(codes))
-    # A file gets the error that names its folder.
-    if path.is_dir() or (path.suffix and path.is_file()):
+    in_journey = is_journey_folder(path) or (is_journey_folder(path.parent) and not path.is_dir())
+    results = []
+    for result in _steps_sent(path, options) if in_journey else _launch_sent(what, path, options):
+        _print(result, as_json=as_json)
+        results.append(result)
+    if not as_json:
+        _print_rest(what, results)
+    codes = {_EXIT_CODES.get(each.status, NOT_NOW) for each in results}
+    raise typer.Exit(1 if 1 in codes else max(codes))
+
+
+def _launch_sent(what: str, path: Path, options: _Options) -> Iterator[_Result]:
+    """Send the launch of a campaign's folder, or continue one by its key, and yield the result."""
+    from sendoff.campaign import load_campaign
+
+    if path.is_dir() or (path.suffix and path.is_file()):  # a file gets the error that names its folder
         folder = load_campaign(path)
         with _connected([folder], folder.campaign.connection, options) as sender:
-            result = _tried(lambda: _prepared(sender, what, folder, given, options.steps), options)
-            _print(result, as_json=as_json)
+            yield _tried(lambda: _prepared(sender, what, folder, options.given, options.steps), options)
     else:
         record = _found(what, options)
         with _connected([], record.connection, options) as sender:
-            result = _tried(lambda: sender.launch(record.launch_key), options)
-            _print(result, as_json=as_json)
-    raise typer.Exit(_EXIT_CODES.get(result.status, NOT_NOW))
+            yield _tried(lambda: sender.launch(record.launch_key), options)
 
 
 def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
@@ -354,11 +356,9 @@ def _sent(launch: Launch, options: _Options) -> _Result:
                 f"it waits for approval. To approve it, run: sendoff send {launch.key[:12]} --yes"
             )
         launch.release(_MADE)
-    finished = launch.finished_at
-    status = Status.ALREADY_SENT if finished else Status.SENT
-    message = ""
-    if finished:
-        requests = counts_in_words(launch.requests)
+    status, message = Status.SENT, ""
+    if finished := launch.finished_at:
+        status, requests = Status.ALREADY_SENT, counts_in_words(launch.requests)
         message = f"{requests}, the last at {finished:%Y-%m-%d %H:%M} UTC. Nothing was sent now."
 
     def send() -> None:
