@@ -214,7 +214,7 @@ def _plan(ledger: Ledger | None, inputs: PlanInputs) -> Plan:
         audience=audience,
         suppressed=eligible.suppressed if eligible else {},
         segments=segments,
-        sends_at=_sends_at(campaign, first_of_variation, period, now),
+        sends_at=_sends_at(inputs, first_of_variation),
         previous=previous,
         gates=check_gates(
             GateInputs(
@@ -227,7 +227,7 @@ def _plan(ledger: Ledger | None, inputs: PlanInputs) -> Plan:
                 period_end=period.end,
                 now=now,
                 send_late=inputs.options.send_late,
-                recipients_today=_recipients_today(ledger, campaign, now),
+                recipients_today=_recipients_today(ledger, inputs),
             )
         ),
         sources=inputs.sources,
@@ -235,23 +235,23 @@ def _plan(ledger: Ledger | None, inputs: PlanInputs) -> Plan:
     )
 
 
-def _overlap(folder: CampaignFolder, period: Period, options: LaunchOptions) -> Overlap | None:
+def _overlap(inputs: PlanInputs) -> Overlap | None:
     """Return which launches keep a period from being sent; None if it is sent again on purpose.
 
     The intervals of a schedule never overlap, so an overlapping launch means that the schedule has changed. It does not
     matter to a campaign that leaves out its own recipients, such as a journey. Without a schedule, only launches for
     the same period count: under an earlier name of the campaign, or with a resend number.
     """
-    if options.resend:
+    if inputs.options.resend:
         return None
-    campaign, length = folder.campaign, period.end - period.start
-    own = (folder.name, *campaign.formerly)
+    campaign, name, period = inputs.folder.campaign, inputs.folder.name, inputs.period
+    own, length = (name, *campaign.formerly), period.end - period.start
     leaves_out_own = any(
         isinstance(each, CampaignExclusion) and each.name in own and timedelta(days=each.days) >= length
         for each in campaign.audience.exclude
     )
     only_same = campaign.schedule is None or leaves_out_own
-    return Overlap(campaign.connection, folder.name, period, campaign.formerly, only_same)
+    return Overlap(campaign.connection, name, period, campaign.formerly, only_same)
 
 
 def _overlapping(
@@ -261,7 +261,7 @@ def _overlapping(
 
     With an audience, it may also be one whose recipients have other identifiers, so that they cannot be left out.
     """
-    overlap = _overlap(inputs.folder, inputs.period, inputs.options)
+    overlap = _overlap(inputs)
     if ledger is None or overlap is None:
         return None
     found = ledger.launches.overlapping(overlap)
@@ -290,9 +290,7 @@ def _segments(ledger: Ledger | None, inputs: PlanInputs, recipients: Audience) -
             salt=launch_key(campaign.connection, name, inputs.period, inputs.options.resend),
             now=inputs.now,
         )
-    segments = segments_of(
-        _small_enough(campaign, inputs.now), recipients, name=inputs.folder.first_name, hours=hours
-    )
+    segments = segments_of(_small_enough(inputs), recipients, name=inputs.folder.first_name, hours=hours)
     return tuple(with_template_values(segments, recipients))
 
 
@@ -346,7 +344,7 @@ def _freeze(ledger: Ledger, key: str, inputs: PlanInputs, decisions: Iterable[De
             suppressed=plan.suppressed,
             sources=plan.sources,
             known_launches=seen,
-            overlap=_overlap(inputs.folder, inputs.period, options),
+            overlap=_overlap(inputs),
             known_erasures=erasures,
             decisions=[*decisions, gates_decision(key, plan.gates, inputs.now)],
         )
@@ -362,13 +360,12 @@ def _eligible(ledger: Ledger | None, inputs: PlanInputs) -> EligibleAudience | N
                 f"campaign {folder.name}: a size limit is not possible if the service chooses the recipients"
             )
         return None
-    variations = _variations(inputs.campaign, audience, folder.name)
     eligible = apply_rules(
         folder,
         audience,
         excluded=inputs.excluded,
         ledger=ledger,
-        sends_at=_sends_at(inputs.campaign, variations, inputs.period, inputs.now) or inputs.now,
+        sends_at=_sends_at(inputs, _variations(inputs, audience)) or inputs.now,
         now=inputs.now,
         period=inputs.period,
         already_sent=inputs.already_sent,
@@ -379,35 +376,36 @@ def _eligible(ledger: Ledger | None, inputs: PlanInputs) -> EligibleAudience | N
     return eligible
 
 
-def _variations(campaign: Campaign, audience: Audience, name: str) -> set[Variation]:
+def _variations(inputs: PlanInputs, audience: Audience) -> set[Variation]:
     """Return variations that cover all sending times of the audience."""
+    campaign = inputs.campaign
     if isinstance(campaign.send, Once) and campaign.send.time_zone == QUERY_ZONE:
         uncut = campaign.replace(segment_size=_UNCUT)
-        return {segment.variation for segment in segments_of(uncut, audience, name=name)}
+        return {segment.variation for segment in segments_of(uncut, audience, name=inputs.folder.name)}
     return {DEFAULT_VARIATION}
 
 
-def _sends_at(
-    campaign: Campaign, variations: Iterable[Variation], period: Period, now: datetime
-) -> datetime | None:
+def _sends_at(inputs: PlanInputs, variations: Iterable[Variation]) -> datetime | None:
     """Return when the last message is sent, but not before now; None if the service sends repeatedly."""
-    moments = [campaign.variation(variation, period.end).send.sends_at() for variation in variations]
+    campaign, end = inputs.campaign, inputs.period.end
+    moments = [campaign.variation(variation, end).send.sends_at() for variation in variations]
     known = [moment for moment in moments if moment is not None]
-    return max([now, *known]) if known else None
+    return max([inputs.now, *known]) if known else None
 
 
-def _small_enough(campaign: Campaign, now: datetime) -> Campaign:
+def _small_enough(inputs: PlanInputs) -> Campaign:
     """Return the campaign with requests that fit into the daily limit of its connection, if it has one."""
+    campaign = inputs.campaign
     if campaign.warm_up is None:
         return campaign
-    size = campaign.warm_up.request_size(now.astimezone(UTC).date())
+    size = campaign.warm_up.request_size(inputs.now.astimezone(UTC).date())
     return campaign.replace(segment_size=min(campaign.segment_size, size))
 
 
-def _recipients_today(ledger: Ledger | None, campaign: Campaign, now: datetime) -> int:
-    if ledger is None or campaign.warm_up is None:
+def _recipients_today(ledger: Ledger | None, inputs: PlanInputs) -> int:
+    if ledger is None or inputs.campaign.warm_up is None:
         return 0
-    return ledger.daily_limits.recipients_on(campaign.connection, now.astimezone(UTC).date())
+    return ledger.daily_limits.recipients_on(inputs.campaign.connection, inputs.now.astimezone(UTC).date())
 
 
 def _depends_on_launches(inputs: PlanInputs) -> bool:
