@@ -184,19 +184,10 @@ def _waiting(
     ahead = [
         each for each in own if following and _place(each) not in taken and not each.launch.state.is_final
     ]
-    runs = (
-        airflow_db.runs_of({each.launch.launch_key: each.launch.campaign for each in ahead}) if ahead else {}
-    )
-    newest = own[0] if own else None
-    return [
-        each
-        for each in ahead
-        if (
-            runs[each.launch.launch_key].state in _UNDER_WAY
-            if each.launch.launch_key in runs
-            else each is newest
-        )
-    ]
+    campaigns = {each.launch.launch_key: each.launch.campaign for each in ahead}
+    runs = airflow_db.runs_of(campaigns) if ahead else {}
+    goes_on = {key: run.state in _UNDER_WAY for key, run in runs.items()}
+    return [each for each in ahead if goes_on.get(each.launch.launch_key, each is own[0])]
 
 
 def _place(each: ListedLaunch) -> tuple[str, Period]:
