@@ -158,31 +158,28 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
         return _journey_page(request, ledger, name, schedule, journey)
     if schedule is None and not shown:
         raise not_there()
-    place = _place_of(ledger, name, schedule)
-    inside = (
-        ()
-        if shown
-        else rows_of(
-            ledger, ledger.overview.page(Selection(viewer.visible(campaigns_in(ledger, name))), limit=10)
-        )
-    )
+    launch = newest[0].launch if newest else None
+    inside = []
+    if not shown:
+        selection = Selection(viewer.visible(campaigns_in(ledger, name)))
+        inside = rows_of(ledger, ledger.overview.page(selection, limit=10))
     return page(
         request,
         "campaign.html",
         name=name,
-        title=newest[0].launch.title if newest else schedule.title if schedule else name,
+        title=launch.title if launch else schedule.title if schedule else name,
         schedule=schedule,
-        place=place,
+        place=_place_of(ledger, name, schedule),
         missed=missed_of(ledger, [name]).get(name, Missed()),
         since=_paused_since(schedule),
-        noun=(noun := newest[0].launch.noun if newest else RECIPIENTS),
-        next_launch=next_launch_of(schedule, newest[0].launch if newest else None, noun),
+        noun=(noun := launch.noun if launch else RECIPIENTS),
+        next_launch=next_launch_of(schedule, launch, noun),
         dry_run=airflow_dags.newest_dry_run(schedule) if schedule else None,
         rows=shown or inside,
         has_own=bool(shown),
         sort_links=None,
         held=[row for row in (rows or inside) if row.launch.state == LaunchState.HELD],
-        pauses=ledger.pauses.of_connection(newest[0].launch.connection) if newest else [],
+        pauses=ledger.pauses.of_connection(launch.connection) if launch else [],
         may_steer=viewer.may_steer(name),
         refresh=refresh_of(rows or inside),
     )
