@@ -33,6 +33,18 @@ _SENT = (Verdict.ENGAGED, Verdict.DELIVERED, Verdict.MISSING, Verdict.UNKNOWABLE
 _FEW_REQUESTS = 10  # at each end of a wave; some of them may never be made
 
 
+def comparisons_of(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABLE) -> list[Comparison]:
+    """Compare the variants of a launch, and its arms if recipients got the message at their own hours."""
+    found = (of_engagement(ledger, figures, detect), of_own_hours(ledger, figures, detect))
+    return [each for each in found if each]
+
+
+def asked_about(launch: LaunchRecord, detect: float = NOTICEABLE, control: str = "") -> Asked:
+    """Return what the ledger and the reader know of a comparison. ``detect``, ``control``: see :class:`Asked`."""
+    number = launch.comparison_number or 1
+    return Asked(control=control, noun=launch.noun, launch=number, detect=detect)
+
+
 @dataclass(frozen=True, slots=True)
 class _Measured:
     """What post-backs show about the sides of a launch: its variants, or its arms.
@@ -68,43 +80,6 @@ class _Measured:
         return without_mismatch(found, self.mismatch)
 
 
-def _measured(ledger: Ledger, figures: LaunchStats) -> _Measured:
-    """Return what post-backs show about the variants."""
-    launch = ledger.launches.get(figures.launch_key)
-    campaign = Campaign.frozen(launch.definition)
-    progress = ledger.dispatch_queries.progress(figures.launch_key)
-    if campaign.decide:
-        progress = [part for part in progress if part.wave == 1]  # the test share
-    took = _sending(ledger, launch, progress)
-    early = _opens_within(figures, took, _opens_of_sides(ledger, figures, campaign))
-    sides = [
-        _counted(figures, name, counts, early, figures.suspects_by_variant.get(name, 0))
-        for name, counts in figures.by_variant.items()
-    ]
-    is_waiting = any(part.state in UNFINISHED for part in progress)
-    mismatch = mismatch_of_sent(figures, campaign, sides, is_waiting=is_waiting)
-    still_to_come = _still_to_come(ledger, figures, launch, campaign, is_waiting=is_waiting)
-    return _Measured(launch, campaign, sides, mismatch, took, early, still_to_come)
-
-
-def _measured_arms(ledger: Ledger, figures: LaunchStats) -> _Measured:
-    """Return what post-backs show about the recipients with an own hour, and about those of them sent to at once."""
-    launch = ledger.launches.get(figures.launch_key)
-    campaign = Campaign.frozen(launch.definition)
-    assert campaign.own_hours is not None
-    took = ledger.dispatch_queries.sending_span(figures.launch_key)
-    early = _opens_within(figures, took, {at: opens for at, _, opens in figures.timeline})
-    own, at_once = (
-        _counted(figures, name, figures.by_arm[arm], early, figures.suspects_by_arm.get(arm, 0))
-        for arm, name in ((Arm.OWN_HOUR, "own hour"), (Arm.CONTROL, "at once"))
-    )
-    states = ledger.dispatch_queries.states(figures.launch_key).keys()
-    is_waiting = not states.isdisjoint(UNFINISHED)
-    mismatch = mismatch_of_own_hours(figures, campaign.own_hours.control, own, at_once, is_waiting=is_waiting)
-    still_to_come = _still_to_come(ledger, figures, launch, campaign, is_waiting=is_waiting)
-    return _Measured(launch, campaign, (own, at_once), mismatch, took, early, still_to_come)
-
-
 def _counted(
     figures: LaunchStats, name: str, verdicts: Mapping[str, int], early: int, suspects: int
 ) -> Counted:
@@ -118,16 +93,46 @@ def _counted(
     )
 
 
-def asked_about(launch: LaunchRecord, detect: float = NOTICEABLE, control: str = "") -> Asked:
-    """Return what the ledger and the reader know of a comparison. ``detect``, ``control``: see :class:`Asked`."""
-    number = launch.comparison_number or 1
-    return Asked(control=control, noun=launch.noun, launch=number, detect=detect)
+def _opens_within(figures: LaunchStats, time: timedelta, opens: Mapping[datetime, int]) -> int:
+    """Return how many opens came within a time until the report. A minute that is partly within it counts in part."""
+    if not time:
+        return 0
+    return ceil(sum(count * _part_within(figures, time, at) for at, count in opens.items()))
 
 
-def comparisons_of(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABLE) -> list[Comparison]:
-    """Compare the variants of a launch, and its arms if recipients got the message at their own hours."""
-    found = (of_engagement(ledger, figures, detect), of_own_hours(ledger, figures, detect))
-    return [each for each in found if each]
+def _part_within(figures: LaunchStats, time: timedelta, at: datetime) -> float:
+    """Return which part of a minute is within a time until the report. The last minute ends with the report."""
+    begin, end = figures.as_of - time, min(at + timedelta(minutes=1), figures.as_of)
+    if begin <= at:  # also if it was received while the report was made
+        return 1.0
+    return max(0.0, (end - begin) / (end - at))
+
+
+def _hidden(figures: LaunchStats) -> int:
+    return sum(figures.anomalies.get(kind, 0) for kind in ("unreadable", "forged"))
+
+
+def _still_to_come(
+    ledger: Ledger, figures: LaunchStats, launch: LaunchRecord, campaign: Campaign, *, is_waiting: bool
+) -> str:
+    """Return a sentence on the opens that may come after the report, or an empty text if hardly any do.
+
+    The launch went out with its newest request, or when the service sent it if that was later. ``is_waiting``: requests
+    to the people who are compared are not made yet.
+    """
+    if launch.settled_at is not None:
+        return ""
+    if launch.sends_at is None:
+        return "The service still sends this launch, so opens still arrive."
+    if is_waiting and not LaunchState(launch.state).is_final:
+        return "Requests are still to be made, so opens still arrive."
+    up_to_wave = 1 if campaign.decide else None
+    newest = ledger.dispatch_queries.newest_request(launch.launch_key, up_to_wave=up_to_wave)
+    after = figures.as_of - max(launch.sends_at, newest or launch.sends_at)
+    if after >= ANSWERED_AFTER:
+        return ""
+    when = f"{duration(round(after.total_seconds()))} after" if after >= timedelta(seconds=1) else "before"
+    return f"This report was made {when} the launch went out. Later opens are not in it."
 
 
 def of_engagement(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABLE) -> Comparison | None:
@@ -151,45 +156,96 @@ def of_engagement(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEAB
     return replace(found, sides=sides, remarks=remarks, is_final=not measured.still_to_come)
 
 
-def of_own_hours(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABLE) -> Comparison | None:
-    """Compare how many engaged who got the message at their own hour, and at once although their hour is known.
+def _measured(ledger: Ledger, figures: LaunchStats) -> _Measured:
+    """Return what post-backs show about the variants."""
+    launch = ledger.launches.get(figures.launch_key)
+    campaign = Campaign.frozen(launch.definition)
+    progress = ledger.dispatch_queries.progress(figures.launch_key)
+    if campaign.decide:
+        progress = [part for part in progress if part.wave == 1]  # the test share
+    took = _sending(ledger, launch, progress)
+    early = _opens_within(figures, took, _opens_of_sides(ledger, figures, campaign))
+    sides = [
+        _counted(figures, name, counts, early, figures.suspects_by_variant.get(name, 0))
+        for name, counts in figures.by_variant.items()
+    ]
+    is_waiting = any(part.state in UNFINISHED for part in progress)
+    mismatch = mismatch_of_sent(figures, campaign, sides, is_waiting=is_waiting)
+    still_to_come = _still_to_come(ledger, figures, launch, campaign, is_waiting=is_waiting)
+    return _Measured(launch, campaign, sides, mismatch, took, early, still_to_come)
 
-    Return None for a launch without both arms. Nothing is compared before all requests are made. Recipients with an
-    own hour had less time to open. The intervals therefore allow for all opens within a time before the report. It is
-    as long as the requests took.
+
+def _sending(ledger: Ledger, launch: LaunchRecord, progress: Iterable[Progress]) -> timedelta:
+    """Return how long the requests of a wave took, at most: by so much may one variant have gone out before another.
+
+    The time is zero if the service sends the messages of all requests at a time after them, or if the wave is not
+    complete. Then the variants are not compared if they are uneven.
     """
-    if not {Arm.OWN_HOUR, Arm.CONTROL} <= figures.by_arm.keys():
-        return None
-    measured = _measured_arms(ledger, figures)
-    found = measured.compared(detect, control=measured.sides[1].name)
-    if measured.unknown:
-        return found
-    remarks = (*_gain(found), *found.remarks, *_own_hour_remarks(figures, found.noun, measured.early))
-    return replace(found, remarks=remarks, is_final=not measured.still_to_come)
+    sizes: Counter[int] = Counter()
+    for part in progress:
+        sizes[part.wave] += part.dispatches
+    longest, before = timedelta(), 0
+    for _, size in sorted(sizes.items()):
+        few = min(size, _FEW_REQUESTS)
+        begin = _made_at(ledger, launch, before, few)
+        before += size
+        end = _made_at(ledger, launch, before - few, few)
+        if begin and end and (launch.sends_at is None or launch.sends_at < end[-1]):
+            longest = max(longest, end[-1] - begin[0])
+    return longest
 
 
-def _gain(found: Comparison) -> Iterator[str]:
-    """Yield a sentence on what own hours gain, unless the sides must not be compared."""
-    for each in found.differences:
-        if each.interval is None or not each.interval.is_clear:
-            yield "No gain of sending at own hours can be shown, and no loss."
-        else:
-            low, high = (spoken(end, "share") for end in (each.interval.low, each.interval.high))
-            yield f"Sending at own hours {'gains' if each.interval.low > 0 else 'loses'}: {low} to {high} engaged."
+def _made_at(ledger: Ledger, launch: LaunchRecord, before: int, count: int) -> list[datetime]:
+    """Return when the first attempts of some requests ended, in the order of the requests.
+
+    ``before``: how many requests of the launch come before them.
+    """
+    found = ledger.dispatch_queries.requests(launch.launch_key, offset=before, limit=count)
+    return [each.recorded[0].recorded_at for each in found if each.recorded]
 
 
-def _own_hour_remarks(figures: LaunchStats, noun: tuple[str, str], early: int) -> Iterator[str]:
-    yield (
-        f"Compared are the {noun[1]} whose hour is known from earlier opens. Chance decided who of them got the "
-        "message at once."
-    )
-    if early:
+def _opens_of_sides(ledger: Ledger, figures: LaunchStats, campaign: Campaign) -> dict[datetime, int]:
+    """Return the opens by minute that the figures count, without those of people who wait for a winner, or got it."""
+    of_all = {at: opens for at, _, opens in figures.timeline}
+    if not campaign.decide:
+        return of_all
+    # The ledger may have newer opens than the figures.
+    of_test = ledger.aggregates.timeline(figures.launch_key, up_to_wave=1)
+    return {at: min(opens, of_all.get(at, 0)) for at, _, opens in of_test}
+
+
+def _engagement_remarks(figures: LaunchStats, measured: _Measured) -> Iterator[str]:
+    campaign = measured.campaign
+    for name, counts in figures.by_variant.items():
+        if not_sent := counts.get(Verdict.NOT_SENT, 0):
+            yield (
+                f"Of {name}, {not_sent:,} not sent to are not counted. The comparison is valid only if they are a "
+                "random part of the variant."
+            )
+        if in_doubt := counts.get(Verdict.IN_DOUBT, 0):
+            yield (
+                f"Of {name}, {in_doubt:,} are in doubt: they got the message, or did not. The intervals allow for both."
+            )
+    if hidden := _hidden(figures):
         yield (
-            f"The intervals allow for {counted(early, 'open')} shortly before this report, because those who got the "
-            "message later had less time to open."
+            f"{hidden:,} post-backs were unreadable, or named another campaign (sent twice, or forged). The intervals "
+            "allow for each to be an open of any variant."
         )
-    if explored := sum(figures.by_arm.get(Arm.EXPLORE, {}).values()):
-        yield f"{counted(explored, *noun)} got the message at a random hour. They are not compared."
+    if suspects := sum(figures.suspects_by_variant.values()):
+        yield (
+            f"A machine probably made all opens of {suspects:,} {measured.launch.noun[1]}. The intervals allow for "
+            "each to be an open of a person, or none."
+        )
+    if len({campaign.as_variant(name).channels_used() for name in campaign.variants}) > 1:
+        yield "The variants use different channels. An open does not mean the same on each."
+    if measured.still_to_come:
+        yield f"{measured.still_to_come} Early opens differ from later ones."
+    if measured.early and not measured.unknown:
+        yield (
+            f"The requests took {duration(round(measured.took.total_seconds()))}, so one variant may have gone out "
+            f"before another. The intervals allow for the {counted(measured.early, 'open')} of the same time before "
+            "this report."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,116 +293,60 @@ def leader_of(ledger: Ledger, figures: LaunchStats) -> Leader:
     return Leader(None, f"no variant is clearly ahead (engaged: {shares})", engaged, people)
 
 
-def _sending(ledger: Ledger, launch: LaunchRecord, progress: Iterable[Progress]) -> timedelta:
-    """Return how long the requests of a wave took, at most: by so much may one variant have gone out before another.
+def of_own_hours(ledger: Ledger, figures: LaunchStats, detect: float = NOTICEABLE) -> Comparison | None:
+    """Compare how many engaged who got the message at their own hour, and at once although their hour is known.
 
-    The time is zero if the service sends the messages of all requests at a time after them, or if the wave is not
-    complete. Then the variants are not compared if they are uneven.
+    Return None for a launch without both arms. Nothing is compared before all requests are made. Recipients with an
+    own hour had less time to open. The intervals therefore allow for all opens within a time before the report. It is
+    as long as the requests took.
     """
-    sizes: Counter[int] = Counter()
-    for part in progress:
-        sizes[part.wave] += part.dispatches
-    longest, before = timedelta(), 0
-    for _, size in sorted(sizes.items()):
-        few = min(size, _FEW_REQUESTS)
-        begin = _made_at(ledger, launch, before, few)
-        before += size
-        end = _made_at(ledger, launch, before - few, few)
-        if begin and end and (launch.sends_at is None or launch.sends_at < end[-1]):
-            longest = max(longest, end[-1] - begin[0])
-    return longest
+    if not {Arm.OWN_HOUR, Arm.CONTROL} <= figures.by_arm.keys():
+        return None
+    measured = _measured_arms(ledger, figures)
+    found = measured.compared(detect, control=measured.sides[1].name)
+    if measured.unknown:
+        return found
+    remarks = (*_gain(found), *found.remarks, *_own_hour_remarks(figures, found.noun, measured.early))
+    return replace(found, remarks=remarks, is_final=not measured.still_to_come)
 
 
-def _made_at(ledger: Ledger, launch: LaunchRecord, before: int, count: int) -> list[datetime]:
-    """Return when the first attempts of some requests ended, in the order of the requests.
-
-    ``before``: how many requests of the launch come before them.
-    """
-    found = ledger.dispatch_queries.requests(launch.launch_key, offset=before, limit=count)
-    return [each.recorded[0].recorded_at for each in found if each.recorded]
-
-
-def _opens_of_sides(ledger: Ledger, figures: LaunchStats, campaign: Campaign) -> dict[datetime, int]:
-    """Return the opens by minute that the figures count, without those of people who wait for a winner, or got it."""
-    of_all = {at: opens for at, _, opens in figures.timeline}
-    if not campaign.decide:
-        return of_all
-    # The ledger may have newer opens than the figures.
-    of_test = ledger.aggregates.timeline(figures.launch_key, up_to_wave=1)
-    return {at: min(opens, of_all.get(at, 0)) for at, _, opens in of_test}
-
-
-def _opens_within(figures: LaunchStats, time: timedelta, opens: Mapping[datetime, int]) -> int:
-    """Return how many opens came within a time until the report. A minute that is partly within it counts in part."""
-    if not time:
-        return 0
-    return ceil(sum(count * _part_within(figures, time, at) for at, count in opens.items()))
+def _measured_arms(ledger: Ledger, figures: LaunchStats) -> _Measured:
+    """Return what post-backs show about the recipients with an own hour, and about those of them sent to at once."""
+    launch = ledger.launches.get(figures.launch_key)
+    campaign = Campaign.frozen(launch.definition)
+    assert campaign.own_hours is not None
+    took = ledger.dispatch_queries.sending_span(figures.launch_key)
+    early = _opens_within(figures, took, {at: opens for at, _, opens in figures.timeline})
+    own, at_once = (
+        _counted(figures, name, figures.by_arm[arm], early, figures.suspects_by_arm.get(arm, 0))
+        for arm, name in ((Arm.OWN_HOUR, "own hour"), (Arm.CONTROL, "at once"))
+    )
+    states = ledger.dispatch_queries.states(figures.launch_key).keys()
+    is_waiting = not states.isdisjoint(UNFINISHED)
+    mismatch = mismatch_of_own_hours(figures, campaign.own_hours.control, own, at_once, is_waiting=is_waiting)
+    still_to_come = _still_to_come(ledger, figures, launch, campaign, is_waiting=is_waiting)
+    return _Measured(launch, campaign, (own, at_once), mismatch, took, early, still_to_come)
 
 
-def _part_within(figures: LaunchStats, time: timedelta, at: datetime) -> float:
-    """Return which part of a minute is within a time until the report. The last minute ends with the report."""
-    begin, end = figures.as_of - time, min(at + timedelta(minutes=1), figures.as_of)
-    if begin <= at:  # also if it was received while the report was made
-        return 1.0
-    return max(0.0, (end - begin) / (end - at))
+def _gain(found: Comparison) -> Iterator[str]:
+    """Yield a sentence on what own hours gain, unless the sides must not be compared."""
+    for each in found.differences:
+        if each.interval is None or not each.interval.is_clear:
+            yield "No gain of sending at own hours can be shown, and no loss."
+        else:
+            low, high = (spoken(end, "share") for end in (each.interval.low, each.interval.high))
+            yield f"Sending at own hours {'gains' if each.interval.low > 0 else 'loses'}: {low} to {high} engaged."
 
 
-def _hidden(figures: LaunchStats) -> int:
-    return sum(figures.anomalies.get(kind, 0) for kind in ("unreadable", "forged"))
-
-
-def _engagement_remarks(figures: LaunchStats, measured: _Measured) -> Iterator[str]:
-    campaign = measured.campaign
-    for name, counts in figures.by_variant.items():
-        if not_sent := counts.get(Verdict.NOT_SENT, 0):
-            yield (
-                f"Of {name}, {not_sent:,} not sent to are not counted. The comparison is valid only if they are a "
-                "random part of the variant."
-            )
-        if in_doubt := counts.get(Verdict.IN_DOUBT, 0):
-            yield (
-                f"Of {name}, {in_doubt:,} are in doubt: they got the message, or did not. The intervals allow for both."
-            )
-    if hidden := _hidden(figures):
+def _own_hour_remarks(figures: LaunchStats, noun: tuple[str, str], early: int) -> Iterator[str]:
+    yield (
+        f"Compared are the {noun[1]} whose hour is known from earlier opens. Chance decided who of them got the "
+        "message at once."
+    )
+    if early:
         yield (
-            f"{hidden:,} post-backs were unreadable, or named another campaign (sent twice, or forged). The intervals "
-            "allow for each to be an open of any variant."
+            f"The intervals allow for {counted(early, 'open')} shortly before this report, because those who got the "
+            "message later had less time to open."
         )
-    if suspects := sum(figures.suspects_by_variant.values()):
-        yield (
-            f"A machine probably made all opens of {suspects:,} {measured.launch.noun[1]}. The intervals allow for "
-            "each to be an open of a person, or none."
-        )
-    if len({campaign.as_variant(name).channels_used() for name in campaign.variants}) > 1:
-        yield "The variants use different channels. An open does not mean the same on each."
-    if measured.still_to_come:
-        yield f"{measured.still_to_come} Early opens differ from later ones."
-    if measured.early and not measured.unknown:
-        yield (
-            f"The requests took {duration(round(measured.took.total_seconds()))}, so one variant may have gone out "
-            f"before another. The intervals allow for the {counted(measured.early, 'open')} of the same time before "
-            "this report."
-        )
-
-
-def _still_to_come(
-    ledger: Ledger, figures: LaunchStats, launch: LaunchRecord, campaign: Campaign, *, is_waiting: bool
-) -> str:
-    """Return a sentence on the opens that may come after the report, or an empty text if hardly any do.
-
-    The launch went out with its newest request, or when the service sent it if that was later. ``is_waiting``: requests
-    to the people who are compared are not made yet.
-    """
-    if launch.settled_at is not None:
-        return ""
-    if launch.sends_at is None:
-        return "The service still sends this launch, so opens still arrive."
-    if is_waiting and not LaunchState(launch.state).is_final:
-        return "Requests are still to be made, so opens still arrive."
-    up_to_wave = 1 if campaign.decide else None
-    newest = ledger.dispatch_queries.newest_request(launch.launch_key, up_to_wave=up_to_wave)
-    after = figures.as_of - max(launch.sends_at, newest or launch.sends_at)
-    if after >= ANSWERED_AFTER:
-        return ""
-    when = f"{duration(round(after.total_seconds()))} after" if after >= timedelta(seconds=1) else "before"
-    return f"This report was made {when} the launch went out. Later opens are not in it."
+    if explored := sum(figures.by_arm.get(Arm.EXPLORE, {}).values()):
+        yield f"{counted(explored, *noun)} got the message at a random hour. They are not compared."
