@@ -45,6 +45,11 @@ def read_content(
     return content, checked
 
 
+def channels(content: Content) -> list[str]:
+    """Return the flags of the channels that a campaign uses."""
+    return [flag for flag in CHANNEL_FLAGS if content.get(flag) == 1]
+
+
 def with_defaults(content: Content, zone: str) -> Content:
     """Add the defaults for members that the request omits; ``zone`` is the app's time zone.
 

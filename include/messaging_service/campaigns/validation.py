@@ -14,6 +14,7 @@ from messaging_service.campaigns.content import (
     MESSAGE_TYPES,
     SCHEDULED,
     Content,
+    channels,
     message,
 )
 from messaging_service.campaigns.fields import BROWSER_FLAGS, CHANNEL_FLAGS, TARGETING, wire_name
@@ -34,12 +35,12 @@ _SCHEDULE_FIELDS = {
 
 def problems_of(content: Content, names: Names, now: datetime) -> Iterator[FieldProblem]:
     """Yield all problems with a campaign, a template, or a template merged with an execution."""
-    for flag in _enabled(content):
+    for flag in channels(content):
         entry = message(content, MESSAGE_TYPES[flag])
         yield from _LACKING[flag](entry)
         if flag in _PUSH_LIKE:
             yield from _languages(entry)
-    if not _enabled(content):
+    if not channels(content):
         yield FieldProblem(
             "android_push", f"at least one channel must be enabled: {', '.join(CHANNEL_FLAGS)}"
         )
@@ -80,17 +81,13 @@ def doubts_about(content: Content, names: Names) -> Iterator[str]:
     for key in _SCHEDULE_FIELDS[REPEATEDLY] + ("send_date",):
         if key in content and key not in _SCHEDULE_FIELDS[send_type]:
             yield f"{key} is ignored with send_type {send_type}"
-    enabled = {MESSAGE_TYPES[flag] for flag in _enabled(content)}
+    enabled = {MESSAGE_TYPES[flag] for flag in channels(content)}
     for message_type in sorted(set(content["messages"]) - enabled):
         yield f"messages.{message_type} is not sent: its channel is not enabled"
     if content.get("email") == 1:
         entry = message(content, MESSAGE_TYPES["email"])
         lacking = [n for n in ("email_address_id", "email_type", "email_template") if n not in entry]
         yield from (f"{name} is missing" for name in lacking)
-
-
-def _enabled(content: Content) -> list[str]:
-    return [flag for flag in CHANNEL_FLAGS if content.get(flag) == 1]
 
 
 def _languages(entry: Mapping[str, Any]) -> Iterator[FieldProblem]:

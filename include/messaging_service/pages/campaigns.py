@@ -12,9 +12,8 @@ from sqlalchemy import ColumnElement, Connection, Row, bindparam, case, func, li
 
 from messaging_service.api.access import only_own_forms
 from messaging_service.api.external import ServiceDep
-from messaging_service.campaigns.content import BY_API, BY_EVENT, BY_LOCATION, Content, unpack
+from messaging_service.campaigns.content import BY_API, BY_EVENT, BY_LOCATION, channels, unpack
 from messaging_service.campaigns.create import stop_campaign
-from messaging_service.campaigns.fields import CHANNEL_FLAGS
 from messaging_service.campaigns.schedule import REPEATEDLY
 from messaging_service.pages.layout import PageRoute, page, page_of
 from messaging_service.store import count_rows, find
@@ -88,11 +87,6 @@ def runs_of(connection: Connection, ids: Sequence[int], now: float) -> dict[int,
         .group_by(runs.c.campaign_id)
     )
     return dict.fromkeys(ids, Runs()) | {campaign_id: Runs(*told) for campaign_id, *told in rows}
-
-
-def channels(content: Content) -> list[str]:
-    """Return the flags of the channels that a campaign uses."""
-    return [flag for flag in CHANNEL_FLAGS if content.get(flag) == 1]
 
 
 def state_at(now: float) -> ColumnElement[str]:

@@ -15,8 +15,8 @@ from fastapi import APIRouter, HTTPException, Request, Response
 from sqlalchemy import CTE, ColumnElement, Connection, case, func, or_, select, true
 
 from messaging_service.api.external import ServiceDep
-from messaging_service.campaigns.content import unpack
-from messaging_service.pages.campaigns import STATES, among, channels, counts_of, described, progress, runs_of
+from messaging_service.campaigns.content import channels, unpack
+from messaging_service.pages.campaigns import STATES, among, counts_of, described, progress, runs_of
 from messaging_service.pages.layout import PageRoute, Slice, page, page_of
 from messaging_service.store import count_rows
 from messaging_service.tables import campaigns, devices
