@@ -20,7 +20,6 @@ from .recipient_change import RecipientChange as RecipientChange
 from .recipient_change import compare_recipients as compare_recipients
 from .rendering import Rendering as Rendering
 from .rendering import renderings as renderings
-from .send_test import MOST_TESTERS as MOST_TESTERS
 from .send_test import prepare_tests as prepare_tests
 from .send_times import SendTimes as SendTimes
 from .send_times import closed_until as closed_until
