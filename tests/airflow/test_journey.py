@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 from airflow.models.dagrun import DagRun
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -21,6 +22,8 @@ from sendoff_airflow.dags import campaign_dags, check_campaigns
 from sendoff_airflow.dags.group import TaskOptions
 from sendoff_airflow.dags.journey import journey_dag
 from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
+
+from ..waiting import PATIENCE
 
 MESSAGE = """    message: {title: Hello, text: Welcome}
     channels: {android_push: {}, ios_push: {}, web_push: {browsers: [chrome, firefox, safari]}}
@@ -54,7 +57,11 @@ def folder_of(place: Path, text: str = FILE) -> Path:
 
 @pytest.fixture
 def dag(house: Any) -> DAG:
-    journey = load_journey(folder_of(house.folder))
+    return dag_of(house, folder_of(house.folder))
+
+
+def dag_of(house: Any, folder: Path) -> DAG:
+    journey = load_journey(folder)
     dag = journey_dag(journey, TaskOptions(quiet_for=timedelta(seconds=1), default_args={"retries": 0}))
     house.quieten(dag)
     for task in dag.tasks:
@@ -119,6 +126,25 @@ def test_a_journey_takes_its_steps_in_one_run(house: Any, dag: DAG, run_dag: Cal
     assert [sent_in(house, step)[0] for step in ("hello", "nudge", "last")] == [hello, nudge, last]
 
 
+def test_a_refused_request_fails_the_run_but_the_other_recipients_take_the_next_steps(
+    house: Any, run_dag: Callable[..., DagRun]
+) -> None:
+    folder = folder_of(house.folder / "refused", FILE.replace("campaign welcome", "refused welcome"))
+    dag = dag_of(house, folder.rename(folder.with_name("refused_welcome")))
+    asked = {"kind": "403", "at": ["create"], "count": 1}
+    assert requests.post(f"{house.service}/admin/faults", json=asked, timeout=PATIENCE).status_code == 201
+    run = run_dag(dag, logical_date=house.day)
+    tasks = house.tasks(run)
+    assert run.state == "failed"
+    assert tasks["hello.dispatch"] == ["failed"]
+    assert tasks["nudge.dispatch"] == tasks["last.dispatch"] == ["success"]
+    assert house.states(house.xcoms(run)["hello.audience", "launch_key", -1]) == {"accepted": 4, "refused": 1}
+    assert house.states(house.xcoms(run)["nudge.audience", "launch_key", -1]).keys() == {"accepted"}
+    dry_run = run_dag(dag, logical_date=house.day + timedelta(days=1), run_conf={"dry_run": True})
+    dry = house.tasks(dry_run)
+    assert {state for states in dry.values() for state in states} == {"skipped"}
+
+
 @pytest.mark.parametrize(
     ("earlier", "state"), [("greeting.audience", "skipped"), ("load_audience", "failed")]
 )
@@ -142,8 +168,8 @@ def test_the_folder_of_a_journey_makes_one_dag_with_a_group_for_each_step(tmp_pa
     (dag,) = campaign_dags(tmp_path / "campaigns").values()
     assert dag.dag_id == "welcome"
     assert set(dag.task_group.children) == {"hello", "nudge", "never", "last"}
-    assert dag.get_task("nudge.wait").upstream_task_ids == {"hello.check_dispatched"}
-    assert dag.get_task("last.wait").upstream_task_ids == {"nudge.check_dispatched"}
+    assert dag.get_task("nudge.wait").upstream_task_ids == {"hello.dispatch"}
+    assert dag.get_task("last.wait").upstream_task_ids == {"nudge.dispatch"}
     assert dag.get_task("nudge.audience").upstream_task_ids == {"nudge.wait"}
     assert "wait" not in {task.rpartition(".")[2] for task in dag.task_ids if task.startswith("hello.")}
     assert set(dag.params) == {"dry_run", "size_limit", "send_late"}

@@ -20,14 +20,18 @@ from airflow.sdk import DAG
 from airflow.sdk.exceptions import (
     AirflowFailException,
     AirflowSensorTimeout,
+    AirflowSkipException,
     TaskDeferred,
 )
 from airflow.triggers.base import TriggerEvent
 
 from sendoff.campaign import Period
+from sendoff.dispatch.control import stop
 from sendoff.ledger import Ledger
 from sendoff.service.client import Accepted, InDoubt
-from sendoff.states import Resolution
+from sendoff.states import Refused, Resolution
+from sendoff_airflow.errors import RetryTaskError
+from sendoff_airflow.operators.journey import WaitForStepOperator
 from sendoff_airflow.sensors import PostBacksQuietSensor
 from sendoff_airflow.triggers import PostBacksQuietTrigger
 
@@ -64,6 +68,30 @@ def test_a_quiet_launch_is_not_waited_for(ledger: Ledger) -> None:
     send(ledger)
     sensor(deferrable=True).execute({})
     sensor(deferrable=False).execute({})
+
+
+def waiting_step(key: str = KEY) -> WaitForStepOperator:
+    with DAG("waiting", schedule=None):
+        return WaitForStepOperator(task_id="wait", launch_key=key, wait=timedelta(days=2))
+
+
+def test_a_step_waits_only_if_all_requests_of_the_earlier_one_were_made(ledger: Ledger) -> None:
+    with pytest.raises(RetryTaskError, match="not sent yet: 1") as early:
+        waiting_step().execute({})
+    assert early.value.retry_after is None  # after the task's own delay
+    made_at = datetime.now(UTC)
+    factories.send(ledger, KEY, Refused(403, "no"), at=made_at)
+    with pytest.raises(TaskDeferred) as deferred:
+        waiting_step().execute({})
+    assert deferred.value.trigger.moment == made_at + timedelta(days=2)
+
+
+def test_a_step_is_skipped_after_one_that_was_sent_to_no_one(ledger: Ledger) -> None:
+    with pytest.raises(AirflowSkipException, match="has no launch"):
+        waiting_step("None").pre_execute({})
+    stop(ledger, KEY, "ann", "a wrong link", now=START)
+    with pytest.raises(AirflowSkipException, match="was sent to no one"):
+        waiting_step().execute({})
 
 
 def test_waiting_takes_no_worker_and_has_the_same_time_out(ledger: Ledger) -> None:

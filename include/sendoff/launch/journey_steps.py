@@ -16,8 +16,8 @@ _LOOK_AGAIN = timedelta(seconds=30)
 def step_due_at(ledger: Ledger, journey: JourneyFolder, number: int, period: Period) -> datetime | None:
     """Return when a step is due for a period; None for the first step. Steps are numbered from 0.
 
-    Raise NobodyLeftError if the earlier step has no launch, because it had no recipients. Raise NotYetError while
-    requests of the earlier step are ahead.
+    Raise NobodyLeftError if the earlier step has no launch, because it had no recipients, or was sent to no one. Raise
+    NotYetError while requests of the earlier step are ahead.
     """
     earlier, step = journey.earlier(number), journey.journey.steps[number]
     if earlier is None:
@@ -31,12 +31,16 @@ def step_due_at(ledger: Ledger, journey: JourneyFolder, number: int, period: Per
 def sent_at(ledger: Ledger, launch_key: str) -> datetime:
     """Return when a launch was sent: its last request, or when the service sent it if that is later.
 
-    Raise NotYetError with a moment to look again while requests are ahead.
+    Raise NotYetError with a moment to look again while requests are ahead, and NobodyLeftError if the launch ended
+    before its first request.
     """
     launch = ledger.launches.get(launch_key)
     states = ledger.dispatch_queries.states(launch_key)
     ahead = {DispatchState.IN_FLIGHT} | (set() if launch.state.is_final else {DispatchState.PLANNED})
     if states.keys() & ahead:
         raise NotYetError(f"launch {launch_key} is not sent completely", utc_now() + _LOOK_AGAIN)
-    newest = ledger.dispatch_queries.newest_request(launch_key) or launch.created_at
+    newest = ledger.dispatch_queries.newest_request(launch_key)
+    if newest is None and launch.state.is_final:
+        raise NobodyLeftError(f"launch {launch_key} was sent to no one")
+    newest = newest or launch.created_at
     return max(newest, launch.sends_at or newest)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import DAG, TaskGroup
+from airflow.sdk import DAG, TaskGroup, TriggerRule
 
 from sendoff.campaign import JourneyFolder
 from sendoff_airflow.dags.campaign import audience_task, form, schedule_of, start_of
@@ -60,9 +60,10 @@ def _add_step(dag: DAG, journey: JourneyFolder, number: int, options: TaskOption
             task_display_name="Wait",
             launch_key=f"{{{{ ti.xcom_pull('{step.when.of}.audience', key='launch_key') }}}}",
             wait=step.wait.timedelta() if step.wait else timedelta(),
+            trigger_rule=TriggerRule.ALL_DONE,  # a refused request fails the run, but not the other recipients' journey
         )
         wait >> audience
-    dag.get_task(f"{step.when.of}.check_dispatched") >> wait
+    dag.get_task(f"{step.when.of}.dispatch") >> wait
 
 
 def _documentation(journey: JourneyFolder) -> str:

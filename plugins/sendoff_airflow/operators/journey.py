@@ -7,7 +7,9 @@ from typing import Any
 
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowSkipException
 
+from sendoff.errors import NobodyLeftError, NotYetError
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import LaunchOperator
 
@@ -15,7 +17,8 @@ from sendoff_airflow.ledger_operator import LaunchOperator
 class WaitForStepOperator(LaunchOperator):
     """Wait until some time has passed since a launch was sent, in the triggerer, which takes no worker slot.
 
-    Return the end of the wait.
+    Refused requests count as sent. The task is skipped if there is no launch, or if it was sent to no one. If a request
+    is still planned, the task fails so that it is retried. Return the end of the wait.
 
     :param launch_key: the launch of the earlier step (templated)
     :param wait: how long to wait after the launch was sent
@@ -25,15 +28,29 @@ class WaitForStepOperator(LaunchOperator):
         super().__init__(**kwargs)
         self.wait = wait
 
+    def pre_execute(self, context: Context) -> None:
+        """Skip the task if the earlier step was skipped, or failed before it had a launch."""
+        if self.launch_key in ("", "None"):
+            raise AirflowSkipException("The earlier step has no launch.")
+        super().pre_execute(context)
+
     @translate_errors
     def execute(self, context: Context) -> str:  # noqa: ARG002
         """Read from the ledger when the launch was sent, and wait."""
+        from sendoff.dispatch import check_all_sent
         from sendoff.launch import sent_at
 
         with self.open_ledger() as ledger:
-            due = sent_at(ledger, self.launch_key) + self.wait
+            try:
+                check_all_sent(ledger, self.launch_key)
+                due = sent_at(ledger, self.launch_key) + self.wait
+            except NobodyLeftError as error:
+                raise AirflowSkipException(str(error)) from None
+            except NotYetError as early:
+                self.log.info("%s", early)
+                due = early.until
         if due > datetime.now(UTC):
-            self.log.info("This step is due at %s", due)
+            self.log.info("Waiting until %s", due)
             self.defer(trigger=DateTimeTrigger(moment=due), method_name="execute_complete")
         return due.isoformat()
 

@@ -215,6 +215,14 @@ def test_a_step_takes_no_recipients_of_another_period_that_ends_in_its_own(
     assert sent(ledger, step(1, day))[1] == list(range(1, 11))
 
 
+def test_no_step_is_due_after_one_that_was_stopped_before_its_first_request(
+    ledger: Ledger, journey: JourneyFolder, step: Step
+) -> None:
+    stop(ledger, step(0).launch_key, "ann", "a wrong link", now=NOW)
+    with pytest.raises(NobodyLeftError, match=r"was sent to no one"):
+        step_due_at(ledger, journey, 1, PERIOD)
+
+
 def test_a_doubt_that_is_settled_later_does_not_delay_the_next_step(
     ledger: Ledger, journey: JourneyFolder, step: Step
 ) -> None:
