@@ -13,7 +13,7 @@ from sendoff.ledger import Ledger
 from sendoff.service import OptOut, OptOutSigner
 
 from ..local_receiver import local_receiver
-from .browser import FAINT_TEXT, UNLABELLED_FIELDS, new_window, picture_folder
+from .browser import FAINT_TEXT, SMALL_TARGETS, UNLABELLED_FIELDS, new_window, picture_folder
 
 SECRET = "s" * 32
 KEY = "0123456789abcdef" * 2
@@ -45,6 +45,7 @@ def test_one_press_opts_out(
     assert ledger.suppressions.of_person("device_id", who) == []
     assert window.evaluate(FAINT_TEXT) == []
     assert window.evaluate(UNLABELLED_FIELDS) == []
+    assert window.evaluate(SMALL_TARGETS) == []
     assert window.evaluate("document.documentElement.scrollWidth <= innerWidth")
     name = "opt-out" if scheme == "light" else "opt-out-dark"
     window.screenshot(path=(picture_folder(tmp_path) if width < 500 else tmp_path) / f"{name}.png")
@@ -56,6 +57,21 @@ def test_one_press_opts_out(
     assert (entry.scope, entry.source, entry.launch_key) == ("topic:weekly-news", "opt-out", KEY)
     window.screenshot(path=tmp_path / f"done-{name}-{width}.png")
     assert window.complaints == []
+    window.context.close()
+
+
+def test_the_second_button_stops_all_messages_without_a_script(
+    browser: Any, ledger: Ledger, opt_outs: OptOutSigner
+) -> None:
+    window = new_window(browser, java_script_enabled=False)
+    window.goto(opt_outs.sign(OptOut(KEY, "topic:news", "device_id", "7")))
+    window.get_by_role("button", name="Stop all messages").click()
+    window.get_by_role("heading", name="Done.").wait_for()
+    assert "no more messages from this sender, except ones that you need" in window.inner_text("main")
+    assert {each.scope for each in ledger.suppressions.of_person("device_id", "7")} == {
+        "account",
+        "topic:news",
+    }
     window.context.close()
 
 

@@ -77,6 +77,14 @@ def test_the_button_of_the_page_opts_out_of_the_topic(ledger: Ledger, opt_outs: 
     assert entries(ledger) == [("topic:news", "opt-out", KEY)]
 
 
+def test_the_second_button_stops_all_messages(ledger: Ledger, opt_outs: OptOutSigner) -> None:
+    link = address(opt_outs, scope="topic:news")
+    done = requests.post(link, data={**ONE_CLICK, "scope": "account"}, headers=HTML, timeout=30)
+    assert "no more messages from this sender, except ones that you need" in done.text
+    assert entries(ledger) == [("account", "opt-out", KEY), ("topic:news", "opt-out", KEY)]
+    assert requests.post(link, data={**ONE_CLICK, "scope": "everything"}, timeout=30).status_code == 400
+
+
 def test_opting_out_of_the_account_promises_no_end_of_receipts(opt_outs: OptOutSigner) -> None:
     page = requests.get(address(opt_outs), headers=HTML, timeout=30)
     assert "no more messages from this sender, except ones that you need, such as receipts." in page.text

@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 import sqlalchemy as sa
 
 from sendoff.audience import split
-from sendoff.campaign import Campaign
+from sendoff.campaign import ACCOUNT, Campaign
 from sendoff.ledger import DispatchTotals, Ledger
 from sendoff.ledger.post_backs.post_backs import stored_runs
 from sendoff.ledger.storage.schema import attempts, dispatches, outcomes, segments
@@ -36,8 +36,9 @@ class Count:
     service accepted and the ledger has neither as accepted nor in doubt, or that only the ledger has as accepted.
     ``lost_post_backs``: post-backs answered 2xx that are missing in the ledger's totals. ``above_limit``:
     recipients above the daily limit, of all requests claimed on a day except those not processed.
-    ``lost_opt_outs``: opt-outs answered 200 that are not in the suppression list. ``sent_after_opt_out``:
-    recipients in an accepted request that was claimed more than a second after their opt-out was answered.
+    ``lost_opt_outs``: recipients whose opt-out was answered 200 and is not in the suppression list with all its
+    scopes. ``sent_after_opt_out``: recipients in an accepted request that was claimed more than a second after their
+    opt-out was answered.
     ``sent_after_open``: the same for opens of an earlier message, if it was claimed more than 30 seconds later.
     ``other_variants``: requests to the rest of a launch with another variant than the first of them.
     ``wrong_hours``: recipients in a request that was claimed outside of their own hour, or who are in the control
@@ -209,7 +210,14 @@ def _wrong_hours(ledger: Ledger, key: str) -> int:
 def _add_opt_outs(found: Count, record: Record, result: Result, key: str) -> None:
     opted_out = result.opt_outs.get(key, {})
     suppressions = result.backend.ledger.suppressions
-    found.lost_opt_outs += sum(not suppressions.of_person("device_id", device) for device in opted_out)
+    for device in opted_out:
+        entries = suppressions.of_person("device_id", device)
+        kept = {
+            each.scope: each.launch_key
+            for each in entries
+            if each.source == "opt-out" and not each.removed_at
+        }
+        found.lost_opt_outs += key not in kept.values() or (device % 2 == 1 and ACCOUNT not in kept)
     found.sent_after_opt_out += _sent_after(record, result, key, opted_out, _AT_MOST_AFTER)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Self
 import requests
 import sqlalchemy as sa
 
-from sendoff.campaign import Period, topic_scope
+from sendoff.campaign import ACCOUNT, Period, topic_scope
 from sendoff.demo.processes import Process, Supervisor
 from sendoff.ledger import Ledger
 from sendoff.ledger.requests.dispatch_queries import Dispatch
@@ -244,11 +244,15 @@ class Environment:
         self.backend.ledger.suppressions.add(job.complaints, devices, datetime.now(UTC))
 
     def opt_out(self, job: Job, device: int) -> None:
-        """Opt out of a launch's topic, as a mail program would do it, and remember when it was answered 200."""
+        """Opt out of a launch's topic, and remember when it was answered 200.
+
+        Devices with an odd number press the second button: they opt out of all messages too.
+        """
         opt_out = OptOut(job.key, topic_scope(job.topic), "device_id", str(device))
         address = OptOutSigner(self.backend.address, [SECRET]).sign(opt_out)
         try:
-            answer = requests.post(address, data={"List-Unsubscribe": "One-Click"}, timeout=60)
+            wider = {"scope": ACCOUNT} if device % 2 else {}
+            answer = requests.post(address, data={"List-Unsubscribe": "One-Click", **wider}, timeout=60)
         except requests.ConnectionError:  # the receiver is down
             return
         if answer.status_code == 200:

@@ -145,7 +145,8 @@ class _History:
             self._start(f"person {number + 1}", decide, pick.pick(f"decide {number}", _TIMES), restarts=0)
         for person in self._chosen("opt-outs", (0, 1, 2), (3, 2, 1)):
             launch = pick.pick(f"launch of {person}", self.launches)
-            leave = partial(opt_out, self.machine, self.receivers, launch, person)
+            is_widened = pick.chance(f"all messages to {person}", 0.5)
+            leave = partial(opt_out, self.machine, self.receivers, launch, person, is_widened=is_widened)
             self.scheduler.spawn(f"recipient {person}", leave, delay=pick.pick(f"opt out {person}", _TIMES))
         for number, person in enumerate(self._chosen("erasures", (0, 1), (4, 1))):
             erase = partial(self._erase, person=person)

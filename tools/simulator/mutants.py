@@ -166,8 +166,11 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "opt-out lost": Mutant(
         "sendoff.postbacks.opt_out",
-        "                suppressions.add(new, who, now)\n            except",
-        "                pass\n            except",
+        "                    suppressions.add(new, who, now)\n                except",
+        "                    pass\n                except",
+    ),
+    "opt-out of all messages kept to its topic": Mutant(
+        "sendoff.postbacks.opt_out", "return [opt_out.scope, *wider]", "return [opt_out.scope]"
     ),
     "erasure forgets verdicts": Mutant(
         "sendoff.ledger.erasure.erasure_steps",

@@ -263,14 +263,21 @@ class _Request:
         self.status = status
 
 
-def opt_out(machine: Machine, receivers: Sequence[Receiver], launch_key: str, person: int) -> None:
-    """Opt out as a recipient does, until the address answers 200."""
-    address = OptOutSigner.of(SIGNER).sign(OptOut(launch_key, "account", "device_id", str(person)))
+def opt_out(
+    machine: Machine, receivers: Sequence[Receiver], launch_key: str, person: int, *, is_widened: bool
+) -> None:
+    """Opt out as a recipient does, until the address answers 200.
+
+    ``is_widened``: the address opts out of a topic that no launch has, and the second button of all messages.
+    """
+    scope = "topic:news" if is_widened else "account"
+    address = OptOutSigner.of(SIGNER).sign(OptOut(launch_key, scope, "device_id", str(person)))
+    form = b"List-Unsubscribe=One-Click" + (b"&scope=account" if is_widened else b"")
     path = urlsplit(address).path
     for number in range(100):
         receiver = receivers[number % len(receivers)]
         machine.record("opt-out", person=person)
-        status = receiver.ask(path, b"List-Unsubscribe=One-Click")
+        status = receiver.ask(path, form)
         machine.record("opt-out answer", person=person, status=status)
         if status == 200:
             return

@@ -1,23 +1,26 @@
 """The endpoint where recipients opt out: a page to confirm, and the request that records it.
 
 A mail program sends the request by itself when its user presses *Unsubscribe* (RFC 8058). A person who follows the
-link gets a page with one button, so that programs that only follow links change nothing. An opt-out is answered with
-200 only once it is in the ledger. Opt-outs have their own few threads, so that they do not delay post-backs.
+link gets a page with a button, so that programs that only follow links change nothing. If the address opts out of a
+topic, a second button opts out of all messages of the account too. An opt-out is answered with 200 only once it is in
+the ledger. Opt-outs have their own few threads, so that they do not delay post-backs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from html import escape
+from urllib.parse import parse_qsl
 
 from granian.rsgi import HTTPProtocol, Scope
 
 from sendoff.audience.identifiers import as_member
+from sendoff.campaign import ACCOUNT
 from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedgerError
 from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.postbacks.group_commit import ReceiverCounts
@@ -41,8 +44,8 @@ class OptOutEndpoint:
     """Serves the addresses of opt-outs: 200 once one is stored; 404 if it is none of them, or no one can have it.
 
     GET returns a page to confirm, and changes nothing. HEAD returns its status, for programs that check links. A POST
-    without ``List-Unsubscribe=One-Click`` gets 400. A 503 with Retry-After means that nothing was stored, so it may be
-    sent again.
+    without ``List-Unsubscribe=One-Click``, or with a ``scope`` other than ``account``, gets 400. A 503 with Retry-After
+    means that it may be sent again.
     """
 
     ledger: Ledger
@@ -75,26 +78,27 @@ class OptOutEndpoint:
                 "This link does not work.", "Copy the whole link from your message, and try again."
             )
         if scope.method != "POST":
-            return 200, _page("Stop these messages?", _out_of(opt_out), has_button=True)
+            return 200, _page("Stop these messages?", _out_of(opt_out.scope), _form(opt_out.scope))
         try:
             body = await self.bodies.read(scope, proto, _MAX_BODY)
         except BodyError as error:
             return error.status, _page(_NOT_DONE, _AGAIN)
-        if not all(word in body for word in _WORDS):
+        scopes = _scopes(opt_out, body)
+        if not scopes:
             return 400, _page(_NOT_DONE, "Open the link from your message again, and press the button.")
-        if not await self._store(opt_out):
+        if not await self._store(opt_out, scopes):
             return 503, _page(
                 _NOT_DONE, "Something on our side does not work at the moment. Try again in a minute."
             )
         self.counts.opted_out += 1
-        return 200, _page("Done.", _stays_out_of(opt_out))
+        return 200, _page("Done.", f"{_out_of(scopes[-1])} {_ON_ITS_WAY}")
 
-    async def _store(self, opt_out: OptOut) -> bool:
+    async def _store(self, opt_out: OptOut, scopes: Sequence[str]) -> bool:
         """Store an opt-out, and return whether that succeeded in time."""
         if self._waiting >= _MOST_WAITING:
             return False
         self._waiting += 1
-        storing = asyncio.get_running_loop().run_in_executor(self._threads, self._add, opt_out)
+        storing = asyncio.get_running_loop().run_in_executor(self._threads, self._add, opt_out, scopes)
         storing.add_done_callback(self._end)
         try:
             return await asyncio.wait_for(asyncio.shield(storing), self.answer_timeout)
@@ -104,21 +108,22 @@ class OptOutEndpoint:
     def _end(self, _: object) -> None:
         self._waiting -= 1
 
-    def _add(self, opt_out: OptOut) -> bool:
-        new = SuppressionChange(
-            opt_out.scope,
-            opt_out.identified_by,
-            SOURCE,
-            author="recipient",
-            launch_key=opt_out.launch_key,
-        )
+    def _add(self, opt_out: OptOut, scopes: Sequence[str]) -> bool:
         suppressions, who, now, problem = self.ledger.suppressions, [opt_out.identifier], self.clock(), None
         try:
-            try:
-                suppressions.add(new, who, now)
-            except SettingsError as error:  # an opt-out counts more than an identifier that was erased
-                problem = f"Opt-outs are stored without asking who was erased: {error}"
-                suppressions.add(new, who, now, may_be_erased=True)
+            for scope in scopes:
+                new = SuppressionChange(
+                    scope,
+                    opt_out.identified_by,
+                    SOURCE,
+                    author="recipient",
+                    launch_key=opt_out.launch_key,
+                )
+                try:
+                    suppressions.add(new, who, now)
+                except SettingsError as error:  # an opt-out counts more than an identifier that was erased
+                    problem = f"Opt-outs are stored without asking who was erased: {error}"
+                    suppressions.add(new, who, now, may_be_erased=True)
         except (LedgerUnavailableError, UnusableLedgerError) as error:
             self._note(f"An opt-out was not stored: {error}")
             return False
@@ -142,17 +147,26 @@ def is_opt_out(path: str) -> bool:
     return OPT_OUT_PATH in path
 
 
-def _out_of(opt_out: OptOut) -> str:
-    kind, _, name = opt_out.scope.partition(":")
-    if kind == "topic":
-        return f"You will get no more messages about {name.replace('_', ' ').replace('-', ' ')} from this sender."
+def _scopes(opt_out: OptOut, body: bytes) -> list[str]:
+    """Return the scopes that a form opts out of: the one of the address first. Return none for another form.
+
+    The topic stays one of them, because a transactional campaign on it does not ask for ``account``.
+    """
+    fields = parse_qsl(body.decode(errors="replace"), keep_blank_values=True)
+    wider = [value for name, value in fields if name == "scope"]
+    if not all(word in body for word in _WORDS) or wider not in ([], [ACCOUNT]):
+        return []
+    return [opt_out.scope, *wider]
+
+
+def _out_of(scope: str) -> str:
+    topic = scope.partition(":")[2]
+    if topic:
+        return f"You will get no more messages about {topic.replace('_', ' ').replace('-', ' ')} from this sender."
     return "You will get no more messages from this sender, except ones that you need, such as receipts."
 
 
-def _stays_out_of(opt_out: OptOut) -> str:
-    return f"{_out_of(opt_out)} A message that is already on its way may still arrive."
-
-
+_ON_ITS_WAY = "A message that is already on its way may still arrive."
 _NOT_DONE = "That did not work. Nothing was changed."
 _AGAIN = "Press the button again."
 _STYLE = (
@@ -160,19 +174,27 @@ _STYLE = (
     "min-height:100vh;place-items:center;background:Canvas;color:CanvasText}"
     "main{max-width:26rem;padding:1.5rem}h1{font-size:1.5rem;margin:0 0 .5rem}"
     "button{font:inherit;padding:.7rem 1.2rem;border-radius:.4rem;border:1px solid;cursor:pointer;margin-top:.5rem}"
+    "form p{margin:2rem 0 .5rem}"
 )
-_FORM = (
-    '<form method="post"><input type="hidden" name="List-Unsubscribe" value="One-Click">'
-    "<button>Stop these messages</button></form>"
+_WIDER = (
+    "<p>You can also stop all messages from this sender, except ones that you need, such as receipts.</p>"
+    f'<button name="scope" value="{ACCOUNT}">Stop all messages</button>'
 )
 
 
-def _page(title: str, text: str, *, has_button: bool = False) -> str:
+def _form(scope: str) -> str:
+    return (
+        '<form method="post"><input type="hidden" name="List-Unsubscribe" value="One-Click">'
+        f"<button>Stop these messages</button>{_WIDER if scope != ACCOUNT else ''}</form>"
+    )
+
+
+def _page(title: str, text: str, form: str = "") -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="robots" content="noindex"><title>{escape(title)}</title><style>{_STYLE}</style></head>'
-        f"<body><main><h1>{escape(title)}</h1><p>{escape(text)}</p>{_FORM if has_button else ''}</main></body></html>"
+        f"<body><main><h1>{escape(title)}</h1><p>{escape(text)}</p>{form}</main></body></html>"
     )
 
 

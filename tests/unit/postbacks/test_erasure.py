@@ -931,8 +931,9 @@ def test_an_opt_out_is_stored_although_no_one_can_tell_who_was_erased(
     monkeypatch.delenv("SENDOFF_ERASURE_SECRET")
     signer = OptOutSigner("https://events.example.com", [SECRET])
     endpoint = OptOutEndpoint(ledger, signer, ReceiverCounts(), BodyReader(1), 5, lambda: NOW)
-    assert endpoint._add(OptOut(KEY, "account", "device_id", "7"))
-    assert [each.scope for each in ledger.suppressions.of_person("device_id", "7")] == ["account"]
+    scopes = ["account", "topic:news"]
+    assert endpoint._add(OptOut(KEY, "topic:news", "device_id", "7"), scopes)
+    assert [each.scope for each in ledger.suppressions.of_person("device_id", "7")] == scopes
 
 
 def test_lines_that_were_cut_off_do_not_make_a_log_unreadable(ledger: Ledger, tmp_path: Path) -> None:
