@@ -11,6 +11,7 @@ from granian.constants import HTTPModes
 from granian.server.embed import Server
 
 from sendoff.ledger import Ledger
+from sendoff.postbacks.opt_out_texts import ENGLISH, Texts
 from sendoff.postbacks.receiver import ReceiverApp, create_app
 from sendoff.service import PostBackSigner
 
@@ -19,11 +20,11 @@ from .waiting import PATIENCE, answers, until
 
 
 @contextmanager
-def local_receiver(ledger_url: str, secret: str) -> Iterator[str]:
+def local_receiver(ledger_url: str, secret: str, texts: Texts = ENGLISH) -> Iterator[str]:
     """Run a receiver on a free port, and yield its public address."""
     with reserved_port() as port, closing(Ledger(ledger_url)) as ledger:
         address = f"http://127.0.0.1:{port}"
-        app = create_app(ledger, PostBackSigner(address, [secret]))
+        app = create_app(ledger, PostBackSigner(address, [secret]), texts=texts)
         told_to_stop = threading.Event()
         thread = threading.Thread(target=asyncio.run, args=[_serve(app, port, told_to_stop)], daemon=True)
         thread.start()

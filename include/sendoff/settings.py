@@ -76,6 +76,11 @@ class Settings(BaseSettings):
         description="Path of a [`defaults.yaml`](../how-to/set-defaults.md) whose `rules` apply to campaigns without "
         "such a file beside them, such as campaigns from Python",
     )
+    opt_out_texts: str | None = Field(
+        None,
+        description="[Texts of the page to opt out](receiver.md#texts-of-the-page) by language, as YAML; default: "
+        "English",
+    )
     connection: str = Field(
         "sendoff_default",
         description="Name of the connection to the messaging service, as in Airflow and in a campaign's `connection`",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sendoff.ledger import Ledger
+from sendoff.postbacks.opt_out_texts import ENGLISH, PageTexts
 from sendoff.service import OptOut, OptOutSigner
 
 from ..local_receiver import local_receiver
@@ -17,6 +18,14 @@ from .browser import FAINT_TEXT, SMALL_TARGETS, UNLABELLED_FIELDS, new_window, p
 
 SECRET = "s" * 32
 KEY = "0123456789abcdef" * 2
+ARABIC: Any = {
+    "question": "هل تريد إيقاف هذه الرسائل؟",
+    "topic": "لن تصلك رسائل أخرى عن {topic}.",
+    "button": "إيقاف",
+    "account_offer": "يمكنك أيضا إيقاف جميع الرسائل.",
+    "account_button": "إيقاف جميع الرسائل",
+    "topics": {"weekly-news": "أخبار الأسبوع"},
+}
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +37,8 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 
 @pytest.fixture(scope="module")
 def opt_outs(ledger: Ledger) -> Iterator[OptOutSigner]:
-    with local_receiver(ledger.name, SECRET) as address:
+    texts = {**ENGLISH, "ar": PageTexts(**ARABIC)}
+    with local_receiver(ledger.name, SECRET, texts) as address:
         yield OptOutSigner(address, [SECRET])
 
 
@@ -56,6 +66,26 @@ def test_one_press_opts_out(
     (entry,) = ledger.suppressions.of_person("device_id", who)
     assert (entry.scope, entry.source, entry.launch_key) == ("topic:weekly-news", "opt-out", KEY)
     window.screenshot(path=tmp_path / f"done-{name}-{width}.png")
+    assert window.complaints == []
+    window.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1200, 390])
+def test_the_page_is_in_the_language_of_the_browser_from_right_to_left(
+    browser: Any, opt_outs: OptOutSigner, tmp_path: Path, scheme: str, width: int
+) -> None:
+    window = new_window(
+        browser, locale="ar-EG", color_scheme=scheme, viewport={"width": width, "height": 700}
+    )
+    window.goto(opt_outs.sign(OptOut(KEY, "topic:weekly-news", "device_id", "9")))
+    assert window.title() == ARABIC["question"]
+    assert window.evaluate("document.documentElement.lang") == "ar"
+    assert window.evaluate("getComputedStyle(document.querySelector('main')).direction") == "rtl"
+    assert "أخبار الأسبوع" in window.inner_text("main")
+    assert window.evaluate(FAINT_TEXT) == []
+    assert window.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    window.screenshot(path=tmp_path / f"arabic-{scheme}-{width}.png")
     assert window.complaints == []
     window.context.close()
 

@@ -225,7 +225,9 @@ def test_a_private_key_comes_from_the_file_that_the_connection_names(
 
 def test_every_setting_has_a_field_but_those_of_one_process() -> None:
     found = {name for fields in SOURCES.values() for name in fields}
-    assert {*Settings.model_fields} - found == {"connection", "defaults", "machine_open_seconds"}
+    assert {*Settings.model_fields} - found == {
+        *("connection", "defaults", "machine_open_seconds", "opt_out_texts")
+    }
 
 
 def stored_with_erasures(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

@@ -40,10 +40,12 @@ from .field_types import OWN_ZONE as OWN_ZONE
 from .field_types import QUERY_ZONE as QUERY_ZONE
 from .field_types import WEEKDAYS as WEEKDAYS
 from .field_types import FrozenModel as FrozenModel
+from .field_types import Text as Text
 from .field_types import describe as describe
 from .field_types import did_you_mean as did_you_mean
 from .field_types import is_time_zone as is_time_zone
 from .field_types import moment as moment
+from .field_types import problem as problem
 from .field_types import time_zone_of as time_zone_of
 from .folders import HOUSEKEEPING_DAGS as HOUSEKEEPING_DAGS
 from .folders import CheckedFolder as CheckedFolder
@@ -108,3 +110,4 @@ from .variants import Decide as Decide
 from .variants import Template as Template
 from .yaml_document import printable as printable
 from .yaml_document import storable as storable
+from .yaml_model import read_setting as read_setting

@@ -24,6 +24,7 @@ from sendoff.campaign import ACCOUNT
 from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedgerError
 from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.postbacks.group_commit import ReceiverCounts
+from sendoff.postbacks.opt_out_texts import ENGLISH, PageTexts, Texts, choose_language, direction
 from sendoff.postbacks.reading import BodyError, BodyReader
 from sendoff.service import OPT_OUT_PATH, OptOut, OptOutSigner
 from sendoff.telemetry import metrics
@@ -54,44 +55,46 @@ class OptOutEndpoint:
     bodies: BodyReader
     answer_timeout: float
     clock: Callable[[], datetime]
+    texts: Texts = field(default_factory=lambda: ENGLISH)
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "opt-out"))
     _waiting: int = 0
     _problem: str | None = None  # why the newest opt-out was not stored, or not checked
 
     async def __call__(self, scope: Scope, proto: HTTPProtocol) -> None:
         """Serve one HTTP request."""
-        status, page = await self._answer(scope, proto)
+        language = choose_language(scope.headers.get("accept-language", ""), self.texts)
+        status, content = await self._answer(scope, proto, self.texts[language])
         if status != 200:
             self.counts.opt_outs_refused += 1
             metrics.refused_post_back(status)
         # A link is followed by a browser, but mail programs also post by themselves, and show nothing.
         wants_page = scope.method == "GET" or "text/html" in scope.headers.get("accept", "")
-        body = page if wants_page and scope.method != "HEAD" else ""
-        proto.response_str(status, [*_HEADERS, *_MORE.get(status, ())], body)
+        body = _page(language, *content) if wants_page and scope.method != "HEAD" else ""
+        headers = [*_HEADERS, ("content-language", language), *_MORE.get(status, ())]
+        proto.response_str(status, headers, body)
 
-    async def _answer(self, scope: Scope, proto: HTTPProtocol) -> tuple[int, str]:
+    async def _answer(
+        self, scope: Scope, proto: HTTPProtocol, texts: PageTexts
+    ) -> tuple[int, tuple[str, ...]]:
+        """Return the status, and the content of the page: its title, its text and its form."""
         if scope.method not in ("GET", "HEAD", "POST"):
-            return 405, _page("This address cannot do that.", "Open the link from your message again.")
+            return 405, (texts.failed, texts.open_again)
         opt_out = self.signer.read(scope.path)
         if opt_out is None or as_member("string", opt_out.identifier) is None:
-            return 404, _page(
-                "This link does not work.", "Copy the whole link from your message, and try again."
-            )
+            return 404, (texts.wrong_link, texts.copy_link)
         if scope.method != "POST":
-            return 200, _page("Stop these messages?", _out_of(opt_out.scope), _form(opt_out.scope))
+            return 200, (texts.question, texts.effect(opt_out.scope), _form(opt_out.scope, texts))
         try:
             body = await self.bodies.read(scope, proto, _MAX_BODY)
         except BodyError as error:
-            return error.status, _page(_NOT_DONE, _AGAIN)
+            return error.status, (texts.failed, texts.open_again)
         scopes = _scopes(opt_out, body)
         if not scopes:
-            return 400, _page(_NOT_DONE, "Open the link from your message again, and press the button.")
+            return 400, (texts.failed, texts.open_again)
         if not await self._store(opt_out, scopes):
-            return 503, _page(
-                _NOT_DONE, "Something on our side does not work at the moment. Try again in a minute."
-            )
+            return 503, (texts.failed, texts.try_later)
         self.counts.opted_out += 1
-        return 200, _page("Done.", f"{_out_of(scopes[-1])} {_ON_ITS_WAY}")
+        return 200, (texts.done, f"{texts.effect(scopes[-1])} {texts.on_its_way}")
 
     async def _store(self, opt_out: OptOut, scopes: Sequence[str]) -> bool:
         """Store an opt-out, and return whether that succeeded in time."""
@@ -159,16 +162,6 @@ def _scopes(opt_out: OptOut, body: bytes) -> list[str]:
     return [opt_out.scope, *wider]
 
 
-def _out_of(scope: str) -> str:
-    topic = scope.partition(":")[2]
-    if topic:
-        return f"You will get no more messages about {topic.replace('_', ' ').replace('-', ' ')} from this sender."
-    return "You will get no more messages from this sender, except ones that you need, such as receipts."
-
-
-_ON_ITS_WAY = "A message that is already on its way may still arrive."
-_NOT_DONE = "That did not work. Nothing was changed."
-_AGAIN = "Press the button again."
 _STYLE = (
     ":root{color-scheme:light dark}body{font:18px/1.5 system-ui,sans-serif;margin:0;display:grid;"
     "min-height:100vh;place-items:center;background:Canvas;color:CanvasText}"
@@ -176,22 +169,20 @@ _STYLE = (
     "button{font:inherit;padding:.7rem 1.2rem;border-radius:.4rem;border:1px solid;cursor:pointer;margin-top:.5rem}"
     "form p{margin:2rem 0 .5rem}"
 )
-_WIDER = (
-    "<p>You can also stop all messages from this sender, except ones that you need, such as receipts.</p>"
-    f'<button name="scope" value="{ACCOUNT}">Stop all messages</button>'
-)
 
 
-def _form(scope: str) -> str:
+def _form(scope: str, texts: PageTexts) -> str:
+    offer, button = escape(texts.account_offer), escape(texts.account_button)
+    wider = f'<p>{offer}</p><button name="scope" value="{ACCOUNT}">{button}</button>'
     return (
         '<form method="post"><input type="hidden" name="List-Unsubscribe" value="One-Click">'
-        f"<button>Stop these messages</button>{_WIDER if scope != ACCOUNT else ''}</form>"
+        f"<button>{escape(texts.button)}</button>{wider if scope != ACCOUNT else ''}</form>"
     )
 
 
-def _page(title: str, text: str, form: str = "") -> str:
+def _page(language: str, title: str, text: str, form: str = "") -> str:
     return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<!doctype html><html lang="{language}" dir="{direction(language)}"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="robots" content="noindex"><title>{escape(title)}</title><style>{_STYLE}</style></head>'
         f"<body><main><h1>{escape(title)}</h1><p>{escape(text)}</p>{form}</main></body></html>"
@@ -201,6 +192,7 @@ def _page(title: str, text: str, form: str = "") -> str:
 _HEADERS = [
     ("content-type", "text/html; charset=utf-8"),
     ("cache-control", "no-store"),
+    ("vary", "accept, accept-language"),
     ("referrer-policy", "no-referrer"),
     ("x-content-type-options", "nosniff"),
     (

@@ -20,6 +20,7 @@ from sendoff.ledger import Ledger
 from sendoff.postbacks.endpoint import PostBackEndpoint
 from sendoff.postbacks.group_commit import GroupCommit, Limits
 from sendoff.postbacks.opt_out import OptOutEndpoint, is_opt_out
+from sendoff.postbacks.opt_out_texts import ENGLISH, Texts, page_texts
 from sendoff.postbacks.reading import BodyReader
 from sendoff.service import OptOutSigner, PostBackSigner
 from sendoff.settings import Settings
@@ -44,13 +45,14 @@ class ReceiverApp:
         signer: PostBackSigner,
         limits: Limits = _LIMITS,
         clock: Callable[[], datetime] = utc_now,
+        texts: Texts = ENGLISH,
     ) -> None:
         self._commit = commit
         self._log_every = limits.log_every
         self._bodies = BodyReader(limits.body_timeout)
         self._post_backs = PostBackEndpoint(commit, signer, self._bodies, limits.max_body, clock)
         self._opt_outs = OptOutEndpoint(
-            ledger, OptOutSigner.of(signer), commit.counts, self._bodies, limits.answer_timeout, clock
+            ledger, OptOutSigner.of(signer), commit.counts, self._bodies, limits.answer_timeout, clock, texts
         )
         self._background_tasks: list[asyncio.Task[None]] = []
 
@@ -119,12 +121,14 @@ def create_app(
     signer: PostBackSigner,
     limits: Limits = _LIMITS,
     clock: Callable[[], datetime] = utc_now,
+    texts: Texts = ENGLISH,
 ) -> ReceiverApp:
     """Create the application of one receiver process."""
     commit = GroupCommit(ledger, f"{socket.gethostname()}:{os.getpid()}", limits)
-    return ReceiverApp(commit, ledger, signer, limits, clock)
+    return ReceiverApp(commit, ledger, signer, limits, clock, texts)
 
 
 def app_of(settings: Settings) -> ReceiverApp:
     """Create the application from the settings of a deployment."""
-    return create_app(Ledger.from_settings(settings), PostBackSigner.from_settings(settings))
+    signer = PostBackSigner.from_settings(settings)
+    return create_app(Ledger.from_settings(settings), signer, texts=page_texts(settings))

@@ -22,6 +22,7 @@ from granian.server import MPServer
 
 from sendoff.errors import PermanentError, RetryableError, SettingsError
 from sendoff.ledger import Ledger
+from sendoff.postbacks.opt_out_texts import page_texts
 from sendoff.postbacks.receiver import ReceiverApp, app_of
 from sendoff.service import PostBackSigner
 from sendoff.settings import Settings
@@ -60,12 +61,13 @@ def serve(
 ) -> None:
     """Serve post-backs until SIGINT or SIGTERM, from ``workers`` processes that share the address.
 
-    Stopping answers and stores the requests that have arrived. Raise SettingsError if a setting is missing or the
-    address cannot be used. Raise UnusableLedgerError if someone must correct the ledger, such as one without tables. If
-    the ledger is unavailable, wait for it. ``make_app`` is called in each worker process.
+    Stopping answers and stores the requests that have arrived. Raise SettingsError if a setting is missing or wrong, or
+    the address cannot be used. Raise UnusableLedgerError if someone must correct the ledger, such as one without
+    tables. If the ledger is unavailable, wait for it. ``make_app`` is called in each worker process.
     """
     settings.require("public_url", "post_back_secrets", "ledger_url")
     PostBackSigner.from_settings(settings)
+    page_texts(settings)
     _check_ledger(settings.ledger())
     server = Server(
         "sendoff receiver",

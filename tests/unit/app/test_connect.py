@@ -90,7 +90,8 @@ def test_each_setting_is_an_argument() -> None:
     by_another_name = {"ledger_url", "service_url", "public_url", "post_back_secrets", "warehouse_url"}
     own = {"client_id", "client_secret"}
     of_every_process = {"machine_open_seconds"}  # whichever process reads post-backs, its variable decides
-    others = by_another_name | own | of_every_process
+    of_receiver = {"opt_out_texts"}
+    others = by_another_name | own | of_every_process | of_receiver
     assert MoreSettings.__annotations__.keys() == Settings.model_fields.keys() - others
     with pytest.raises(TypeError, match="no argument servis"):
         sendoff.connect(servis="https://api.example.com")  # type: ignore[call-arg]

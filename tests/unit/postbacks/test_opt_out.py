@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sendoff.campaign import Campaign
+from sendoff.errors import SettingsError
 from sendoff.ledger import Ledger
 from sendoff.postbacks.group_commit import ReceiverCounts
 from sendoff.postbacks.opt_out import OptOutEndpoint
+from sendoff.postbacks.opt_out_texts import ENGLISH, PageTexts, Texts, choose_language, direction, page_texts
 from sendoff.postbacks.reading import BodyReader
+from sendoff.postbacks.receiver import app_of
+from sendoff.postbacks.server import serve
 from sendoff.service import OptOut, OptOutSigner
+from sendoff.settings import load_settings
 
 from ...factories import KEY, LEASE, NOW, make_launch
 from ...waiting import PATIENCE
 
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 URL = "https://events.example.com"
 ONE_CLICK = "List-Unsubscribe=One-Click"
 ALL = f"{ONE_CLICK}&scope=account"
@@ -44,14 +51,17 @@ class Request:
         self.status, self.answer, self.page = status, dict(headers), page
 
 
-def ask(ledger: Ledger, opt_out: OptOut, form: str | None = None, **headers: str) -> Request:
+def ask(
+    ledger: Ledger, opt_out: OptOut, form: str | None = None, texts: Texts = ENGLISH, **headers: str
+) -> Request:
     """Open the address of an opt-out, or post a form to it."""
     signer = OptOutSigner(URL, ["s" * 32])
     body = (form or "").encode()
     more = {"accept": "text/html", "content-length": str(len(body)), **headers}
     method = "GET" if form is None else "POST"
     request: Any = Request(signer.sign(opt_out).removeprefix(URL), body, method, more)
-    endpoint = OptOutEndpoint(ledger, signer, ReceiverCounts(), BodyReader(PATIENCE), PATIENCE, lambda: NOW)
+    bodies = BodyReader(PATIENCE)
+    endpoint = OptOutEndpoint(ledger, signer, ReceiverCounts(), bodies, PATIENCE, lambda: NOW, texts)
     asyncio.run(endpoint(request, request))
     assert isinstance(request, Request)
     return request
@@ -137,3 +147,143 @@ def test_a_person_who_stops_all_messages_counts_once_for_the_launch(ledger: Ledg
     for form in (ONE_CLICK, ALL):
         assert ask(ledger, opt_out, form).status == 200
     assert ledger.launch_counts.opt_outs(launch) == 1
+
+
+GERMAN = """
+de:
+  question: <b>Abbestellen?</b>
+  topic: Nichts mehr über {topic}.
+  topics: {news: "Neues & Altes"}
+ar: {question: إيقاف؟}
+"""
+
+
+def texts_of(text: str) -> Texts:
+    return page_texts(load_settings(["opt_out_texts"], opt_out_texts=text))
+
+
+def test_the_page_is_in_the_language_of_the_browser(ledger: Ledger) -> None:
+    texts = texts_of(GERMAN)
+    page = ask(ledger, of("topic:news"), texts=texts, **{"accept-language": "de-AT,de;q=0.9,en;q=0.8"})
+    assert page.answer["content-language"] == "de"
+    assert "accept-language" in page.answer["vary"]
+    assert '<html lang="de" dir="ltr">' in page.page
+    assert "<h1>&lt;b&gt;Abbestellen?&lt;/b&gt;</h1><p>Nichts mehr über Neues &amp; Altes.</p>" in page.page
+    assert "<button>Stop these messages</button>" in page.page
+    page = ask(ledger, of("account"), texts=texts, **{"accept-language": "ar"})
+    assert '<html lang="ar" dir="rtl">' in page.page
+    page = ask(ledger, of("topic:news"), texts=texts, **{"accept-language": '"><script>alert(1)</script>'})
+    assert page.answer["content-language"] == "en"
+    assert '<html lang="en" dir="ltr">' in page.page
+    assert "script" not in page.page
+    done = ask(ledger, of("topic:news"), ALL, texts=texts, **{"accept-language": "de"})
+    assert (done.status, scopes(ledger)) == (200, ["account", "topic:news"])
+
+
+@pytest.mark.parametrize(
+    ("accepted", "language"),
+    [
+        ("", "en"),
+        ("*", "en"),
+        ("de", "de"),
+        ("DE-at", "de"),
+        ("de-AT-1996, en", "de"),
+        ("fr, de;q=0.5", "de"),
+        ("en;q=0.5, de;q=0.7", "de"),
+        ("de;q=0.5, en;q=0.5", "de"),
+        ("de;q=0.4,en-GB;q=0.8", "en"),
+        ("de ; q=0.001", "de"),
+        ("de;q=0", "en"),
+        ("de-AT, de;q=0", "en"),
+        ("*, de;q=0.1", "de"),
+        ("pt", "pt-br"),
+        ("pt-PT,pt;q=0.9,en;q=0.8", "pt-br"),
+        ("pt-BR", "pt-br"),
+        ("d, d-e, de_AT, ;q=1, de;q=2, de;q=high, \0", "en"),
+        (f"{'xx,' * 20}de", "en"),
+        (f"de{'-a' * 9}", "en"),
+    ],
+)
+def test_the_language_is_the_one_that_a_browser_likes_most(accepted: str, language: str) -> None:
+    assert choose_language(accepted, ["en", "pt-br", "de"]) == language
+
+
+def test_english_can_be_replaced_and_comes_with_regions() -> None:
+    texts = texts_of("en-GB: {done: Sorted.}\nen: {done: OK.}")
+    assert [(tag, each.done) for tag, each in texts.items()] == [("en", "OK."), ("en-gb", "Sorted.")]
+    chosen = [choose_language(each, texts) for each in ("en", "en-US", "en-GB", "fr")]
+    assert chosen == ["en", "en", "en-gb", "en"]
+
+
+@pytest.mark.parametrize("language", ["ar", "ar-EG", "he", "fa", "ur", "uz-arab"])
+def test_languages_from_right_to_left(language: str) -> None:
+    assert direction(language.lower()) == "rtl"
+    assert direction("es-ar") == direction("ku") == "ltr"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (
+            "de:\n  qestion: x",
+            ":2: de.qestion: 'qestion' is not a field (did you mean 'question'?). Use account, ",
+        ),
+        ("de:\n  done: 5", ":2: de.done: found 5. Use a text"),
+        ("de:\n  done:", ":2: de.done: found nothing. Use a text"),
+        ("de:\n  done: ''", ":2: de.done: found ''. Use a text that is not empty"),
+        ("de:\n  topics: {news: 5}", ":2: de.topics.news: found 5. Use a text"),
+        (
+            "de:\n  topic: '{name}'",
+            ":2: de.topic: found { in a text. Use it only for {topic}, and that only in",
+        ),
+        (
+            "de:\n  done: '{topic}'",
+            ":2: de.done: found { in a text. Use it only for {topic}, and that only in",
+        ),
+        (
+            "en: {}\nde_AT: {}",
+            ":2: de_AT: found 'de_AT'. Use a language as browsers name it, such as de or pt-BR",
+        ),
+        ("pt-BR: {}\npt-br: {}", ":1: found a language twice, in upper and in lower case. Use it once"),
+        ("de: {}\nde: {}", ":2: de: found 'de' twice, first on line 1. Use it once"),
+        (
+            "texts.yaml",
+            ":1: found 'texts.yaml'. Use texts by language. SENDOFF_OPT_OUT_TEXTS_FILE names a file",
+        ),
+        ("[de]", ":1: found a list. Use texts by language"),
+        ("de: {", ":1: not YAML: "),
+    ],
+)
+def test_mistakes_in_the_texts_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, error: str
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        texts_of(text)
+    assert str(caught.value).startswith(f"SENDOFF_OPT_OUT_TEXTS{error}")
+    file = tmp_path / "texts.yaml"
+    file.write_text(text)
+    monkeypatch.setenv("SENDOFF_OPT_OUT_TEXTS_FILE", str(file))
+    with pytest.raises(SettingsError) as caught:
+        page_texts(load_settings(["opt_out_texts"]))
+    assert str(caught.value).startswith(f"{file}{error}")
+
+
+def test_a_receiver_serves_the_texts_of_its_settings_and_does_not_start_with_mistakes(tmp_path: Path) -> None:
+    given = {
+        "ledger_url": f"sqlite:///{tmp_path}/ledger.db",
+        "public_url": URL,
+        "post_back_secrets": "s" * 32,
+    }
+    app = app_of(load_settings(opt_out_texts=GERMAN, **given))
+    assert app._opt_outs.texts.keys() == {"en", "de", "ar"}
+    with pytest.raises(SettingsError, match="SENDOFF_OPT_OUT_TEXTS:1: de: found 5"):
+        serve("127.0.0.1", 0, load_settings(opt_out_texts="de: 5", **given))
+
+
+def test_the_reference_has_every_text_of_the_page() -> None:
+    page = (DOCS / "reference/receiver.md").read_text()
+    for name, each in PageTexts.model_fields.items():
+        assert f"| `{name}` | {each.default or 'none'} |" in page
+    texts = texts_of(page.partition("```yaml\n")[2].partition("```")[0])
+    assert texts["fr"].model_fields_set == PageTexts.model_fields.keys()
+    assert texts["pt-br"].done == "Done."
