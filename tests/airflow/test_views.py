@@ -1327,6 +1327,9 @@ def test_a_report_is_downloaded_and_identifies_no_one(
         assert got.content.startswith(b"\x89PNG")
     else:
         assert "audience" in got.text
+    assert (form == "csv") is got.content.startswith(
+        b"\xef\xbb\xbfof,"
+    )  # without this, Excel shows wrong letters
     if form == "html":
         assert "<h1>Spring sale</h1>" in got.text
         assert "00:00:00Z" not in got.text

@@ -41,6 +41,8 @@ from sendoff_airflow.views.web.reader import ZoneDep
 router = APIRouter(default_response_class=HTMLResponse)
 
 DOWNLOADS = ("html", "png", "csv")
+WITH_MARK = "utf-8-sig"
+"""The encoding of tables. Without a mark at the beginning, Excel shows wrong letters for all that are not ASCII."""
 
 
 class Compared(NamedTuple):
@@ -156,6 +158,6 @@ def _file(results: Results, form: str, title: str) -> tuple[str | bytes, str]:
     if form == "html":
         return as_html(results.document), "text/html"
     if form == "csv":
-        return as_csv(results.figures), "text/csv"
+        return as_csv(results.figures).encode(WITH_MARK), "text/csv"
     with TemporaryDirectory() as folder:
         return as_picture(results.figures, Path(folder) / "report.png", title).read_bytes(), "image/png"
