@@ -727,6 +727,10 @@ def test_an_email_is_shown_in_a_frame_that_does_nothing(visit: Any, airflow: Air
 def test_a_report_is_downloaded_from_the_page_in_airflow(visit: Any, airflow: Airflow) -> None:
     window = visit("plugin/sendoff")
     frame = window.frame_locator("iframe")
+    with window.expect_download() as started:
+        frame.get_by_role("link", name="as a table").click()
+    assert started.value.suggested_filename.startswith("launches-")
+    assert "spring_sale,Spring sale," in started.value.path().read_text(encoding="utf-8-sig")
     frame.locator(f"table a[href*='{airflow.keys['reported']}']").first.click()
     for name, end in (("a page", ".html"), ("a picture", ".png"), ("a table", ".csv")):
         with window.expect_download() as started:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import html
 import inspect
+import io
 import json
 import math
 import re
@@ -50,7 +52,7 @@ from sendoff.campaign.gates import Gates
 from sendoff.comparison.engagement import CONTROL_GROUP
 from sendoff.comparison.statistics import compared_shares
 from sendoff.dispatch.control import pause, pause_all, reject, resolve
-from sendoff.ledger import Decision, Ledger, NotLaunched, SuppressionChange
+from sendoff.ledger import Decision, Ledger, NotLaunched, Selection, SuppressionChange
 from sendoff.ledger.storage.schema import dispatches, outcomes
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.erasure import continue_erasures, request_erasure
@@ -64,7 +66,7 @@ from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
 from sendoff_airflow.views.app import create_app as create_pages
 from sendoff_airflow.views.facts.next_launch import GATE_WORDS, next_launch_of
 from sendoff_airflow.views.links import PREFIX
-from sendoff_airflow.views.pages import people
+from sendoff_airflow.views.pages import launches, people
 from sendoff_airflow.views.pages.launches import LAUNCHES_PER_PAGE
 from sendoff_airflow.views.pages.waiting import DOUBTS_PER_LAUNCH, DOUBTS_PER_PAGE
 from sendoff_airflow.views.web.templates import FILTERS
@@ -1100,6 +1102,80 @@ def test_a_launch_with_an_address_to_opt_out_says_how_many_used_it(vera: Person,
     opted_out = SuppressionChange("account", "device_id", "opt-out", "a recipient", launch_key=key)
     ledger.suppressions.add(opted_out, devices(2), NOW)
     assert "2 devices have opted out at the address" in vera.get(f"launches/{key}").text
+
+
+def table(person: Person, query: str = "", zone: str = "UTC") -> list[dict[str, str]]:
+    """Return the rows of the downloaded list of launches."""
+    cookies = {"Cookie": f"{person.login['Cookie']}; sendoff-zone={zone}"}
+    got = person._server.get(f"{PREFIX}/launches.csv?{query}", headers=cookies)
+    assert got.headers["Content-Type"] == "text/csv; charset=utf-8"
+    today = datetime.now(ZoneInfo(zone)).date()
+    assert got.headers["Content-Disposition"] == f'attachment; filename="launches-{today}.csv"'
+    assert got.content.startswith(b"\xef\xbb\xbfcampaign,")
+    assert str(FIRST_DEVICE)[:8] not in got.text
+    return list(csv.DictReader(io.StringIO(got.content.decode("utf-8-sig")), strict=True))
+
+
+def test_the_list_of_launches_is_downloaded_as_one_table(vera: Person, ledger: Ledger) -> None:
+    keys = fill(ledger)
+    period = Period(NOW - timedelta(days=9), NOW - timedelta(days=8))
+    refused = NotLaunched(NOBODY, "new_sale", "New sale", period, 0, NOW, "the audience is empty")
+    ledger.not_launched.store(refused)
+    found = {(row["campaign"], row["state"]): row for row in table(vera, zone="Asia/Kolkata")}
+    assert len(found) == len(keys) + 1
+    launch, here = ledger.launches.get(keys["reported"]), ZoneInfo("Asia/Kolkata")
+    [listed] = ledger.overview.page(Selection.of([launch]))
+    assert found["spring_sale", "reported"] == {
+        "campaign": "spring_sale",
+        "title": "Spring sale",
+        "resend": "0",
+        "period start": f"{launch.period.start.astimezone(here):%Y-%m-%d %H:%M}",
+        "period end": f"{launch.period.end.astimezone(here):%Y-%m-%d %H:%M}",
+        "partition": "",
+        "time zone": "Asia/Kolkata",
+        "state": "reported",
+        "when": "Went out",
+        "time": f"{(NOW - timedelta(days=2, hours=1)).astimezone(here):%Y-%m-%d %H:%M}",
+        "counted in": "devices",
+        "recipients": "1140",
+        "control group": "60",
+        "left out": "17",  # by the cap; no one was left out of the other rows
+        "requests": "12",
+        "accepted": "10",
+        "reached": str(listed.reached),
+        "opened": str(listed.opened),
+    }
+    waiting = found["big_news", "waiting for approval"]
+    assert [waiting[name] for name in ("when", "time", "reached", "opened")] == [""] * 4
+    chosen = found["everybody", "waiting for responses"]
+    assert [chosen[name] for name in ("recipients", "control group", "left out")] == ["", "", "0"]
+    none = found["new_sale", "not launched"]
+    assert (none["title"], none["when"], none["requests"]) == ("New sale", "", "")
+
+
+def test_the_table_has_the_filter_and_the_order_of_the_list_and_no_pages(
+    vera: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for day in range(1, 60):
+        freeze(ledger, "daily", people=day, day=day, decisions=False)
+    freeze(ledger, "sums", day=2, definition={**PUSH, "title": '=SUM(A1),"Frühling"'})
+    assert len(table(vera)) == 60
+    query = "campaign=daily&sort=-recipients"
+    assert [row["recipients"] for row in table(vera, query)] == [str(number) for number in range(59, 0, -1)]
+    assert [row["title"] for row in table(vera, "words=sums")] == ['\'=SUM(A1),"Frühling"']
+    assert table(vera, "state=reported") == []
+    text = vera.get(f"?{query}&page=2").text
+    assert f'href="./launches.csv?{html.escape(query)}">Download 59 launches as a table</a>' in text
+    assert "launches.csv" not in vera.get("?state=reported").text
+    monkeypatch.setattr(launches, "MOST_IN_TABLE", 40)
+    monkeypatch.setattr("sendoff_airflow.views.pages.table.MOST_IN_TABLE", 40)
+    assert "Download the first 40 as a table" in vera.get(f"?{query}").text
+    parts = [table(vera, f"{query}&page={page}") for page in (1, 2)]
+    assert [len(part) for part in parts] == [40, 19]
+    assert parts[1][0]["recipients"] == "19"
+    monkeypatch.setattr(ByDag, "seen", frozenset({"sums"}))
+    assert [row["campaign"] for row in table(vera)] == ["sums"]
+    assert table(vera, "campaign=daily") == []
 
 
 def test_a_launch_shows_who_exported_its_people(vera: Person, ledger: Ledger) -> None:

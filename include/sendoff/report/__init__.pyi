@@ -1,6 +1,7 @@
 from .campaign_difference import describe_difference as describe_difference
 from .campaign_difference import difference_as_json as difference_as_json
 from .counts import as_csv as as_csv
+from .counts import csv_of as csv_of
 from .dbt import dbt_exposures as dbt_exposures
 from .dbt import dbt_sources as dbt_sources
 from .dbt import write_dbt_sources as write_dbt_sources

@@ -1,10 +1,10 @@
-"""The counts of a report as CSV, for spreadsheets. It holds no identifiers."""
+"""Counts as CSV, for spreadsheets, such as those of a report. It holds no identifiers."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sendoff.figures import LaunchStats, spoken_reason
 from sendoff.report.wording import variant_rows
@@ -18,10 +18,15 @@ def as_csv(figures: LaunchStats) -> str:
 
     ``count`` is empty for a verdict that no post-back can show.
     """
+    return csv_of(("of", "group", "what", "count"), _rows(figures))
+
+
+def csv_of(columns: Sequence[str], rows: Iterable[Sequence[str | int | None]]) -> str:
+    """Return rows as CSV without formulas."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\r\n")
-    writer.writerow(("of", "group", "what", "count"))
-    writer.writerows((*map(_plain, row[:3]), row[3]) for row in _rows(figures))
+    writer.writerow(columns)
+    writer.writerows([_plain(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
     return file.getvalue()
 
 

@@ -74,6 +74,7 @@ def create_app() -> Any:
         people,
         results,
         suppression,
+        table,
         waiting,
     )
     from sendoff_airflow.views.web.errors import add_error_pages
@@ -82,7 +83,8 @@ def create_app() -> Any:
     app = FastAPI(title="Sendoff", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     add_error_pages(app)
     app.mount("/static", StaticFiles(directory=_HERE / "static"), name="static")
-    for subject in (launches, calendar, launch, results, waiting, campaigns, people, suppression, actions):
+    pages = (launches, table, calendar, launch, results, waiting, campaigns, people, suppression, actions)
+    for subject in pages:
         app.include_router(subject.router)
     return app
 

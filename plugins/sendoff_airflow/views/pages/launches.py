@@ -31,6 +31,8 @@ from sendoff_airflow.views.web.templates import page
 router = APIRouter(default_response_class=HTMLResponse)
 
 LAUNCHES_PER_PAGE = 25
+MOST_IN_TABLE = 10_000
+"""The most launches in one table to download. Its next page has those after them."""
 COLUMNS = ("campaign", "sends", "period", "state", "recipients", "reached", "opened", "requests")
 """The columns of the list, by which it can be sorted."""
 _FIRST_ASCENDING = ("campaign", "state")
@@ -105,7 +107,8 @@ def list_launches(
     """Show the launches, newest first, below what waits for a person and what goes out today and tomorrow."""
     visible = campaigns_seen(viewer, ledger)
     selection = asked.selection(visible, zone)
-    paged, shown = _page_of(ledger, asked, selection)
+    paged, keys = keys_of(ledger, asked, selection, LAUNCHES_PER_PAGE)
+    shown = listed(ledger, selection, keys)
     titles, schedules = titles_of(ledger, visible), airflow_dags.schedules_of(visible)
     days = _today_and_tomorrow(ledger, visible, schedules, zone) if asked.is_whole else []
     return page(
@@ -118,6 +121,8 @@ def list_launches(
         deadlines=deadlines_of([each.launch for day in days for each in day if isinstance(each, LaunchRow)]),
         problems=campaign_problems(ledger, schedules, titles),
         asked=asked,
+        choices=query_of(asked.choices),
+        most_in_table=MOST_IN_TABLE,
         sort_links=asked.sort_links(),
         stages=list(Stage),
         held=_held(ledger, visible),
@@ -158,10 +163,11 @@ def _today_and_tomorrow(
     ]
 
 
-def _page_of(
-    ledger: Ledger, asked: Filter, selection: Selection
-) -> tuple[Paged, Sequence[LaunchRow | NotLaunched]]:
-    """Return a page of the list. The states are not in the ledger, so all are derived to filter or sort by them."""
+def keys_of(ledger: Ledger, asked: Filter, selection: Selection, size: int) -> tuple[Paged, Sequence[str]]:
+    """Return the keys of a page of so many launches, and its place in the list.
+
+    The states are not in the ledger, so all are derived to filter or sort by them.
+    """
     has_others = not asked.stages or Stage.NOT_LAUNCHED in asked.stages
     order, is_ascending = asked.column or "created", bool(asked.column) and asked.is_ascending
     if asked.stages or order == "state":
@@ -175,22 +181,22 @@ def _page_of(
                 key=lambda key: ranks[stages.get(key, Stage.NOT_LAUNCHED)],
                 reverse=not is_ascending,
             )
-            paged = Paged(asked.page, LAUNCHES_PER_PAGE, len(keys), asked.choices)
-            return paged, _listed(ledger, selection, keys[paged.offset : paged.offset + paged.size])
+            paged = Paged(asked.page, size, len(keys), asked.choices)
+            return paged, keys[paged.offset : paged.offset + size]
         selection = replace(selection, keys=list(stages))
     total = ledger.overview.count(selection, with_not_made=has_others)
-    keys = ledger.overview.keys(
+    paged = Paged(asked.page, size, total, asked.choices)
+    return paged, ledger.overview.keys(
         selection,
         order=order,
         is_ascending=is_ascending,
-        offset=(asked.page - 1) * LAUNCHES_PER_PAGE,
-        limit=LAUNCHES_PER_PAGE,
+        offset=paged.offset,
+        limit=size,
         with_not_made=has_others,
     )
-    return Paged(asked.page, LAUNCHES_PER_PAGE, total, asked.choices), _listed(ledger, selection, keys)
 
 
-def _listed(ledger: Ledger, selection: Selection, keys: Sequence[str]) -> Sequence[LaunchRow | NotLaunched]:
+def listed(ledger: Ledger, selection: Selection, keys: Sequence[str]) -> Sequence[LaunchRow | NotLaunched]:
     """Return launches, and those that were not made, in the order of their keys."""
     chosen = Selection(selection.campaigns, keys)
     rows = rows_of(ledger, ledger.overview.page(chosen, limit=len(keys)))
