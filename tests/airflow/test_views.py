@@ -1101,7 +1101,20 @@ def test_a_launch_with_an_address_to_opt_out_says_how_many_used_it(vera: Person,
     assert "No one has opted out at the address in this message so far." in vera.get(f"launches/{key}").text
     opted_out = SuppressionChange("account", "device_id", "opt-out", "a recipient", launch_key=key)
     ledger.suppressions.add(opted_out, devices(2), NOW)
-    assert "2 devices have opted out at the address" in vera.get(f"launches/{key}").text
+    assert (
+        "2 devices have opted out at the address in this message so far, 100.0 % of the 2 devices it was sent to."
+        in vera.get(f"launches/{key}").text
+    )
+    freeze(ledger, "push", day=2)
+    freeze(ledger, "digest", day=2, definition={"title": "Digest", "template": template})
+    send(ledger, freeze(ledger, "push", day=3), Accepted(200, 1))
+    send(
+        ledger,
+        freeze(ledger, "digest", day=3, definition={"title": "D", "template": template}),
+        Accepted(200, 1),
+    )
+    assert [row["opt-outs"] for row in table(vera, "campaign=digest&sort=-period")] == ["2", "", "0"]
+    assert {row["opt-outs"] for row in table(vera, "campaign=push")} == {""}  # the message has no address
 
 
 def table(person: Person, query: str = "", zone: str = "UTC") -> list[dict[str, str]]:
@@ -1144,6 +1157,7 @@ def test_the_list_of_launches_is_downloaded_as_one_table(vera: Person, ledger: L
         "accepted": "10",
         "reached": str(listed.reached),
         "opened": str(listed.opened),
+        "opt-outs": "",
     }
     waiting = found["big_news", "waiting for approval"]
     assert [waiting[name] for name in ("when", "time", "reached", "opened")] == [""] * 4

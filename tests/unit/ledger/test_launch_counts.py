@@ -98,3 +98,4 @@ def test_opt_outs_belong_to_the_launch_that_led_to_them(ledger: Ledger) -> None:
     ledger.suppressions.add(others, [3], NOW)
     assert sorted(ledger.launch_counts.opted_out(launch)) == [1, 2]
     assert sorted(ledger.launch_counts.opted_out(launch, NOW)) == []
+    assert ledger.launch_counts.opt_outs([KEY]) == {KEY: 2}

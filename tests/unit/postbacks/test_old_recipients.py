@@ -139,7 +139,7 @@ def counted(ledger: Ledger, key: str) -> list[Any]:
         ledger.launches.suppressed_sizes(key),
         ledger.launch_counts.requests(key),
         ledger.launch_counts.largest_segment(key),
-        ledger.launch_counts.opt_outs(launch),
+        ledger.launch_counts.opt_outs([key]),
         ledger.dispatch_queries.recipients(key),
         ledger.dispatch_queries.segment_sizes(key),
         ledger.dispatch_queries.requests(key),
@@ -470,7 +470,7 @@ def test_opt_outs_stay_and_are_counted_and_lose_their_launch(ledger: Ledger) -> 
     delete(ledger)
     ledger.suppressions.add(change, ["2"], LATER)  # a late one
     delete(ledger)
-    assert ledger.launch_counts.opt_outs(ledger.launches.get(KEY)) == 1
+    assert ledger.launch_counts.opt_outs([KEY]) == {KEY: 1}
     found = [each for who in "12" for each in ledger.suppressions.of_person("device_id", who)]
     assert [(each.source, each.launch_key) for each in found] == [("opt-out", None)] * 2
 

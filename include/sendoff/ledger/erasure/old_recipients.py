@@ -19,6 +19,7 @@ from sendoff.audience.identifiers import deleted_before
 from sendoff.campaign import Campaign
 from sendoff.ledger.control.audit_log import Decision, append_decision
 from sendoff.ledger.erasure.person_columns import IS_REFUSAL, NOTHING, REDACTED, SETS, is_kept
+from sendoff.ledger.launches.launch_counts import OPTED_OUT
 from sendoff.ledger.storage.bulk import in_parts
 from sendoff.ledger.storage.database import Database, LedgerPart
 from sendoff.ledger.storage.erasure_state import raise_version
@@ -238,15 +239,6 @@ _IS_NOTED = sa.exists().where(
 _MARKED = sa.select(launches.c.launch_key).where(launches.c.recipients_deleted_before.is_not(None))
 _UNFINISHED = _MARKED.where(sa.not_(_IS_NOTED)).order_by(launches.c.launch_key)
 _DELETED = _MARKED.where(_IS_NOTED)
-_OPTED_OUT = (
-    sa.select(sa.func.count(sa.distinct(suppressions.c.identifier)))
-    .where(
-        suppressions.c.launch_key == launches.c.launch_key,
-        suppressions.c.identified_by == audiences.c.identified_by,
-    )
-    .correlate(launches, audiences)
-    .scalar_subquery()
-)
-_COUNTS = sa.select(audiences.c.size.label("recipients"), _OPTED_OUT.label("opted_out")).join(
+_COUNTS = sa.select(audiences.c.size.label("recipients"), OPTED_OUT.label("opted_out")).join(
     launches, launches.c.launch_key == audiences.c.launch_key
 )

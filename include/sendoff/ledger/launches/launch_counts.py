@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
@@ -15,9 +15,11 @@ from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.joins import NEWEST_ATTEMPT, OF_SEGMENT, SENT_TO
 from sendoff.ledger.storage.schema import (
     attempts,
+    audiences,
     decisions,
     dispatch_totals,
     dispatches,
+    launches,
     segments,
     suppressions,
     withheld,
@@ -85,14 +87,10 @@ class LaunchCounts(LedgerPart):
             for row, people in recipients_of(db, launch_key, query):
                 yield people, totals_of(row) if row.newest_at else None
 
-    def opt_outs(self, launch: LaunchRecord) -> int:
-        """Count the recipients who opted out because of a message of the launch, until its recipients are deleted."""
-        counted = (
-            self._database.scalar(_OPTED_OUT_BEFORE, {"launch": launch.launch_key})
-            if launch.deleted
-            else None
-        )
-        return len(self.opted_out(launch)) if counted is None else int(counted)
+    def opt_outs(self, launch_keys: Collection[str]) -> dict[str, int]:
+        """Count the recipients who opted out because of a message of each launch, until its recipients are deleted."""
+        query = _OPT_OUTS.where(launches.c.launch_key.in_(launch_keys))
+        return {key: int(count) for key, count in self._database.rows(query)}
 
     def opted_out(self, launch: LaunchRecord, since: datetime | None = None) -> Identifiers:
         """Return the recipients who opted out because of a message of the launch; ``since``: only after this moment."""
@@ -116,8 +114,25 @@ _MADE = (
     DispatchState.IN_DOUBT,
     DispatchState.WRITTEN_OFF,
 )
-_OPTED_OUT_BEFORE = sa.select(decisions.c.detail["opted_out"].as_integer()).where(
-    decisions.c.launch_key == sa.bindparam("launch"), decisions.c.kind == DecisionKind.RECIPIENTS_DELETED
+OPTED_OUT = (
+    sa.select(sa.func.count(sa.distinct(suppressions.c.identifier)))
+    .where(
+        suppressions.c.launch_key == launches.c.launch_key,
+        suppressions.c.identified_by == audiences.c.identified_by,
+    )
+    .correlate(launches, audiences)
+    .scalar_subquery()
+)
+"""The number of recipients who opted out because of a message of a launch, and are linked to it."""
+_OPTED_OUT_BEFORE = (
+    sa.select(decisions.c.detail["opted_out"].as_integer())
+    .where(
+        decisions.c.launch_key == launches.c.launch_key, decisions.c.kind == DecisionKind.RECIPIENTS_DELETED
+    )
+    .scalar_subquery()
+)
+_OPT_OUTS = sa.select(launches.c.launch_key, sa.func.coalesce(_OPTED_OUT_BEFORE, OPTED_OUT)).join(
+    audiences, audiences.c.launch_key == launches.c.launch_key
 )
 WITHHELD = (
     sa.select(sa.func.sum(withheld.c.size))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Query, Response
 
-from sendoff.ledger import Ledger, NotLaunched, Selection
+from sendoff.campaign import Campaign
+from sendoff.errors import CampaignError
+from sendoff.ledger import LaunchRecord, Ledger, NotLaunched, Selection
 from sendoff.report import csv_of
 from sendoff.states import DispatchState, Stage
 from sendoff_airflow.views.facts.launch_rows import LaunchRow
@@ -24,7 +27,7 @@ router = APIRouter()
 _NAMES = ("campaign", "title", "resend", "period start", "period end", "partition", "time zone", "state")
 _COUNTS = (
     *("when", "time", "counted in", "recipients", "control group", "left out"),
-    *("requests", "accepted", "reached", "opened"),
+    *("requests", "accepted", "reached", "opened", "opt-outs"),
 )
 _AT_ONCE = 500  # launches, because their definitions may be large
 _ROWS = {"null", "invalid", "duplicate"}
@@ -48,18 +51,21 @@ def _rows(
     ledger: Ledger, selection: Selection, keys: Sequence[str], zone: ZoneInfo
 ) -> Iterator[Sequence[str | int | None]]:
     for first in range(0, len(keys), _AT_ONCE):
-        for row in listed(ledger, selection, keys[first : first + _AT_ONCE]):
+        some = listed(ledger, selection, keys[first : first + _AT_ONCE])
+        made = [row.launch.launch_key for row in some if isinstance(row, LaunchRow)]
+        opted_out = ledger.launch_counts.opt_outs(made)
+        for row in some:
             launch = row if isinstance(row, NotLaunched) else row.launch
             yield (
                 *(launch.campaign, launch.title, launch.resend),
                 *(_time(launch.period.start, zone), _time(launch.period.end, zone), launch.period.partition),
                 zone.key,
                 Stage.NOT_LAUNCHED.label if isinstance(row, NotLaunched) else row.standing.stage.label,
-                *([None] * len(_COUNTS) if isinstance(row, NotLaunched) else _counts(row, zone)),
+                *([None] * len(_COUNTS) if isinstance(row, NotLaunched) else _counts(row, opted_out, zone)),
             )
 
 
-def _counts(row: LaunchRow, zone: ZoneInfo) -> Sequence[str | int | None]:
+def _counts(row: LaunchRow, opted_out: Mapping[str, int], zone: ZoneInfo) -> Sequence[str | int | None]:
     launch, recipients, requests = row.launch, row.listed.recipients, row.standing.requests
     return (
         row.when if row.goes_out_at else None,
@@ -72,7 +78,14 @@ def _counts(row: LaunchRow, zone: ZoneInfo) -> Sequence[str | int | None]:
         requests.get(DispatchState.ACCEPTED, 0),
         row.listed.reached,
         row.listed.opened,
+        None if row.is_unsent or not _shows_opt_outs(launch) else opted_out[launch.launch_key],
     )
+
+
+def _shows_opt_outs(launch: LaunchRecord) -> bool:
+    with suppress(CampaignError):  # another version of Sendoff froze it
+        return Campaign.frozen(launch.definition).shows_opt_outs
+    return False
 
 
 def _time(moment: datetime | None, zone: ZoneInfo) -> str | None:
