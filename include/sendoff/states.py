@@ -102,6 +102,8 @@ class DecisionKind(StrEnum):
     RELEASED = "released"
     REJECTED = "rejected"
     HELD = "held"
+    HOLD_REPORTED = "hold_reported"
+    """Operators were notified that the launch is held."""
     PAUSED = "paused"
     RESUMED = "resumed"
     STOPPED = "stopped"

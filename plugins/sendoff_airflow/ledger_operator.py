@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from sendoff_airflow import LEDGER
@@ -46,6 +47,37 @@ class LaunchOperator(LedgerOperator):
     def __init__(self, *, launch_key: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.launch_key = launch_key
+
+
+class NotifyingOperator(LedgerOperator):
+    """An operator that calls notifiers.
+
+    :param notifiers: one or more notifiers. If one fails, the log says so, and the others are called anyway
+    """
+
+    def __init__(
+        self,
+        *,
+        notifiers: Callable[[Context], None] | Sequence[Callable[[Context], None]] = (),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.notifiers: Any = [
+            self._careful(notifier) for notifier in ([notifiers] if callable(notifiers) else notifiers)
+        ]
+
+    def _careful(self, notifier: Callable[[Context], None]) -> Callable[[Context], bool]:
+        """Return a notifier that only warns if it fails, and returns whether it succeeded."""
+
+        def notify(context: Context) -> bool:
+            try:
+                copy(notifier)(context)  # a notifier of Airflow keeps the texts of its first call
+            except Exception as error:
+                self.log.warning("A notifier failed: %s", type(error).__name__)
+                return False
+            return True
+
+        return notify
 
 
 class QueryingOperator(LedgerOperator):

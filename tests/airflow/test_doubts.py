@@ -101,7 +101,13 @@ def test_what_was_lost_is_asked_about_and_sent_again_by_the_one_who_said_so(
     assert house.states(key) == {"in_doubt": 1}
 
     people.will("doubts_lost", ("eve", RESEND), ("ann", RESEND))
-    run = run_dag(doubts_dag(dag_id="doubts_lost", people=["ann"]), logical_date=house.day)
+    told = []
+    dag = doubts_dag(
+        dag_id="doubts_lost",
+        people=["ann"],
+        on_question=lambda context: told.append((context["task"].subject, context["task"].launch_key)),
+    )
+    run = run_dag(dag, logical_date=house.day)
     people.close()
     assert people.statuses == [403, 200]
     assert run.state == "success"
@@ -113,6 +119,7 @@ def test_what_was_lost_is_asked_about_and_sent_again_by_the_one_who_said_so(
 
     asked = question("doubts_lost")
     assert asked.subject == "The campaign lost: what should happen with 1 request in doubt?"
+    assert told == [(asked.subject, key)]
     for part in (key, "2026-03-01T00:00:00Z/2026-03-02T00:00:00Z", "60 devices", "| HTTP 500 | 1 |", "since"):
         assert part in asked.body
     assert all(f"**{option}**" in asked.body for option in asked.options)

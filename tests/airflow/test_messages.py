@@ -15,8 +15,15 @@ from typing import Any
 
 import pytest
 from airflow.models.dagrun import DagRun
+from airflow.providers.http.notifications.http import HttpNotifier
+from airflow.sdk import DAG
 
+from sendoff.dispatch import release
+from sendoff.ledger import Decision, Ledger
+from sendoff_airflow.dags import reconcile_dag
 from sendoff_airflow.views import macros
+
+from ..factories import NOW, make_launch
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/send-report-notifications.md"
 
@@ -44,18 +51,23 @@ def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Any]]]:
         server.shutdown()
 
 
-def run_example(house: Any, run_dag: Callable[..., DagRun], option: str, campaign: str) -> DagRun:
-    """Run a campaign with the DAG file of the documentation that uses an option."""
+def example_of(option: str) -> str:
+    """Return the DAG file of the documentation that uses an option."""
     [example] = [
         each
         for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
         if f"{option}=" in each
     ]
+    return example
+
+
+def run_example(house: Any, run_dag: Callable[..., DagRun], option: str, campaign: str) -> DagRun:
+    """Run a campaign with the DAG file of the documentation that uses an option."""
     dags = house.folder / option
     (dags / "campaigns").mkdir(parents=True)
     (house.folder / campaign).rename(dags / "campaigns" / campaign)
     known: dict[str, Any] = {"__file__": str(dags / "campaigns.py")}
-    exec(compile(example, "example", "exec"), known)
+    exec(compile(example_of(option), "example", "exec"), known)
     dag = known[campaign]
     dag.get_task("wait_for_post_backs").quiet_for = timedelta(seconds=1)
     return run_dag(dag, logical_date=house.day)
@@ -103,12 +115,69 @@ def test_the_example_of_the_documentation_tells_the_approvers(
     )
 
 
+@pytest.fixture
+def operators_dag(monkeypatch: pytest.MonkeyPatch) -> DAG:
+    """The DAG that reports held launches, as the documentation makes it."""
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example.com")
+    known: dict[str, Any] = {"__file__": str(PAGE)}
+    exec(compile(example_of("on_hold"), "example", "exec"), known)
+    return known["dag"]
+
+
+def test_the_example_of_the_documentation_tells_the_operators_once_of_each_held_launch(
+    house: Any, run_dag: Callable[..., DagRun], operators_dag: DAG, chat: list[tuple[str, Any]]
+) -> None:
+    run = run_dag(house.campaign("refused", connection="misspelt"), logical_date=house.day)
+    key = house.launch_key(run)
+    assert house.tasks(run)["dispatch"] == ["failed", "failed"]
+    with house.ledger() as ledger:
+        waits = make_launch(ledger, range(1, 9), name="waits for approval", state="held")
+        chosen = make_launch(ledger, range(1, 9), name="chosen")
+        ledger.audit_log.decide(Decision(chosen.launch_key, "held", "sendoff", "choose a variant", house.day))
+    assert run_dag(operators_dag, logical_date=house.day).state == "success"
+    page = "https://airflow.example.com/plugin/sendoff/sendoff/launches"
+    why = "3 of the last 3 requests were refused by the service; fewer than 3 are allowed"
+    of_both = [
+        f"The campaign refused is held: {why}\n{page}/{key}",
+        f"{chosen.title} is held: choose a variant\n{page}/{chosen.launch_key}",
+    ]
+    assert chat == [("/hooks/operators", {"text": text}) for text in of_both]
+    run_dag(operators_dag, logical_date=house.day + timedelta(days=1))
+    assert len(chat) == 2
+    with house.ledger() as ledger:
+        assert ledger.launches.get(waits.launch_key).state == "held"
+        release(ledger, key, "ann", "corrected")
+        ledger.audit_log.decide(Decision(key, "held", "sendoff", "again", house.day))
+    run_dag(operators_dag, logical_date=house.day + timedelta(days=2))
+    assert chat[2:] == [("/hooks/operators", {"text": f"The campaign refused is held: again\n{page}/{key}"})]
+
+
+def test_if_one_notifier_fails_the_others_are_called_and_the_task_fails_once(
+    ledger: Ledger,
+    run_dag: Callable[..., DagRun],
+    chat: list[tuple[str, Any]],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    launch = make_launch(ledger, range(1, 9))
+    ledger.audit_log.decide(Decision(launch.launch_key, "held", "sendoff", "3 were refused", NOW))
+    broken, works = (
+        HttpNotifier(http_conn_id=where, json={"text": "{{ task.subject }}"})
+        for where in ("none", "team_chat")
+    )
+    dag = reconcile_dag("0 0 * * *", on_hold=[broken, works])
+    run = run_dag(dag, logical_date=NOW)
+    [task] = [each for each in run.get_task_instances() if each.task_id == "report_holds"]
+    assert (task.state, task.try_number) == ("failed", 1)
+    assert [message["text"] for _, message in chat] == [f"{launch.title} is held: 3 were refused"]
+    assert f"launch {launch.launch_key} of spring is held: 3 were refused" in capfd.readouterr().out
+    assert run_dag(dag, logical_date=NOW + timedelta(days=1)).state == "success"
+    assert len(chat) == 1
+
+
 @pytest.mark.proof
 def test_a_message_may_hold_the_whole_report_and_its_figures(
     house: Any, run_dag: Callable[..., DagRun], chat: list[tuple[str, Any]]
 ) -> None:
-    from airflow.providers.http.notifications.http import HttpNotifier
-
     figures = HttpNotifier(
         http_conn_id="team_chat", data="{{ macros.sendoff.report_json(task.launch_key) | tojson }}"
     )

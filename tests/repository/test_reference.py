@@ -31,6 +31,7 @@ FOR_OTHERS = {
     "LaunchEventOperator",
     "LaunchOperator",
     "LedgerOperator",
+    "NotifyingOperator",
     "PreparingOperator",
     "QueryingOperator",
 }

@@ -13,8 +13,9 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param
 from sendoff.campaign import campaign_folders, is_journey_folder, load_campaign, load_journey
 from sendoff.errors import CampaignError
 from sendoff_airflow import LEDGER
+from sendoff_airflow.dags.group import Callbacks
 from sendoff_airflow.errors import RETRY_DEFAULTS
-from sendoff_airflow.operators import CheckFeedsOperator, ReconcileChangedOperator
+from sendoff_airflow.operators import CheckFeedsOperator, ReconcileChangedOperator, ReportHoldsOperator
 from sendoff_airflow.operators.assets import POST_BACKS, consume_events_together
 from sendoff_airflow.operators.doubts import LaunchesInDoubtOperator, ResolveDoubtsOperator
 from sendoff_airflow.operators.maintenance import MaintainOperator
@@ -28,12 +29,14 @@ def reconcile_dag(
     *,
     dag_id: str = "sendoff_reconcile",
     campaigns: str | Path | None = None,
+    on_hold: Callbacks | None = None,
     **dag_options: Any,
 ) -> DAG:
     """Return the DAG that counts post-backs after a launch's report, and fails if expected post-backs do not arrive.
 
     It also renews the results in warehouses, at most once an hour for each launch that changed. ``campaigns``: the
-    folder of the campaigns, whose outcomes are then measured again before.
+    folder of the campaigns, whose outcomes are then measured again before. ``on_hold``: one or more notifiers, called
+    once when a launch is held because of its results.
     It runs on ``schedule``, a cron expression in UTC, and after an event of the asset POST_BACKS. ``dag_options`` are
     further arguments of Airflow's DAG.
     """
@@ -51,6 +54,10 @@ def reconcile_dag(
             retries=0,
         )
         CheckFeedsOperator(task_id="check_feeds", task_display_name="Check that post-backs arrive")
+        if on_hold:
+            ReportHoldsOperator(
+                task_id="report_holds", task_display_name="Report launches on hold", notifiers=on_hold
+            )
     consume_events_together(dag)
     return dag
 
@@ -61,13 +68,15 @@ def doubts_dag(
     dag_id: str = "sendoff_doubts",
     people: Sequence[str] | None = None,
     within: timedelta = timedelta(hours=4),
+    on_question: Callbacks | None = None,
     **dag_options: Any,
 ) -> DAG:
     """Return the DAG that settles requests in doubt: one task for each launch with doubts, at most twenty per run.
 
     It runs on ``schedule``, a cron expression in UTC, but not while another run waits for answers. ``people``: the
     user names in Airflow of those who may answer. Default: everyone with rights in Airflow. Without an answer after
-    ``within``, the requests stay in doubt until the next run. ``dag_options`` are further arguments of Airflow's DAG.
+    ``within``, the requests stay in doubt until the next run. ``on_question``: one or more notifiers, called when the
+    DAG asks. ``dag_options`` are further arguments of Airflow's DAG.
     """
     clock = _clock(schedule) if schedule else None
     words = "Settle requests in doubt: it is not known whether the service processed them"
@@ -80,6 +89,7 @@ def doubts_dag(
             task_display_name="Settle requests in doubt",
             map_index_template="{{ (ti.xcom_pull('find_launches_in_doubt', key='names') or {})[task.launch_key] }}",
             response_timeout=within,
+            notifiers=on_question or (),
             assigned_users=[{"id": person, "name": person} for person in people] if people else None,
         ).expand(launch_key=launches.output)
     return dag

@@ -9,7 +9,7 @@ and in settings and policies that name operators. The modules are:
     preparation .. find or create a launch, shared by the next two
     audience ..... freeze an audience, and preview the launch
     dispatch ..... make the requests
-    reconcile .... assign verdicts, and check feed health
+    reconcile .... assign verdicts, check feed health, and report holds
     suppression .. feed the suppression list
     erasure ...... erase people
 """
@@ -27,6 +27,7 @@ from sendoff_airflow.operators.reconcile import (
     CheckFeedsOperator,
     ReconcileChangedOperator,
     ReconcileOperator,
+    ReportHoldsOperator,
 )
 from sendoff_airflow.operators.suppression import SuppressOperator
 
@@ -41,6 +42,7 @@ __all__ = [
     "PreviewOperator",
     "ReconcileChangedOperator",
     "ReconcileOperator",
+    "ReportHoldsOperator",
     "SuppressOperator",
     "VerdictsOfLaunch",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.states import DecisionKind, LaunchState
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import LaunchOperator
+from sendoff_airflow.ledger_operator import LaunchOperator, NotifyingOperator
 
 if TYPE_CHECKING:
     from sendoff.ledger import LaunchRecord, Ledger
@@ -22,7 +22,7 @@ NOBODY = "no answer in time"
 _LONGEST_TITLE = 60  # of a campaign, in the subject of the question
 
 
-class ApproveLaunchOperator(LaunchOperator, ApprovalOperator):
+class ApproveLaunchOperator(NotifyingOperator, LaunchOperator, ApprovalOperator):
     """Ask people to approve a held launch. The question shows the preview.
 
     The operator asks no one if the launch needs no approval or was already decided. If no answer comes within the
@@ -39,16 +39,8 @@ class ApproveLaunchOperator(LaunchOperator, ApprovalOperator):
 
     template_fields: Sequence[str] = ("launch_key",)
 
-    def __init__(
-        self,
-        *,
-        notifiers: Callable[[Context], None] | Sequence[Callable[[Context], None]] = (),
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"subject": "", "defaults": self.REJECT, **kwargs})
-        self.notifiers = [
-            self._careful(notifier) for notifier in ([notifiers] if callable(notifiers) else notifiers)
-        ]
         self.deadline = ""  # in words, while the question waits
 
     @translate_errors
@@ -101,17 +93,6 @@ class ApproveLaunchOperator(LaunchOperator, ApprovalOperator):
         self.deadline = f"{answer_by:%A %Y-%m-%d %H:%M} {zone}"
         # Not as an XCom, which would store the campaign's message texts. Only the approvers may read them.
         self.body = as_markdown(describe_preview(preview, answer_by=answer_by))
-
-    def _careful(self, notifier: Callable[[Context], None]) -> Any:
-        """Return a notifier that only warns if it fails, so that the question is asked anyway."""
-
-        def notify(context: Context) -> None:
-            try:
-                notifier(context)
-            except Exception as error:
-                self.log.warning("The approvers were not told: %s", type(error).__name__)
-
-        return notify
 
     def _conclude(self, context: Context, launch: LaunchRecord, who: str | None) -> dict[str, Any]:
         facts = {"launch_key": launch.launch_key, "state": launch.state, "who": who}

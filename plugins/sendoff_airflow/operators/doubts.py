@@ -15,7 +15,7 @@ from sendoff.figures import counted
 from sendoff.states import LaunchState, Resolution
 from sendoff_airflow import RECEIVER
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import LaunchOperator, LedgerOperator
+from sendoff_airflow.ledger_operator import LaunchOperator, LedgerOperator, NotifyingOperator
 
 if TYPE_CHECKING:
     from sendoff.ledger import Doubt, LaunchRecord, Ledger
@@ -47,7 +47,7 @@ class LaunchesInDoubtOperator(LedgerOperator):
         return keys[:MAX_LAUNCHES]
 
 
-class ResolveDoubtsOperator(LaunchOperator, HITLOperator):
+class ResolveDoubtsOperator(NotifyingOperator, LaunchOperator, HITLOperator):
     """Settle the requests of a launch that are in doubt: by post-backs, by the service's list, or by asking people.
 
     The operator reads the service's list of campaigns if the launch's connection has ``can_list`` set. If no doubt is
@@ -60,6 +60,8 @@ class ResolveDoubtsOperator(LaunchOperator, HITLOperator):
 
     :param response_timeout: how long to wait for an answer
     :param assigned_users: the users who may answer, as in HITLOperator; default: everyone with rights in Airflow
+    :param notifiers: one or more notifiers, called when the question is asked. Their templates may use
+        ``task.subject`` and ``task.launch_key``. If one fails, the question still waits
     """
 
     RESEND = "Resend"

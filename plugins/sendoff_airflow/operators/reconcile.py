@@ -1,4 +1,4 @@
-"""The operators that reconcile launches, and check feed health."""
+"""The operators that reconcile launches, check feed health, and report holds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.states import LaunchState
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import LaunchOperator, LedgerOperator
+from sendoff_airflow.ledger_operator import LaunchOperator, LedgerOperator, NotifyingOperator
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
 from sendoff_airflow.period import displaced_run
@@ -95,6 +95,35 @@ class ReconcileChangedOperator(LedgerOperator):
                 figures = reconcile_launch(ledger, launch_key)
                 self.log.info("launch %s of %s: %s", launch_key, figures.campaign, dict(figures.verdicts))
         return {"reconciled": len(changed), "held": len(held)}
+
+
+class ReportHoldsOperator(NotifyingOperator):
+    """Call the notifiers once for each launch that is held because of its results, and waits for a person.
+
+    Launches that wait for their first approval are left out. The audit log records each report before the notifiers are
+    called. If a notifier fails, so does the task, and Airflow does not retry it. Return the number of launches
+    ``reported``.
+
+    :param notifiers: one or more notifiers. Their templates may use ``task.launch_key``, and ``task.subject``, which
+        has the campaign's title and the reason
+    """
+
+    subject = launch_key = ""  # of the launch that is reported
+
+    @translate_errors
+    def execute(self, context: Context) -> dict[str, int]:
+        """Report the holds that were not reported yet."""
+        with self.open_ledger() as ledger:
+            holds = ledger.audit_log.report_holds(datetime.now(UTC))
+            launches = [ledger.launches.get(hold.launch_key) for hold in holds if hold.launch_key]
+        sent = []
+        for launch, hold in zip(launches, holds, strict=True):
+            self.launch_key, self.subject = launch.launch_key, f"{launch.title} is held: {hold.why}"
+            self.log.warning("launch %s of %s is held: %s", launch.launch_key, launch.campaign, hold.why)
+            sent += [notify(context) for notify in self.notifiers]
+        if not all(sent):
+            raise AirflowFailException("A notifier failed. The log above names the launches that are held.")
+        return {"reported": len(holds)}
 
 
 class CheckFeedsOperator(LedgerOperator):

@@ -104,6 +104,34 @@ def test_a_verdict_gives_way_to_what_was_decided_since(ledger: Ledger, frozen: C
     assert ledger.launches.get(KEY).state == "held"
 
 
+def test_each_hold_is_reported_once_by_one_of_many(ledger: Ledger, frozen: Callable[[str], None]) -> None:
+    frozen("held")  # for its approval
+    assert ledger.audit_log.report_holds(NOW) == []
+    holds = [Decision(KEY, "held", "sendoff", f"reason {number}", NOW) for number in range(3)]
+    for hold in holds[:2]:
+        assert ledger.audit_log.decide(Decision(KEY, "released", "ann", None, NOW))
+        assert ledger.audit_log.decide(hold)
+    with ThreadPoolExecutor(8) as pool:
+        reports = list(pool.map(lambda _: ledger.audit_log.report_holds(NOW), range(8)))
+    assert sorted(reports, key=len) == [[]] * 7 + [[holds[1]]]
+    assert ledger.audit_log.decide(Decision(KEY, "released", "ann", None, NOW))
+    assert ledger.audit_log.decide(holds[2])
+    assert ledger.audit_log.decide(Decision(KEY, "stopped", "ann", None, NOW))
+    assert ledger.audit_log.report_holds(NOW) == []
+    assert [each.kind for each in ledger.audit_log.of_launch(KEY)].count("hold_reported") == 1
+
+
+def test_the_report_of_a_hold_keeps_no_one_from_deciding(
+    ledger: Ledger, frozen: Callable[[str], None]
+) -> None:
+    frozen("released")
+    assert ledger.audit_log.decide(Decision(KEY, "held", "sendoff", "too many refused", NOW))
+    seen, launch = ledger.audit_log.newest(KEY), ledger.launches.get(KEY)
+    assert len(ledger.audit_log.report_holds(NOW)) == 1
+    assert ledger.launches.get(KEY) == launch
+    assert ledger.audit_log.decide(Decision(KEY, "released", "ann", "looks right", NOW), since=seen)
+
+
 def test_a_verdict_waits_for_the_decision_that_someone_is_taking(
     ledger: Ledger, frozen: Callable[[str], None]
 ) -> None:
@@ -119,6 +147,21 @@ def test_a_verdict_waits_for_the_decision_that_someone_is_taking(
                 pass
         assert verdict.result(120) is False
     assert ledger.launches.get(KEY).state == "released"
+
+
+def test_a_report_waits_for_another_that_is_being_stored(
+    ledger: Ledger, frozen: Callable[[str], None]
+) -> None:
+    frozen("released")
+    assert ledger.audit_log.decide(Decision(KEY, "held", "sendoff", "too many refused", NOW))
+    with ThreadPoolExecutor(1) as pool:
+        with ledger._database.write() as db:
+            db.execute(sa.select(launches.c.launch_key).with_for_update())
+            append_decision(db, Decision(KEY, "hold_reported", "sendoff", None, NOW))
+            report = pool.submit(ledger.audit_log.report_holds, NOW)
+            while db.dialect.name == "postgresql" and not (report.done() or db.scalar(_WAITING)):
+                pass
+        assert report.result(120) == []
 
 
 _WAITING = sa.text(

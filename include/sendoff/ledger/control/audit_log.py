@@ -110,6 +110,20 @@ class AuditLog(LedgerPart):
         """Return the decisions about a launch, oldest first."""
         return [_decision(row) for row in self._database.rows(_DECISIONS_OF, {"launch": launch_key})]
 
+    def report_holds(self, now: datetime) -> list[Decision]:
+        """Return the decisions that hold launches now and were not reported before. Record that they are reported.
+
+        Each is returned to only one of several callers. A launch that waits for its first approval has none.
+        """
+        with self._database.write() as db:
+            db.execute(_HELD_LOCKED)  # another process that reports them waits here
+            holds = [_decision(row) for row in db.execute(_UNREPORTED)]
+            for hold in holds:
+                append_decision(
+                    db, Decision(hold.launch_key, DecisionKind.HOLD_REPORTED, "sendoff", None, now)
+                )
+        return holds
+
     def of_suppression(self, *, limit: int) -> list[Decision]:
         """Return the latest changes of the suppression list, newest first."""
         kinds = (DecisionKind.SUPPRESSED, DecisionKind.UNSUPPRESSED)
@@ -121,8 +135,8 @@ class AuditLog(LedgerPart):
 _KINDS = frozenset(DecisionKind)
 _DECISIONS = sa.select(*(decisions.c[name] for name in Decision.__slots__))
 _DECISIONS_OF = _DECISIONS.where(decisions.c.launch_key == sa.bindparam("launch")).order_by(decisions.c.id)
-DECIDES = decisions.c.kind != DecisionKind.EXPORTED
-"""An export of a launch's people is an entry of the log, but no decision about the launch."""
+DECIDES = decisions.c.kind.not_in((DecisionKind.EXPORTED, DecisionKind.HOLD_REPORTED))
+"""An export of a launch's people and the report of a hold are entries of the log, but no decisions about the launch."""
 _newest = (
     sa.select(sa.func.coalesce(sa.func.max(decisions.c.id), 0))
     .where(decisions.c.launch_key == sa.bindparam("launch"), DECIDES)
@@ -132,6 +146,26 @@ _NEWEST = sa.select(_newest)
 _CHANGE = sa.update(launches).where(launches.c.launch_key == sa.bindparam("launch"))
 _KNOWN = sa.select(launches.c.launch_key).where(launches.c.launch_key == sa.bindparam("launch"))
 _KNOWN_LOCKED = _KNOWN.with_for_update()
+_HELD_LOCKED = (
+    sa.select(launches.c.launch_key)
+    .where(launches.c.state == LaunchState.HELD)
+    .order_by(launches.c.launch_key)  # as others lock several launches, to avoid deadlocks
+    .with_for_update()
+)
+_later = decisions.alias()
+_UNREPORTED = (
+    _DECISIONS.join(launches, launches.c.launch_key == decisions.c.launch_key)
+    .where(
+        launches.c.state == LaunchState.HELD,
+        decisions.c.kind == DecisionKind.HELD,
+        ~sa.exists().where(
+            _later.c.launch_key == decisions.c.launch_key,
+            _later.c.id > decisions.c.id,
+            _later.c.kind.in_((DecisionKind.HELD, DecisionKind.HOLD_REPORTED)),
+        ),
+    )
+    .order_by(decisions.c.id)
+)
 _APPEND = sa.insert(decisions)
 
 
