@@ -48,3 +48,28 @@ def test_a_silence_fails_one_run_without_being_tried_again(
     change = "deliveries of service: cannot tell -> silent: delivery reported for 0 of 100 recipients"
     assert change in capfd.readouterr().out
     assert run_dag(reconcile_dag("0 0 * * *"), logical_date=DAY + DAYS).state == "success"
+
+
+CAMPAIGN = """
+title: Spring
+schedule: "0 9 * * *"
+start: 2026-01-05
+message: {title: Hello, text: It is spring}
+channels: {android_push: }
+"""
+
+
+def test_a_campaign_that_does_not_run_fails_one_run(
+    ledger: Ledger, tmp_path: Path, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in {"spring": CAMPAIGN, "broken": "title: 5", "never_ran": CAMPAIGN}.items():
+        folder = tmp_path / "campaigns" / name
+        folder.mkdir(parents=True)
+        (folder / "campaign.yaml").write_text(text)
+        (folder / "audience.sql").write_text("SELECT device_id FROM devices")
+    dag = reconcile_dag("0 0 * * *", campaigns=tmp_path / "campaigns")
+    assert run_dag(dag, logical_date=DAY).state == "failed"
+    log = capfd.readouterr().out
+    assert "launches of spring: cannot tell -> silent: no launch for the period that ended" in log
+    assert "never_ran" not in log
+    assert run_dag(dag, logical_date=DAY + DAYS).state == "success"

@@ -12,6 +12,9 @@ Opens are expected only if earlier launches show how many are usual.
     someone responded .................................................... as expected
     otherwise ............................................................ cannot tell, which changes nothing
 
+The launches of a campaign with a schedule are a feed too, if the caller has the campaigns. They are silent if a period
+ended an hour ago, and the ledger has neither its launch nor the reason why there is none.
+
 A check looks at the newest hours of sending, as many as it takes until fifty recipients should have responded. The
 ledger stores the last certain state. :func:`check_feeds` returns each change of it to only one caller.
 """
@@ -19,13 +22,15 @@ ledger stores the last certain state. :func:`check_feeds` returns each change of
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
 
 from sendoff.audience.identifiers import Identifiers, empty
-from sendoff.campaign import Campaign
+from sendoff.campaign import Campaign, CampaignFolder, last_period
+from sendoff.errors import NotYetError
 from sendoff.figures import RELIABLE_PLATFORMS, LaunchStats
 from sendoff.ledger import DispatchTotals, Feed, FeedState, LaunchRecord, Ledger
 from sendoff.postbacks.aggregation import aggregate
@@ -95,14 +100,16 @@ _Hours = Mapping[Feed, Mapping[datetime, _Hour]]
 _Earlier = Sequence[tuple[datetime, LaunchStats]]  # when the service sent an earlier launch, and its figures
 
 
-def check_feeds(ledger: Ledger, *, now: datetime | None = None) -> list[FeedChange]:
+def check_feeds(
+    ledger: Ledger, campaigns: Iterable[CampaignFolder] = (), *, now: datetime | None = None
+) -> list[FeedChange]:
     """Check every feed, store the certain states, and return the changes, each to only one of several callers.
 
-    A feed that is as expected from the start has not changed.
+    A feed that is as expected from the start has not changed. ``campaigns``: also check that these are launched.
     """
     moment = now or datetime.now(UTC)
     changes = []
-    for check in inspect_feeds(ledger, now=moment):
+    for check in inspect_feeds(ledger, campaigns, now=moment):
         before = check.last.state if check.last else None
         if check.state in (FeedHealth.CANNOT_TELL, before):
             continue
@@ -113,16 +120,19 @@ def check_feeds(ledger: Ledger, *, now: datetime | None = None) -> list[FeedChan
     return changes
 
 
-def inspect_feeds(ledger: Ledger, *, now: datetime | None = None) -> list[Check]:
-    """Aggregate new post-backs, and check each feed. The receiver comes first."""
+def inspect_feeds(
+    ledger: Ledger, campaigns: Iterable[CampaignFolder] = (), *, now: datetime | None = None
+) -> list[Check]:
+    """Aggregate new post-backs, and check each feed. The receiver comes first, and launches of ``campaigns`` last."""
     moment = now or datetime.now(UTC)
     aggregate(ledger, now=moment)
     last = {known.feed: known for known in ledger.feed_states.all()}
     requests, hours = _hours(ledger, moment)
-    feeds = sorted(hours.keys() | last.keys() - {RECEIVER})
+    feeds = sorted(hours.keys() | {feed for feed in last if feed.kind in _WORDS})
     checks = [
         _check_receiver(ledger, requests, hours, moment),
         *(_check(feed, hours.get(feed, {})) for feed in feeds),
+        *_check_launches(ledger, campaigns, moment),
     ]
     return [replace(check, last=last.get(check.feed)) for check in checks]
 
@@ -174,6 +184,25 @@ def _check_receiver(ledger: Ledger, requests: int, hours: _Hours, now: datetime)
             why = f"{text}; {so_far.people:,} recipients were sent to since {since:%Y-%m-%d %H:%M} UTC"
             return Check(RECEIVER, FeedHealth.SILENT, why)
     return Check(RECEIVER, FeedHealth.CANNOT_TELL, f"{text}; no later post-back was certainly due")
+
+
+def _check_launches(ledger: Ledger, campaigns: Iterable[CampaignFolder], now: datetime) -> Iterator[Check]:
+    """Yield the launches of each campaign whose schedule makes them. A campaign that was never launched has none.
+
+    After a change of the schedule, the first period that counts begins after those that were launched before.
+    """
+    own = {folder.name: folder.campaign for folder in campaigns if not folder.campaign.after}
+    newest: dict[str, datetime] = {}
+    for name, _, end in ledger.overview.periods(own):
+        newest[name] = max(end, newest.get(name, end))
+    for name, end in sorted(newest.items()):
+        with suppress(NotYetError):
+            period, feed = last_period(own[name], now - _GRACE), Feed(name, "launch")
+            if period and end >= period.end:
+                yield Check(feed, FeedHealth.AS_EXPECTED, f"the newest period ended {end:%Y-%m-%d %H:%M} UTC")
+            elif period and end <= period.start:
+                why = f"no launch for the period that ended {period.end:%Y-%m-%d %H:%M} UTC"
+                yield Check(feed, FeedHealth.SILENT, why)
 
 
 def _hours(ledger: Ledger, now: datetime) -> tuple[int, dict[Feed, dict[datetime, _Hour]]]:

@@ -16,6 +16,7 @@ from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import LaunchOperator, LedgerOperator, NotifyingOperator
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
+from sendoff_airflow.operators.recipients import absolute
 from sendoff_airflow.period import displaced_run
 from sendoff_airflow.run_notes import KEY as NOTE
 from sendoff_airflow.run_notes import note_of
@@ -127,19 +128,29 @@ class ReportHoldsOperator(NotifyingOperator):
 
 
 class CheckFeedsOperator(LedgerOperator):
-    """Check feed health: fail once when expected post-backs stop arriving. Succeed while nothing changes.
+    """Check feed health: fail once when expected post-backs or launches stop. Succeed while nothing changes.
 
     Airflow does not retry a failure, because the ledger has already recorded the change. Return the number of feeds
-    that recovered as ``restored``. ``sendoff feeds`` shows the state of every feed.
+    that recovered as ``restored``. ``sendoff feeds`` shows the state of every feed of post-backs.
+
+    :param campaigns: the folder of the campaigns. The task also fails once when one of them is not launched an hour
+        after a period of its schedule, such as because its DAG is paused; default: launches are not checked
     """
+
+    def __init__(self, *, campaigns: str | Path | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.campaigns = None if campaigns is None else str(campaigns)
 
     @translate_errors
     def execute(self, context: Context) -> dict[str, int]:  # noqa: ARG002
-        """Compare the expected post-backs with the received ones."""
+        """Compare the expected post-backs and launches with those that the ledger has."""
+        from sendoff.campaign import check_folders
         from sendoff.postbacks import check_feeds
 
+        checked = check_folders([absolute(Path(self.campaigns), self.dag.folder)]) if self.campaigns else []
+        campaigns = [each.campaign for each in checked if each.campaign and not each.campaign.within]
         with self.open_ledger() as ledger:
-            changes = check_feeds(ledger)
+            changes = check_feeds(ledger, campaigns)
         for change in changes:
             self.log.log(logging.ERROR if change.is_alarm else logging.INFO, "%s", change)
         if alarms := [str(change) for change in changes if change.is_alarm]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -14,9 +15,9 @@ import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from sendoff.audience.identifiers import integers
-from sendoff.campaign import Campaign, Period, launch_key
+from sendoff.campaign import Campaign, CampaignFolder, Period, launch_key
 from sendoff.cli.commands import app
-from sendoff.ledger import LaunchRecord, Ledger
+from sendoff.ledger import LaunchRecord, Ledger, NotLaunched
 from sendoff.ledger.results.feed_states import Feed
 from sendoff.ledger.storage.schema import launches
 from sendoff.postbacks.feed_health import RECEIVER, Check, FeedChange, check_feeds, inspect_feeds
@@ -340,6 +341,48 @@ def test_each_change_is_given_once(ledger: Ledger) -> None:
     ]
     known = {each.feed: each for each in ledger.feed_states.all()}
     assert known[DELIVERIES].since == now + HOUR
+
+
+def daily(name: str = "spring", **fields: Any) -> CampaignFolder:
+    update = {"schedule": "0 9 * * *", "start": date(2026, 1, 1), **fields}
+    return CampaignFolder(name, EMAIL.model_copy(update=update), None, Path(name))
+
+
+def test_a_campaign_that_is_not_launched_is_reported_once_and_so_is_its_next_launch(ledger: Ledger) -> None:
+    campaigns = [daily(), daily("never_launched"), daily("after_another", after=("spring",))]
+    for name in ("spring", "after_another"):
+        make_launch(ledger, [1], name=name, period=Period(START - 24 * HOUR, START))
+
+    def changes(hours: float) -> list[tuple[str, str | None, str]]:
+        found = check_feeds(ledger, campaigns, now=START + timedelta(hours=hours))
+        return [(str(each.feed), each.before, each.after) for each in found]
+
+    assert changes(1) == changes(24.9) == []
+    assert changes(25) == [("launches of spring", "as expected", "silent")]
+    assert changes(26) == changes(49) == changes(73) == []
+    assert {each.feed.kind for each in inspect_feeds(ledger, now=START)} == {"receiver"}
+    assert ledger.feed_states.states() == {}  # metrics count feeds of post-backs
+    why = "the query returned no one"
+    entry = NotLaunched(
+        "f" * 32, "spring", "Spring", Period(START + 48 * HOUR, START + 72 * HOUR), 0, START, why
+    )
+    ledger.not_launched.store(entry)
+    assert changes(74) == [("launches of spring", "silent", "as expected")]
+    (known,) = [each for each in ledger.feed_states.all() if each.feed.connection == "spring"]
+    assert known.why == "the newest period ended 2026-03-05 09:00 UTC"
+
+
+def test_a_changed_schedule_misses_no_period_that_overlaps_an_earlier_launch(ledger: Ledger) -> None:
+    make_launch(ledger, [1], period=Period(START - 24 * HOUR, START))
+    later = [daily(schedule="0 8 * * *")]
+    for hours in (1, 24, 47.9):
+        assert check_feeds(ledger, later, now=START + timedelta(hours=hours)) == []
+    (change,) = check_feeds(ledger, later, now=START + 48 * HOUR)
+    assert change.why == "no launch for the period that ended 2026-03-04 08:00 UTC"
+    assert (
+        check_feeds(ledger, [daily(schedule=None), daily(start=date(2027, 1, 1))], now=START + 49 * HOUR)
+        == []
+    )
 
 
 def test_as_expected_from_the_first_is_no_change(ledger: Ledger) -> None:

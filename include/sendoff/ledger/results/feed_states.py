@@ -21,16 +21,16 @@ _LONGEST_WAIT = timedelta(days=7)  # from a launch's time of sending to its last
 
 @dataclass(frozen=True, slots=True, order=True)
 class Feed:
-    """A source of post-backs: one connection, one kind, and optionally one platform."""
+    """A source of post-backs: one connection, one kind, and optionally one platform; or the launches of a campaign."""
 
-    connection: str  # empty: the receiver, for all connections
-    kind: str  # delivery, open or receiver
+    connection: str  # empty: the receiver, for all connections; of launches: the campaign
+    kind: str  # delivery, open, receiver or launch
     platform: str = ""  # empty: all platforms
 
     def __str__(self) -> str:
         if self.kind == "receiver":
             return "receiver"
-        what = {"delivery": "deliveries", "open": "opens"}[self.kind]
+        what = {"delivery": "deliveries", "open": "opens", "launch": "launches"}[self.kind]
         return f"{what} of {self.connection}" + (f" on {self.platform}" if self.platform else "")
 
 
@@ -64,8 +64,8 @@ class FeedStates(LedgerPart):
         return sorted(states, key=lambda state: state.feed)
 
     def states(self) -> dict[FeedHealth, int]:
-        """Count the feeds by their last certain state."""
-        return dict(Counter(state.state for state in self.all()))
+        """Count the feeds of post-backs by their last certain state."""
+        return dict(Counter(state.state for state in self.all() if state.feed.kind != "launch"))
 
     def move(self, feed: Feed, before: FeedHealth | None, after: FeedHealth, why: str, now: datetime) -> bool:
         """Change the state of a feed. If another process changed it first, change nothing and return False.

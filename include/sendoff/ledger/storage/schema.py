@@ -549,7 +549,7 @@ feed_states = Table(
     "feed_states",
     metadata,
     Column("connection", Text, primary_key=True, comment="empty: the receiver, for all connections"),
-    Column("kind", String(8), primary_key=True, comment="delivery, open or receiver"),
+    Column("kind", String(8), primary_key=True, comment="delivery, open, receiver or launch"),
     Column("platform", Text, primary_key=True, comment="empty: all platforms"),
     _required("state", OneOf(FeedHealth)),
     _required("why", Text, comment="counts, never identifiers"),

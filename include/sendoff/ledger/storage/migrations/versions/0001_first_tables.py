@@ -160,7 +160,7 @@ def upgrade() -> None:
     op.create_table(
         "feed_states",
         Column("connection", Text, primary_key=True, comment="empty: the receiver, for all connections"),
-        Column("kind", String(8), primary_key=True, comment="delivery, open or receiver"),
+        Column("kind", String(8), primary_key=True, comment="delivery, open, receiver or launch"),
         Column("platform", Text, primary_key=True, comment="empty: all platforms"),
         _required("state", String(16)),
         _required("why", Text, comment="counts, never identifiers"),
