@@ -111,7 +111,7 @@ def test_a_gap_stays_known_after_the_next_run_however_long_it_was(
     ledger: Ledger,
     tmp_path: Path,
 ) -> None:
-    Run(server, tmp_path, "long_sale", NOBODY)
+    Run(server, tmp_path, "long_sale", NOBODY).pause()
     set_runs("long_sale", MOST_PERIODS + 50)
     [before] = missed_of(ledger, ["long_sale"]).values()
     assert (len(before.periods), len(before.earlier), before.is_cut) == (MOST_PERIODS - 1, 0, True)
@@ -429,9 +429,11 @@ def test_tomorrow_has_the_launches_that_go_out_and_the_runs_that_start_then(
         send(ledger, key, *[Accepted(200, 1)] * 6, at=NOW - timedelta(days=3))
     names = ("runs_tomorrow", "runs_later")
     for name in names:
-        Run(server, tmp_path, name, NOBODY)
+        Run(server, tmp_path, name, NOBODY, hour=at.hour)
     for days_later, name in enumerate(names):
-        change(name, is_paused=False, next_dagrun_create_after=at + timedelta(days=days_later))
+        begin, end = (at + timedelta(days=days_later - 1), at + timedelta(days=days_later))
+        next_run = {"next_dagrun_data_interval_start": begin, "next_dagrun_data_interval_end": end}
+        change(name, is_paused=False, next_dagrun_create_after=end, **next_run)
     text = vera.get("").text
     assert re.search("Runs .* Goes out .* morning_sale", tomorrow_of(text)), tomorrow_of(text)
     assert "campaigns/runs_tomorrow" in text.partition('id="tomorrow"')[2].partition("</section>")[0]
