@@ -109,6 +109,11 @@ def test_addresses_come_from_the_settings_where_there_is_no_connection(
     monkeypatch.setenv("SENDOFF_PUBLIC_URL", "https://events.example.com")
     monkeypatch.setenv("SENDOFF_POST_BACK_SECRETS", SECRET)
     assert post_back_signer().public_url == "https://events.example.com"
+    monkeypatch.delenv("SENDOFF_PUBLIC_URL")
+    with pytest.raises(
+        SettingsError, match=r"^there is no connection sendoff_receiver; add it in Airflow, or .*URL"
+    ):
+        post_back_signer()
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,9 @@ class ReceiverHook(BaseHook):
             try:
                 return PostBackSigner.from_settings(environment_settings())
             except SettingsError as error:
-                raise SettingsError(f"There is no connection {self.receiver_conn_id}, and {error}") from None
+                raise SettingsError(
+                    f"there is no connection {self.receiver_conn_id}; add it in Airflow, or use variables: {error}"
+                ) from None
         secrets = [part.strip() for part in (connection.password or "").split(",") if part.strip()]
         if not connection.host or not secrets:
             missing = "public URL (host field)" if not connection.host else "secret (password field)"
