@@ -138,9 +138,11 @@ def _show(ledger: Ledger, done: Erased, *, reclaim: bool) -> None:
 
 def _show_unknown(unknown: int, identified_by: str) -> None:
     is_one = unknown == 1
+    hashes = "Its hash is" if is_one else "Their hashes are"
+    people = "this person" if is_one else "these people"
     typer.echo(
-        f"The ledger did not have {unknown:,} of them. {'Its hash is' if is_one else 'Their hashes are'} stored, so "
-        f"that later imports cannot bring {'this person' if is_one else 'these people'} back. Check that "
+        f"The ledger did not have {unknown:,} of them, or {'it was' if is_one else 'they were'} erased before. "
+        f"{hashes} stored, so that later imports cannot bring {people} back. Check that "
         f"{identified_by} is the right column, and that nothing is misspelled."
     )
 

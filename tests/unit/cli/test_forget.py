@@ -67,7 +67,7 @@ def test_identifiers_that_no_one_knows_are_counted_and_remembered(url: str, tmp_
     words = ("--file", str(tmp_path / "people.txt"), "--reason", "letters", "--ledger", url)
     out = run("forget", *words)
     assert "erased: 3 identifiers; 1 report made again" in out
-    assert "The ledger did not have 2 of them. Their hashes are stored" in out
+    assert "The ledger did not have 2 of them, or they were erased before. Their hashes are stored" in out
     assert "471" not in out
     with closing(Ledger(url, erasure_secret=SECRET["SENDOFF_ERASURE_SECRET"])) as ledger:
         assert list(ledger.erasures.in_set("device_id", integers([2, 3, 4711, 4712]))) == [2, 4711, 4712]
