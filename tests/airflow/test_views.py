@@ -54,6 +54,7 @@ from sendoff.comparison.statistics import compared_shares
 from sendoff.dispatch.control import pause, pause_all, reject, resolve
 from sendoff.ledger import Decision, Ledger, NotLaunched, Selection, SuppressionChange
 from sendoff.ledger.storage.schema import dispatches, outcomes
+from sendoff.ledger.storage.schema import launches as launches_table
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.erasure import continue_erasures, request_erasure
 from sendoff.postbacks.reconcile import reconcile_launch
@@ -1115,6 +1116,13 @@ def test_a_launch_with_an_address_to_opt_out_says_how_many_used_it(vera: Person,
     )
     assert [row["opt-outs"] for row in table(vera, "campaign=digest&sort=-period")] == ["2", "", "0"]
     assert {row["opt-outs"] for row in table(vera, "campaign=push")} == {""}  # the message has no address
+    sent = freeze(ledger, "card", people=4, size=4, definition={"title": "Card", "template": template})
+    send(ledger, sent, Accepted(200, 1))
+    assert table(vera, "campaign=card")[0]["opt-outs"] == "0"
+    with ledger.launch_counts._database.write() as db:  # as another version of Sendoff may freeze it
+        of_card = sa.update(launches_table).where(launches_table.c.launch_key == sent)
+        db.execute(of_card.values(definition='{"title": "Card", "unheard_of": 5}'))
+    assert table(vera, "campaign=card")[0]["opt-outs"] == ""
 
 
 def table(person: Person, query: str = "", zone: str = "UTC") -> list[dict[str, str]]:
