@@ -79,9 +79,11 @@ steps:
 DAGS = """
 from pathlib import Path
 
-from sendoff_airflow.dags import campaign_dags
+from sendoff_airflow.dags import campaign_dags, send_test_dag
 
-globals().update(campaign_dags(Path(__file__).with_name("campaigns")))
+folder = Path(__file__).with_name("campaigns")
+globals().update(campaign_dags(folder))
+send_test = send_test_dag(campaigns=folder, recipients=[{"device_id": 7}])
 """
 LOAD = """
 from airflow.dag_processing.bundles.manager import DagBundlesManager
@@ -407,6 +409,20 @@ def test_a_period_is_sent_again_with_a_reason(visit: Any, airflow: Airflow, page
     )
     assert run["conf"]["reason"] == "the title was too long"
     airflow.api("DELETE", f"dags/spring_sale/dagRuns/{run['dag_run_id']}")  # other pages would show it
+
+
+def test_a_test_is_sent_from_the_page_where_the_text_is(
+    visit: Any, airflow: Airflow, pages: dict[str, str]
+) -> None:
+    window = visit(pages["campaign"])
+    window.get_by_text("Everything for the garden").first.wait_for()
+    window.get_by_role("button", name="Send a test").click()
+    window.locator("#said").get_by_text("The test waits until someone unpauses its DAG").wait_for()
+    [run] = airflow.api("GET", "dags/sendoff_test/dagRuns")["dag_runs"]
+    assert (run["conf"]["campaign"], run["triggering_user_name"]) == ("spring_sale", "olga")
+    window.get_by_role("link", name="Earlier tests").click()
+    window.get_by_text("No launches match.").wait_for()
+    assert window.complaints == []
 
 
 def test_in_airflow_the_pages_follow_its_light_and_dark_and_lead_back_to_it(

@@ -2328,6 +2328,69 @@ def test_erasures_wait_for_a_dag_that_runs(
             session.query(DagModel).filter_by(dag_id="sendoff_maintenance").delete()
 
 
+DAG_OF_TESTS = """
+from pathlib import Path
+
+from sendoff_airflow.dags import send_test_dag
+
+dag = send_test_dag(campaigns=Path(__file__).with_name("campaigns"), recipients=[{"device_id": 7}])
+"""
+
+
+@pytest.mark.airflow_database
+def test_a_test_is_sent_from_the_page_of_the_campaign(
+    server: TestClient,
+    olga: Person,
+    vera: Person,
+    ledger: Ledger,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def button() -> tuple[str, str, Any] | None:
+        part = olga.get("campaigns/rehearsed").text.partition("What people see")[2].partition("</section>")[0]
+        return of_button(part) if "data-airflow-method" in part else None
+
+    journey = tmp_path / "campaigns/tour"
+    journey.mkdir(parents=True)
+    (journey / "journey.yaml").write_text(
+        "title: Tour\nsteps:\n  - {name: hello, message: {title: A, text: B}, channels: {android_push: }}\n"
+    )
+    (journey / "audience.sql").write_text("SELECT device_id FROM devices")
+    Run(server, tmp_path, "rehearsed", NOBODY)
+    assert button() is None  # there is no DAG that sends tests
+    (tmp_path / "tests.py").write_text(DAG_OF_TESTS)
+    try:
+        Run(server, tmp_path, "other", NOBODY)
+        with create_session() as session:
+            session.query(DagModel).filter_by(dag_id="sendoff_test").update({"is_paused": False})
+        method, path, body = button() or ("", "", None)
+        assert body == {"logical_date": "now", "conf": {"campaign": "rehearsed"}}
+        started = olga.ask_airflow(method, path, {**body, "logical_date": NOW.isoformat()})
+        assert started.status_code == 200, started.text
+        run = started.json()
+        assert (run["dag_id"], run["triggering_user_name"]) == ("sendoff_test", "olga")
+        assert run["conf"]["campaign"] == "rehearsed"
+        assert vera.ask_airflow(method, path, body).status_code == 403
+        assert "sendoff_test" not in vera.get("campaigns/rehearsed").text
+        freeze(ledger, "tour.hello", people=2)  # before, its page is that of the journey
+        step = olga.get("campaigns/tour.hello").text.partition("What people see")[2]
+        assert of_button(step)[2]["conf"] == {"campaign": "tour/hello"}
+        assert "waits until someone unpauses" not in words(olga.get("campaigns/rehearsed").text)
+        with create_session() as session:
+            session.query(DagModel).filter_by(dag_id="sendoff_test").update({"is_paused": True})
+        paused = words(olga.get("campaigns/rehearsed").text)
+        assert "A test that you start now waits until someone unpauses the DAG sendoff_test" in paused
+        monkeypatch.setattr(ByDag, "steered", frozenset({"rehearsed"}))
+        assert button() is None  # they may trigger the campaign, but not the tests
+        monkeypatch.setattr(ByDag, "steered", None)
+        (tmp_path / "campaigns/rehearsed/campaign.yaml").write_text("title: 5\n")  # the form has it no more
+        Run(server, tmp_path, "third", NOBODY)
+        assert button() is None
+    finally:
+        with create_session() as session:
+            session.query(DagModel).filter_by(dag_id="sendoff_test").update({"is_stale": True})
+
+
 @pytest.mark.airflow_database
 def test_a_paused_campaign_says_that_a_dry_run_waits(
     server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
@@ -2524,7 +2587,6 @@ def test_a_period_is_sent_again_to_those_who_got_nothing_with_one_button(
     key = freeze(ledger, "failed", people=4)
     send(ledger, key, Accepted(200, 1), Refused(400, "no"))
     Run(server, tmp_path, "failed", key)
-    assert not airflow_dags.has_field("failed", "only_sent")
     shown = vera.get(f"launches/{key}").text
     assert "Someone who may trigger its DAG in Airflow can send the period again" in shown
     assert "data-airflow-method" not in shown

@@ -41,6 +41,9 @@ TAG = "sendoff"
 NO_SCHEDULE = "None"
 """Airflow's summary of the schedule of a DAG that only people and other DAGs trigger."""
 
+TEST_DAG = "sendoff_test"
+"""The default name of the DAG of :func:`sendoff_airflow.dags.send_test_dag`."""
+
 STARTS_WITHIN = timedelta(minutes=5)  # of a run's time, if Airflow's scheduler works
 
 
@@ -63,6 +66,11 @@ class DagSchedule:
     def path(self) -> str:
         """Its page in Airflow's UI, relative to Airflow's root."""
         return f"dags/{quote(self.dag_id, safe='')}"
+
+    @property
+    def place(self) -> str:
+        """The campaign as the form of its tests names it, with its journey."""
+        return f"{self.dag_id}/{self.step}" if self.step else self.dag_id
 
     @property
     def will_run(self) -> bool:
@@ -164,12 +172,19 @@ def schedule_of(campaign: str) -> DagSchedule | None:
     return schedules_of_campaigns([campaign]).get(campaign)
 
 
-def has_field(dag_id: str, name: str) -> bool:
-    """Check whether the trigger form of a DAG has a field."""
+def fields_of(dag_id: str) -> dict[str, Sequence[Any]]:
+    """Return the fields of a DAG's trigger form, each with the values that it offers; none if it takes others too."""
     with create_session() as session:
         stored = SerializedDagModel.get(dag_id, session=session)
         fields = (stored.data or {}).get("dag", {}).get("params", ()) if stored else ()
-    return any(field[0] == name for field in fields)
+    return {name: field["schema"]["__var"].get("enum", ()) for name, field in fields}
+
+
+def test_dag_of(schedule: DagSchedule) -> DagSchedule | None:
+    """Return the DAG that sends tests, or None if there is none with the default name, or not for this campaign."""
+    dag = schedules_of([TEST_DAG]).get(TEST_DAG)
+    is_for_it = schedule.place in fields_of(TEST_DAG).get("campaign", ())
+    return dag if dag and dag.problem is None and is_for_it else None
 
 
 def schedules_of_campaigns(campaigns: Collection[str]) -> dict[str, DagSchedule]:

@@ -9,7 +9,7 @@ from typing import Any
 from sendoff.campaign import Campaign, OwnRequest, Period
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.states import UNFINISHED, DispatchState, OutcomeKind
-from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule, has_field, schedule_of
+from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule, fields_of, schedule_of
 
 ONLY_UNSENT = "only_unsent"
 """The field of a DAG's trigger form that leaves out people who got, or may have got, an earlier launch."""
@@ -100,6 +100,6 @@ def _again(launch: LaunchRecord) -> SendAgain | None:
     schedule = schedule_of(launch.campaign)
     if schedule is None or schedule.problem is not None or schedule.dag_id != launch.campaign:
         return None
-    if not has_field(schedule.dag_id, ONLY_UNSENT):
+    if ONLY_UNSENT not in fields_of(schedule.dag_id):
         return None
     return SendAgain(schedule, launch.resend + 1, launch.period)

@@ -174,6 +174,7 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
         since=_paused_since(schedule),
         noun=(noun := launch.noun if launch else RECIPIENTS),
         next_launch=next_launch_of(schedule, launch, noun),
+        tests=_test_dag_of(viewer, schedule),
         dry_run=airflow_dags.newest_dry_run(schedule) if schedule else None,
         rows=shown or inside,
         has_own=bool(shown),
@@ -183,6 +184,12 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
         may_steer=viewer.may_steer(name),
         refresh=refresh_of(rows or inside),
     )
+
+
+def _test_dag_of(viewer: Viewer, schedule: DagSchedule | None) -> DagSchedule | None:
+    """Return the DAG that sends tests of a campaign, or None if there is none that the viewer may trigger."""
+    dag = airflow_dags.test_dag_of(schedule) if schedule else None
+    return dag if dag and viewer.may_steer(dag.dag_id) else None
 
 
 @dataclass(frozen=True, slots=True)
