@@ -11,6 +11,7 @@ from threading import Thread
 import pytest
 import requests
 
+from sendoff.dispatch.control import pause_all
 from sendoff.ledger import Ledger
 
 from ..local_receiver import local_receiver
@@ -74,6 +75,15 @@ def test_everything_works_and_nothing_was_sent_or_stored(
     ]
     assert sent_to(service) == []
     assert not ledger.launches.count_of(ledger.launches.campaigns())
+
+
+def test_it_says_that_launches_are_paused(
+    states: Callable[..., dict[str, tuple[str, str]]], ledger: Ledger
+) -> None:
+    pause_all(ledger, "olga", "a storm", connection="sendoff_default")
+    state, text = states()["ledger"]
+    assert state == "ok"
+    assert text.endswith("written; but launches are paused (connection:sendoff_default) by olga: a storm")
 
 
 def test_every_problem_is_named_at_once(
