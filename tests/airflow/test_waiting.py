@@ -86,6 +86,20 @@ def test_a_step_waits_only_if_all_requests_of_the_earlier_one_were_made(ledger: 
     assert deferred.value.trigger.moment == made_at + timedelta(days=2)
 
 
+def test_a_step_never_begins_while_a_request_of_the_earlier_one_is_in_flight(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Later(datetime):  # the ledger answered slowly, so the moment to look again has passed
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + timedelta(hours=1)
+
+    assert ledger.dispatches.claim(KEY, worker="w", now=datetime.now(UTC), lease=timedelta(minutes=1))
+    monkeypatch.setattr("sendoff_airflow.operators.journey.datetime", Later)
+    with pytest.raises(TaskDeferred):
+        waiting_step().execute({})
+
+
 def test_a_step_is_skipped_after_one_that_was_sent_to_no_one(ledger: Ledger) -> None:
     with pytest.raises(AirflowSkipException, match="has no launch"):
         waiting_step("None").pre_execute({})

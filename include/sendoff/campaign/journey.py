@@ -295,11 +295,10 @@ def _broken_order(step: Step, earlier: list[str], place: YamlPath) -> Iterator[t
     if isinstance(step.send, Once) and step.send.date is None:
         text = "found kind: once without a date in a later step, which is due after its wait. Use kind: now, "
         yield (*place, "send"), text + "and gates.window for the hours"
+    is_days_later = step.wait is not None and step.wait.timedelta() >= timedelta(days=1)
     for path, expiry in step.expiries():
-        if expiry.until and expiry.until.date is None:
-            text = (
-                "found no date in a later step, which is due after its wait. Use a date, or length and unit"
-            )
+        if is_days_later and expiry.until and expiry.until.date is None:
+            text = "found no date in a step that is due after a wait of days. Use a date, or length and unit"
             yield (*place, *path, "until"), text
     if step.when is None:
         yield (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from airflow.providers.standard.triggers.temporal import DateTimeTrigger
 from airflow.sdk import Context
@@ -48,11 +48,14 @@ class WaitForStepOperator(LaunchOperator):
                 raise AirflowSkipException(str(error)) from None
             except NotYetError as early:
                 self.log.info("%s", early)
-                due = early.until
+                self._look_again_at(early.until)
         if due > datetime.now(UTC):
-            self.log.info("Waiting until %s", due)
-            self.defer(trigger=DateTimeTrigger(moment=due), method_name="execute_complete")
+            self._look_again_at(due)
         return due.isoformat()
+
+    def _look_again_at(self, moment: datetime) -> NoReturn:
+        self.log.info("Waiting until %s", moment)
+        self.defer(trigger=DateTimeTrigger(moment=moment), method_name="execute_complete")
 
     def execute_complete(self, context: Context, event: Any = None) -> str:  # noqa: ARG002
         """Continue after the trigger fired. The ledger decides, because the event is untrusted input."""

@@ -139,9 +139,9 @@ def test_exits_and_earlier_recipients_are_excluded(folder: Path) -> None:
             "found kind: once without a date in a later step",
         ),
         (
-            "    gates: {least: 5}",
-            "    push_expiry: {until: {time: '21:00', time_zone: UTC}}",
-            "push_expiry.until: found no date in a later step, which is due after its wait. Use a date, or length",
+            "    wait: {length: 2, unit: days}",
+            "    wait: {length: 2, unit: days}\n    push_expiry: {until: {time: '21:00', time_zone: UTC}}",
+            "push_expiry.until: found no date in a step that is due after a wait of days. Use a date, or length",
         ),
         ("{cap: {messages: 2, days: 7}}", "{source: {kind: verdicts, of: a, are: [engaged]}}", "Use when"),
         ("    gates: {least: 5}", "    targeting: {kind: broadcast}", "whose recipients it chooses"),
@@ -159,6 +159,15 @@ def test_a_mistake_has_its_line_and_a_suggestion(folder: Path, old: str, new: st
     assert len(found) <= 2, found
     if "gone" not in mistake:
         assert all(each.startswith("journey.yaml:") for each in found)
+
+
+def test_the_messages_of_a_step_that_is_due_on_the_same_day_may_end_at_a_time_of_it(folder: Path) -> None:
+    text = WHOLE.replace(
+        "unit: days}\n    when",
+        "unit: hours}\n    push_expiry: {until: {time: '21:00', time_zone: UTC}}\n    when",
+    )
+    (folder / "journey.yaml").write_text(text)
+    assert load_journey(folder).campaigns[1].campaign.push_expiry
 
 
 def test_the_query_of_the_first_step_is_read_in_parts_only_if_it_selects_them(folder: Path) -> None:
