@@ -63,7 +63,7 @@ class NotifyingOperator(LedgerOperator):
     ) -> None:
         super().__init__(**kwargs)
         self.notifiers: Any = [
-            self._careful(notifier) for notifier in ([notifiers] if callable(notifiers) else notifiers)
+            self._careful(notifier) for notifier in ([notifiers] if callable(notifiers) else notifiers or ())
         ]
 
     def _careful(self, notifier: Callable[[Context], None]) -> Callable[[Context], bool]:

@@ -35,9 +35,9 @@ def reconcile_dag(
     """Return the DAG that counts post-backs after a launch's report, and fails if expected post-backs do not arrive.
 
     It also renews the results in warehouses, at most once an hour for each launch that changed. ``campaigns``: the
-    folder of the campaigns. Their outcomes are then measured again before, and the DAG also fails once when one of them
-    does not run on its schedule. ``on_hold``: one or more notifiers, called once when a launch is held because of its
-    results.
+    folder of the campaigns. With it, outcomes are measured again before results are renewed, and the DAG also fails
+    once when a campaign does not run on its schedule. ``on_hold``: one or more notifiers, called once when a launch is
+    held because of its results.
     It runs on ``schedule``, a cron expression in UTC, and after an event of the asset POST_BACKS. ``dag_options`` are
     further arguments of Airflow's DAG.
     """

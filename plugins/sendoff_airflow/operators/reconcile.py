@@ -11,6 +11,7 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from sendoff.errors import SendoffError
 from sendoff.states import LaunchState
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import LaunchOperator, LedgerOperator, NotifyingOperator
@@ -116,11 +117,17 @@ class ReportHoldsOperator(NotifyingOperator):
         """Report the holds that were not reported yet."""
         with self.open_ledger() as ledger:
             holds = ledger.audit_log.report_holds(datetime.now(UTC))
-            launches = [ledger.launches.get(hold.launch_key) for hold in holds if hold.launch_key]
+            for hold in holds:
+                self.log.warning("launch %s is held: %s", hold.launch_key, hold.why)
+            try:
+                launches = [ledger.launches.get(hold.launch_key) for hold in holds if hold.launch_key]
+            except SendoffError as error:  # they are recorded as reported, so a retry would find none
+                raise AirflowFailException(
+                    f"The log above names the launches that are held. No notifier was called: {error}"
+                ) from None
         sent = []
         for launch, hold in zip(launches, holds, strict=True):
             self.launch_key, self.subject = launch.launch_key, f"{launch.title} is held: {hold.why}"
-            self.log.warning("launch %s of %s is held: %s", launch.launch_key, launch.campaign, hold.why)
             sent += [notify(context) for notify in self.notifiers]
         if not all(sent):
             raise AirflowFailException("A notifier failed. The log above names the launches that are held.")
@@ -147,8 +154,9 @@ class CheckFeedsOperator(LedgerOperator):
         from sendoff.campaign import check_folders
         from sendoff.postbacks import check_feeds
 
-        checked = check_folders([absolute(Path(self.campaigns), self.dag.folder)]) if self.campaigns else []
-        campaigns = [each.campaign for each in checked if each.campaign and not each.campaign.within]
+        folder = absolute(Path(self.campaigns), self.dag.folder) if self.campaigns else None
+        checked = check_folders([folder]) if folder and folder.is_dir() else []
+        campaigns = [each.campaign for each in checked if each.campaign and not each.mistakes]
         with self.open_ledger() as ledger:
             changes = check_feeds(ledger, campaigns)
         for change in changes:
