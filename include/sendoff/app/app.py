@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from sendoff.campaign import Campaign, CampaignFolder
     from sendoff.launch import LaunchOptions
+    from sendoff.ledger import LaunchRecord
     from sendoff.warehouse import Source
 
 _log = logging.getLogger(__name__)
@@ -184,7 +185,7 @@ class App:
             options=options,
         )
         change = ""
-        if launch.definition != order.folder.campaign.resolved(order.period.end).model_dump_json():
+        if not _is_frozen_as(launch, order.folder.campaign.resolved(order.period.end)):
             change = " with other fields"
         elif audience is not None and launch.created_at < asked_at:
             change = ", and the audience of this call was not read"
@@ -460,3 +461,13 @@ def _folder(
     elif isinstance(campaign, Campaign) and "connection" not in campaign.model_fields_set:
         campaign = campaign.replace(connection=settings.connection)
     return folder_of(campaign, name, defaults=defaults)
+
+
+def _is_frozen_as(launch: LaunchRecord, campaign: Campaign) -> bool:
+    """Check whether a launch has frozen a campaign. The texts of equal definitions differ between versions."""
+    from sendoff.campaign import Campaign
+
+    try:
+        return Campaign.frozen(launch.definition) == campaign
+    except CampaignError:
+        return False

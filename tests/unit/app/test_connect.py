@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -263,6 +264,12 @@ def test_a_launch_that_was_frozen_before_is_a_warning_if_its_fields_or_audience_
         assert "was frozen at" not in caplog.text
         assert app.prepare(expiring, **how).key == launch.key
         assert ", and the audience of this call was not read. It stays as it is" in caplog.text
+        with sqlite3.connect(tmp_path / "ledger.db") as db:  # as an earlier version writes the same campaign
+            changed = db.execute(
+                "UPDATE launches SET definition = replace(definition, '\"cap\":[]', '\"cap\":null')"
+            )
+        assert changed.rowcount == 1
+        assert app.prepare(expiring, **how).key == launch.key
         assert "other fields" not in caplog.text
         assert app.prepare({**expiring, "title": "Summer"}, **how).key == launch.key
         assert "other fields" in caplog.text
