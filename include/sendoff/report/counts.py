@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from sendoff.figures import LaunchStats, spoken_reason
 from sendoff.report.wording import variant_rows
 from sendoff.states import Verdict
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would calculate a cell that begins so
+# A spreadsheet would calculate a cell that begins so. Some, such as a German Excel, begin a cell after a semicolon.
+_FORMULA = re.compile(r"(^|;)(?=[-=+@\t\r])")
 
 
 def as_csv(figures: LaunchStats) -> str:
@@ -64,4 +66,4 @@ def _reasons(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def _plain(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return _FORMULA.sub(r"\1'", text)

@@ -55,5 +55,5 @@ def test_a_verdict_that_no_post_back_can_show_has_no_count() -> None:
 
 
 def test_no_cell_is_a_formula() -> None:
-    found = rows(replace(WHOLE, by_variant={"=cmd()": {"engaged": 1}, "@x": {"engaged": 2}}))
-    assert [row[1] for row in found if row[0] == "variant"] == ["'=cmd()", "'@x"]
+    found = rows(replace(WHOLE, by_variant={"=cmd()": {"engaged": 1}, "a;@x": {"engaged": 2}}))
+    assert [row[1] for row in found if row[0] == "variant"] == ["'=cmd()", "a;'@x"]
