@@ -217,7 +217,8 @@ def _add_opt_outs(found: Count, record: Record, result: Result, key: str) -> Non
             for each in entries
             if each.source == "opt-out" and not each.removed_at
         }
-        found.lost_opt_outs += key not in kept.values() or (device % 2 == 1 and ACCOUNT not in kept)
+        of_topic = any(scope != ACCOUNT and launch == key for scope, launch in kept.items())
+        found.lost_opt_outs += not of_topic or (device % 2 == 1 and ACCOUNT not in kept)
     found.sent_after_opt_out += _sent_after(record, result, key, opted_out, _AT_MOST_AFTER)
 
 

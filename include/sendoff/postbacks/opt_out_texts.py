@@ -38,7 +38,7 @@ class PageTexts(FrozenModel):
     account_button: Text = "Stop all messages"
     done: Text = "Done."
     on_its_way: Text = "A message that is already on its way may still arrive."
-    failed: Text = "That did not work. Nothing was changed."
+    failed: Text = "That did not work."
     open_again: Text = "Open the link from your message again, and press the button."
     try_later: Text = "Something on our side does not work at the moment. Try again in a minute."
     wrong_link: Text = "This link does not work."

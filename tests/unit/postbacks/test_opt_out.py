@@ -146,7 +146,7 @@ def test_a_person_who_stops_all_messages_counts_once_for_the_launch(ledger: Ledg
     opt_out = OptOut(launch.launch_key, "topic:news", "device_id", str(LEAVING))
     for form in (ONE_CLICK, ALL):
         assert ask(ledger, opt_out, form).status == 200
-    assert ledger.launch_counts.opt_outs(launch) == 1
+    assert ledger.launch_counts.opt_outs([launch.launch_key]) == {launch.launch_key: 1}
 
 
 GERMAN = """
