@@ -311,7 +311,7 @@ def test_an_error_ends_with_the_command_that_continues_the_launch(
         patch.setenv("SENDOFF_CLIENT_SECRET", "another-secret")
         refused = send(folder)
     assert refused.returncode == 1
-    place = "SENDOFF_SERVICE_URL, SENDOFF_CLIENT_ID or SENDOFF_CLIENT_SECRET: no token: the service refuses"
+    place = "SENDOFF_SERVICE_URL, SENDOFF_CLIENT_ID, SENDOFF_CLIENT_SECRET or SENDOFF_APP_TOKEN: no token: the service"
     assert place in refused.stderr
     how = refused.stderr.splitlines()[-1]
     assert how.startswith("To continue, run: sendoff send ")

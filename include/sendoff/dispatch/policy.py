@@ -193,7 +193,7 @@ class SendPolicy:
 
         There are many with own hours, which open and close at full minutes, so they are kept for a minute.
         """
-        if self.campaign.own_hours is None:
+        if self.campaign.own_hours is None or self.campaign.has_ended(now):
             return closed_until(self.campaign, self.zones, self.launch.period.end, now)
         minute = now.replace(second=0, microsecond=0)
         if (known := self._closed) is None or known[0] != minute:

@@ -375,7 +375,7 @@ def _known() -> frozenset[str]:
 
 def _missing(db: sa.Connection) -> list[str]:
     """Return the tables, and the columns of the others as TABLE.COLUMN, that a database does not have."""
-    read = sa.inspect(db).get_multi_columns()
+    read = sa.inspect(db).get_multi_columns(filter_names=[*metadata.tables])
     found = {name: {column["name"] for column in columns} for (_, name), columns in read.items()}
     tables = metadata.tables
     return [
