@@ -2356,6 +2356,9 @@ def test_a_test_is_sent_from_the_page_of_the_campaign(
         "title: Tour\nsteps:\n  - {name: hello, message: {title: A, text: B}, channels: {android_push: }}\n"
     )
     (journey / "audience.sql").write_text("SELECT device_id FROM devices")
+    monkeypatch.setenv(
+        "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL", "0"
+    )  # other tests have such a DAG too
     Run(server, tmp_path, "rehearsed", NOBODY)
     assert button() is None  # there is no DAG that sends tests
     (tmp_path / "tests.py").write_text(DAG_OF_TESTS)
