@@ -108,10 +108,7 @@ def _ledger(url: str | None) -> str:
     with opened(url) as ledger:
         ledger.ping()
         ledger.launches.page([], limit=1)
-        paused = [
-            f"launches are paused ({each.scope}) by {each.who}: {each.why}" for each in ledger.pauses.all()
-        ]
-        return "; but ".join([f"{ledger.name} can be read and written", *paused])
+        return "; but ".join([f"{ledger.name} can be read and written", *map(str, ledger.pauses.all())])
 
 
 def _service(name: str | None) -> str:

@@ -222,10 +222,7 @@ class SendPolicy:
             by = f" by {paused.who}: {paused.why}" if paused else ""
             raise NotYetError(f"launch {self._key} is paused{by}", now + _PAUSE)
         if pauses := self._ledger.pauses.of_connection(launch.connection):
-            first = pauses[0]
-            raise NotYetError(
-                f"launches are paused ({first.scope}) by {first.who}: {first.why}", now + _PAUSE
-            )
+            raise NotYetError(str(pauses[0]), now + _PAUSE)
 
     def check_rate(self, now: datetime, *, ready_by: datetime) -> None:
         """Raise RateLimitedLocallyError if only the rate limit keeps requests from being sent by ``ready_by``."""

@@ -271,6 +271,21 @@ def test_a_launch_whose_time_has_passed_is_stopped(ledger: Ledger) -> None:
     assert ledger.launches.get(KEY).state == "stopped"
 
 
+def test_with_own_hours_a_launch_is_closed_at_the_second_when_its_messages_end(ledger: Ledger) -> None:
+    until = {"date": "2026-03-02", "time": "09:30", "time_zone": "UTC"}
+    send_at = {"kind": "now", "own_hours": {}}
+    made = make_campaign(
+        send=send_at,
+        push_expiry={"until": until},
+        channels={"android_push": {}},
+        message={"title": "a", "text": "b"},
+    )
+    make_launch(ledger, segments=[Segment(integers([1]), hour=9, arm=Arm.OWN_HOUR)], campaign=made)
+    policy, end = SendPolicy(ledger, KEY), NOW + 30 * MINUTE
+    assert policy.closed_until(end) == {}
+    assert list(policy.closed_until(end + SECOND).values()) == [None]
+
+
 @pytest.mark.parametrize(("hours", "day", "most"), [(14, 2, 500), (15, 3, 1_000)])
 def test_the_daily_limit_is_that_of_the_day_in_utc(ledger: Ledger, hours: int, day: int, most: int) -> None:
     rule = {

@@ -202,6 +202,9 @@ class GlobalPause:
     why: str
     paused_at: datetime
 
+    def __str__(self) -> str:
+        return f"launches are paused ({self.scope}) by {self.who}: {self.why}"
+
 
 class Pauses(LedgerPart):
     """The global pauses of a ledger."""
