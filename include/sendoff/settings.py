@@ -177,7 +177,7 @@ class Settings(BaseSettings):
     @field_validator("public_url", "service_url")
     @classmethod
     def _without_slash(cls, value: str | None) -> str | None:
-        return value.rstrip("/") if value else value
+        return value.strip().rstrip("/") if value else value
 
     @field_validator("post_back_secrets", mode="before")
     @classmethod

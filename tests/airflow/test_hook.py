@@ -266,6 +266,24 @@ def test_an_error_shows_the_message_of_the_service_redacted(
     assert str(raised.value) == f"POST {server.url}/failing: HTTP {status}: {message}"
 
 
+def test_a_request_of_your_own_uses_the_proxy_of_the_connection(
+    server: Server, connect: Callable[..., SendoffHook], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    host = "http://api.example.com"
+    for path in ("/api/oauth/token", "/other"):
+        server.answers[host + path] = server.answers["/api/oauth/token"]
+    connect(host=host, extra={"allow_http": True, "proxy": server.url}).run("other", data="{}")
+    assert len(server.sent_to(f"{host}/other")) == 1
+
+
+@pytest.mark.parametrize("status", [300, 302, 304, 307])
+def test_only_a_2xx_is_a_success(server: Server, connect: Callable[..., SendoffHook], status: int) -> None:
+    server.answer("/moved", status)  # without a Location
+    with pytest.raises(AirflowFailException, match=f"HTTP {status}$"):
+        connect().run("moved", data="{}")
+
+
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_a_redirect_is_not_followed(server: Server, connect: Callable[..., SendoffHook], status: int) -> None:
     server.answer("/moved", status, Location=f"{server.url}/api/external/create/campaign")
@@ -336,7 +354,7 @@ def test_an_answer_that_breaks_the_libraries_is_nothing_to_repeat(
     server: Server, connect: Callable[..., SendoffHook]
 ) -> None:
     server.answer("/moved", 302, Location="http://[::1")
-    with pytest.raises(AirflowFailException, match=r"/moved: no answer \(ValueError\)$"):
+    with pytest.raises(AirflowFailException, match=r"/moved: HTTP 302$"):
         connect().run("moved", data="{}")
     assert len(server.sent_to("/moved")) == 1
 

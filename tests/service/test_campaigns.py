@@ -166,6 +166,10 @@ def test_unknown_members_are_accepted_and_reported(service_process):
         ({"send_type": 1}, "send_date"),
         ({"send_type": 1, "send_date": "2030-01-01"}, "send_time"),
         ({"send_type": 1, "send_date": "2030-13-01", "send_time": "10:00"}, "send_date"),
+        (
+            {"send_type": 1, "send_date": "0001-01-01", "send_time": "05:00", "timezone": "Asia/Tokyo"},
+            "send_date",
+        ),
         ({"send_type": 1, "send_date": "2030-01-01", "send_time": "25:00"}, "send_time"),
         ({"send_type": 1, "send_date": "2001-01-01", "send_time": "10:00"}, "send_date"),
         ({"timezone": "Moon/Crater"}, "timezone"),

@@ -144,6 +144,8 @@ def test_missing_profiles_are_created_and_others_updated(people):
         ({"target_with_params": {"1": "x"}}, "target_with_params"),
         ({"target": [1], "params": []}, "params"),
         ({"target": [1], "time": "soon"}, "time"),
+        ({"target": [1], "time": "0001-01-01 00:00+14:00"}, "time"),  # beyond the calendar in UTC
+        ({"target": [1], "time": "9999-12-31 23:59-12:00"}, "time"),
         ({"target": [1], "target_existing_only": 2}, "target_existing_only"),
         ({"target": [1], "target_existing_only": 0}, "target_by"),
         ({"target": [1], "push_expiry": 3}, "push_expiry_unit"),

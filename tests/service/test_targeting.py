@@ -18,8 +18,9 @@ PEOPLE = [
     "1002,chrome,2,u2,de,Europe/Vienna,e2,100002,22-bb,silver,9,0,110",
     "1003,ios,3,u3,ja,Asia/Tokyo,e3,100003,33-cc,bronze,100,,",
     "1004,ios,4,u4,,,e4,,44,,,,",
+    f"{2**63 - 1},ios,5,u5,,,e5,,55,,,,",
 ]
-EVERYONE = [1001, 1002, 1003, 1004]
+EVERYONE = [1001, 1002, 1003, 1004, 2**63 - 1]
 
 
 def targeted(service, **fields):
@@ -45,6 +46,7 @@ def group(operator, *members):
     ("fields", "devices"),
     [
         ({"device_ids": [1003, 1001]}, [1001, 1003]),
+        ({"device_ids": [2**63 - 1, 2**63]}, [2**63 - 1]),
         ({"device_tokens": [100_002, 100_001]}, [1001, 1002]),
         ({"device_tokens": [100_001, "100002"]}, [1001, 1002]),  # real tokens and UUIDs are strings
         ({"device_uuids": [44]}, [1004]),

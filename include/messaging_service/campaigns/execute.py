@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection
@@ -48,7 +48,7 @@ def plan_execution(body: Mapping[str, Any], names: Names, now: datetime) -> Exec
     return Execution(
         campaign_id=int(read["execute_id"]),
         overrides={key: value for key, value in read.items() if key not in _FIXED},
-        due_at=_moment(read.get("execute_time"), now),
+        due_at=moment(str(read.get("execute_time", ""))) or now,
         warnings=(
             *(f"unknown member: {name}" for name in checked.unknown),
             *(f"{name} is ignored: it can only be set in the template" for name in fixed),
@@ -100,10 +100,3 @@ def _missing_target(content: Content, names: Names) -> list[FieldProblem]:
         return []
     text = "is required, because the template selects no recipients: give the identifiers to send to"
     return [FieldProblem(wire_name("target", names), text)]
-
-
-def _moment(given: int | str | None, now: datetime) -> datetime:
-    if given is None:
-        return now
-    parsed = moment(str(given))
-    return parsed.astimezone(UTC) if parsed else now

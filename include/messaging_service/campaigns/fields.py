@@ -77,13 +77,16 @@ def is_link(value: Any) -> str | None:
     return None if is_url(value) is None else "must be an absolute URL"
 
 
-_LATEST = "9999-12-30"  # so that no time on a date, in any zone, is beyond the calendar
+_EARLIEST, _LATEST = (
+    "0001-01-03",
+    "9999-12-30",
+)  # so that no time on a date, in any zone, is beyond the calendar
 
 
 def is_date(value: Any) -> str | None:
     """Accept YYYY-MM-DD."""
     try:
-        good = isinstance(value, str) and value == date.fromisoformat(value).isoformat() < _LATEST
+        good = isinstance(value, str) and _EARLIEST < value == date.fromisoformat(value).isoformat() < _LATEST
     except ValueError:
         good = False
     return None if good else "must be a date, YYYY-MM-DD"
@@ -311,9 +314,9 @@ def moment(text: str) -> datetime | None:
         return datetime.fromtimestamp(int(text), UTC)
     try:
         parsed = datetime.fromisoformat(text.removesuffix(" UTC").strip())
-    except ValueError:
+        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 def _execute_id(value: Any) -> str | None:

@@ -208,7 +208,8 @@ def _stored_form(column: Column[Any], value: int | str) -> int | str | None:
     text = str(value)
     if column is not devices.c.device_id:
         return text
-    return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 19 else None
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else 0
+    return number if 0 < number < 2**63 else None
 
 
 def _browsers(content: Content) -> Collection[str]:

@@ -42,6 +42,7 @@ from sendoff.errors import (
     UnusableLedgerError,
 )
 from sendoff.ledger import LOOKAHEAD, Claim, Ledger
+from sendoff.service import excerpt
 from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.telemetry import metrics, traces
 
@@ -390,7 +391,8 @@ def _without_recipients(outcome: Outcome, recipients: Identifiers | None) -> Out
     """Return an outcome without the identifiers of the request's own recipients, which a refusal may quote."""
     if not isinstance(outcome, Refused) or recipients is None:
         return outcome
-    quoted = [re.escape(text) for text in map(str, recipients) if text in outcome.message]
+    shown = {excerpt(str(each)) for each in recipients} - {"…"}  # as the message shows them, partly hidden
+    quoted = [re.escape(text) for text in shown if text in outcome.message]
     if not quoted:
         return outcome
     longest_first = "|".join(sorted(quoted, key=len, reverse=True))

@@ -185,7 +185,7 @@ def _judged_by_reply(answer: Answer) -> Outcome:
     if reply.success:
         return Accepted(answer.status, reply.campaign_id)
     if reply.code < 400:
-        return Refused(answer.status, _redacted(reply))
+        return Refused(answer.status, _redacted(reply) or f"HTTP {answer.status} without success")
     return _judged_by_status(reply.code, answer)
 
 

@@ -91,7 +91,9 @@ class OptOutSigner:
 
         The path of ``public_url`` may come before or be missing, because a proxy may pass it on or strip it.
         """
-        token = path.removeprefix(urlsplit(self.public_url).path.rstrip("/")).removeprefix(OPT_OUT_PATH)
+        prefix = urlsplit(self.public_url).path.rstrip("/")  # it may be the beginning of OPT_OUT_PATH
+        path = path if path.startswith(OPT_OUT_PATH) else path.removeprefix(prefix)
+        token = path.removeprefix(OPT_OUT_PATH)
         if not _TOKEN.fullmatch(token):
             return None
         try:

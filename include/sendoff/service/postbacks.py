@@ -93,7 +93,8 @@ class PostBackSigner:
         """
         if known := self._valid.get(path):
             return known
-        match = _ADDRESS.fullmatch(path.removeprefix(urlsplit(self.public_url).path.rstrip("/")))
+        prefix = urlsplit(self.public_url).path.rstrip("/")  # it may be /v1 itself
+        match = _ADDRESS.fullmatch(path) or _ADDRESS.fullmatch(path.removeprefix(prefix))
         if not match or not self.verify(*match.groups()):
             return None
         if len(self._valid) >= _MOST_REMEMBERED:

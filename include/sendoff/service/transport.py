@@ -105,6 +105,13 @@ class Bearer(AuthBase):
         return request
 
 
+class _Session(requests.Session):
+    """A session that takes a redirect as an answer. A plain one reads all of its body, and parses its address."""
+
+    def get_redirect_target(self, _: requests.Response) -> None:
+        """Return no address."""
+
+
 def service_session(
     connections: int, *, ca_bundle: str | None = None, proxy: str | None = None
 ) -> requests.Session:
@@ -113,7 +120,7 @@ def service_session(
     ``connections``: how many it keeps open. ``ca_bundle``: a file with the certificates to trust instead of the default
     ones. ``proxy``: the proxy to use instead of the environment's.
     """
-    session = requests.Session()
+    session = _Session()
     session.auth = Bearer()  # otherwise requests would use the user's .netrc
     for scheme in ("https://", "http://"):
         session.mount(scheme, HTTPAdapter(max_retries=0, pool_maxsize=connections))

@@ -11,11 +11,19 @@ def checked_parts(url: str, name: str) -> SplitResult:
     """Return the parts of an http or https URL. Raise SettingsError, which does not quote it, if it is not usable."""
     try:
         parts = urlsplit(url)
-        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        # Without white space, which urlsplit drops.
+        good = (
+            url.split() == [url]
+            and parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+        )
     except ValueError:
         good = False
     if not good:
-        raise SettingsError(f"{name} must start with https:// (or http://) and name a host")
+        raise SettingsError(
+            f"{name} must start with https:// (or http://), name a host, and contain no spaces"
+        )
     if parts.username or parts.password or parts.query or parts.fragment:
         raise SettingsError(f"{name} must have no user, password, query or fragment")
     return parts

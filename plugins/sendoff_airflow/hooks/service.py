@@ -149,6 +149,9 @@ class SendoffHook(HttpHook):
             "auth": Bearer(token),
             "timeout": self.fields.timeout.of_requests,
             "allow_redirects": False,
+            # Otherwise the library prefers HTTPS_PROXY and REQUESTS_CA_BUNDLE to what the session has.
+            "proxies": dict(self.session.proxies),
+            "verify": self.fields.ca_bundle,
         }
         try:
             return self.session.request(self.method, url, **{**request, **transport})
@@ -175,7 +178,7 @@ class SendoffHook(HttpHook):
             raise RateLimitedError(text, retry_after_seconds(response.headers.get("Retry-After")))
         if status >= requests.codes.server_error:
             raise AmbiguousError(text)
-        if not response.ok or response.is_redirect:
+        if not 200 <= status < 300:
             raise RefusedError(text)
 
     def test_connection(self) -> tuple[bool, str]:

@@ -113,6 +113,8 @@ def answering_service(status: int, answer: dict[str, Any]) -> Iterator[str]:
         (strings(["anna", "anna_k"]), "user_id 'anna_k' has no profile", "user_id '…' has no profile"),
         (strings(["müller", "AB-12"]), "müller, AB-12: müllers", "…, …: müllers"),
         (strings(["+353 86 123 456"]), "phone +353 86 123 456 is unknown", "phone … is unknown"),
+        (strings(["anna.smith.1987"]), "Unknown id anna.smith.1987", "Unknown id …"),
+        (strings(["Müller2024", "Anna  Lee"]), "Müller2024; Anna  Lee", "…; …"),
         (strings(["a.c"]), "abc is no field", "abc is no field"),
         (strings(["bob_the_builder"]), f"{'no ' * 61}bob_the_builder bob_the_builder", f"{'no ' * 61}… …"),
     ],

@@ -35,6 +35,12 @@ def test_a_proxy_may_pass_on_the_path_of_the_public_url_or_strip_it() -> None:
     assert SIGNER.read(f"/hooks{path}") == SIGNER.read(path) == OPT_OUT
 
 
+def test_the_path_of_the_public_url_may_be_the_beginning_of_every_address() -> None:
+    signer = OptOutSigner("https://events.example.com/v1", SIGNER.secrets)
+    path = path_of(SIGNER.sign(OPT_OUT))
+    assert signer.read(f"/v1{path}") == signer.read(path) == OPT_OUT
+
+
 def test_an_address_shows_no_identifier_and_is_the_same_each_time() -> None:
     opt_out = replace(OPT_OUT, identified_by="user_id", identifier="ada@example.com")
     address = SIGNER.sign(opt_out)

@@ -112,11 +112,12 @@ def test_two_secrets_are_valid_while_one_replaces_the_other() -> None:
 
 
 def test_a_public_path_may_stay_in_front_or_be_taken_off_by_a_proxy() -> None:
-    signer = PostBackSigner(f"{URL}/hooks/", [NEW])
-    address = signer.sign("open", KEY)
-    assert address.startswith(f"{URL}/hooks/v1/open/")
-    assert signer.read(path_of(address)) == ("open", KEY)
-    assert signer.read(path_of(address).removeprefix("/hooks")) == ("open", KEY)
+    for public in ("/hooks", "/v1", "/v"):
+        signer = PostBackSigner(f"{URL}{public}/", [NEW])
+        address = signer.sign("open", KEY)
+        assert address.startswith(f"{URL}{public}/v1/open/")
+        assert signer.read(path_of(address)) == ("open", KEY)
+        assert signer.read(path_of(address).removeprefix(public)) == ("open", KEY)
 
 
 @pytest.mark.parametrize(("kind", "key"), [("bounce", KEY), ("open", "short"), ("open", KEY.upper())])
@@ -140,6 +141,8 @@ def test_only_a_known_kind_and_a_dispatch_key_are_signed(kind: str, key: str) ->
         ("https://events.example.com:99999", [NEW]),  # no such port, so no post-back could arrive
         ("https://events.example.com:0", [NEW]),
         ("https://jane:hunter2@events.example.com", [NEW]),
+        ("https://events.example.com\r", [NEW]),  # urlsplit would drop the white space
+        ("https://events.example.com/a b", [NEW]),
         ("https://events.example.com/?q=1", [NEW]),
         ("https://events.example.com/#part", [NEW]),
     ],
@@ -153,6 +156,7 @@ def test_unusable_settings_are_refused(url: str, secrets: list[str]) -> None:
 def test_missing_settings_are_named() -> None:
     settings = Settings(public_url=URL, post_back_secrets=(SecretStr(NEW),), _env_file=None)
     assert PostBackSigner.from_settings(settings) == PostBackSigner(URL, [NEW])
+    assert Settings(public_url=f" {URL}/\r\n", _env_file=None).public_url == URL
     with pytest.raises(SettingsError, match="SENDOFF_PUBLIC_URL"):
         PostBackSigner.from_settings(settings.model_copy(update={"public_url": None}))
     with pytest.raises(SettingsError, match=r"SENDOFF_PUBLIC_URL.* must start with https://"):

@@ -784,7 +784,10 @@ def test_a_connection_corrects_a_name() -> None:
         ({"title": "headline"}, r"title cannot be set. Use: .*device_ids, "),
         ({"device_ids": ""}, "device_ids needs a name"),
         ({"device_ids": 5}, "device_ids needs a name"),
-        ({"send_days_monday": "first"}, "send_days_monday needs a number"),
+        ({"send_days_monday": "first"}, "send_days_monday needs a number from 1 to 7"),
+        ({"send_days_monday": "0"}, "send_days_monday needs a number from 1 to 7"),
+        ({"location_trigger_exit": "01"}, "location_trigger_exit needs a number, .*without zeros"),
+        ({"location_trigger_exit": "²"}, "location_trigger_exit needs a number"),
         (["device_ids"], "field_names must be a JSON object"),
     ],
 )
@@ -828,7 +831,7 @@ def test_two_names_of_one_spelling_are_refused(overrides: dict[str, str], both: 
         {"device_ids": "segment_ids", "segment_ids": "device_ids"},  # the two are swapped
         {"target": "device_ids"},  # no request has both
         {"target_by_device_id": "external_id", "target_by_external_id": "id"},
-        {"send_days_monday": "0", "message_ios_push": "10"},
+        {"send_days_monday": "7", "message_ios_push": "10"},
     ],
     ids=str,
 )

@@ -6,6 +6,7 @@ with its extra ``field_names``: ``{"device_ids": "the_right_name"}``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,6 +16,8 @@ from sendoff.errors import SettingsError
 
 Members = Iterator[tuple[str, Any]]
 """Members of a JSON object, in order."""
+
+_NUMBER = re.compile(r"0|[1-9][0-9]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +204,10 @@ class FieldNames:
 def _check_spelling(key: str, spelling: object) -> None:
     if not isinstance(spelling, str) or not spelling.strip():
         raise SettingsError(f"field_names: {key} needs a name, as text")
-    if UNCONFIRMED[key].name.isdigit() and not (spelling.isascii() and spelling.isdigit()):
-        raise SettingsError(f"field_names: {key} needs a number, as text")
+    if key == "send_days_monday" and spelling not in set("1234567"):  # the document has days 1 to 7
+        raise SettingsError(f"field_names: {key} needs a number from 1 to 7, as text")
+    if UNCONFIRMED[key].name.isdigit() and not _NUMBER.fullmatch(spelling):
+        raise SettingsError(f"field_names: {key} needs a number, as text, without zeros before it")
 
 
 def to_object(members: Iterable[tuple[str, Any]]) -> dict[str, Any]:

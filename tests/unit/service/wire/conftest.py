@@ -24,6 +24,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from sendoff.service import service_session
+
 
 @dataclass(frozen=True)
 class Request:
@@ -222,7 +224,7 @@ def tls_script(tmp_path: Path) -> Iterator[Script]:
 
 @pytest.fixture
 def session() -> Iterator[requests.Session]:
-    with requests.Session() as session:
+    with service_session(4) as session:
         session.trust_env = False
         yield session
 
