@@ -112,17 +112,20 @@ class Report(_Rendered):
     def to_pandas(self) -> pd.DataFrame:
         """Return a row for each verdict: ``verdict``, the number of ``people``, and their ``share`` of the audience.
 
-        Raise SettingsError if pandas is not installed.
+        A number that was not measured is missing, and so is each share if the service chose the people. Raise
+        SettingsError if pandas is not installed.
         """
-        counts = {verdict: self.figures.verdicts.get(verdict, 0) for verdict in self.figures.known_verdicts}
-        whole = self.figures.audience
-        return pandas().DataFrame(
-            {
-                "verdict": [str(verdict) for verdict in counts],
-                "people": list(counts.values()),
-                "share": [count / whole if whole else 0.0 for count in counts.values()],
-            }
-        )
+        figures, whole = self.figures, self.figures.audience
+        people = [
+            figures.verdicts.get(verdict, 0) if figures.is_measured(verdict) else None
+            for verdict in figures.known_verdicts
+        ]
+        share = [
+            None if count is None or figures.is_chosen_by_service else count / whole if whole else 0.0
+            for count in people
+        ]
+        frame = pandas().DataFrame({"verdict": list(map(str, figures.known_verdicts))})
+        return frame.assign(people=pandas().array(people, "Int64"), share=pandas().array(share, "float64"))
 
 
 class _Rows:

@@ -315,17 +315,18 @@ def _groups(
 ) -> dict[str, dict[str, Identifiers]]:
     """Return the groups of some recipients of launches, such as their platforms, which decide later verdicts.
 
-    A recipient is in the group of the newest launch that has them.
+    A recipient is in all groups of the newest launch that has them in one.
     """
     groups: dict[str, dict[str, Identifiers]] = {}
     for name in GROUP_COLUMNS:
         left = people
         for key in reversed(launch_keys):
-            for value, members in ledger.launches.groups(key, name).items():
+            of_launch = ledger.launches.groups(key, name)
+            for value, members in of_launch.items():
                 of_name = groups.setdefault(name, {})
                 if some := members & left:
                     of_name[value] = of_name[value] | some if value in of_name else some
-                    left -= some
+            left -= union(people.kind, of_launch.values())
     return groups
 
 

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import takewhile
 
 import numpy as np
 import pyarrow as pa
@@ -129,13 +130,11 @@ def stored_outcomes(ledger: Ledger, launch_key: str) -> list[tuple[datetime, Com
 def sent_at(ledger: Ledger, launch: LaunchRecord) -> datetime:
     """Return the earliest time the message can have arrived: the latest of creation, approval and planned sending.
 
-    A person who chose the winner of a test share did so after the people who are compared got their message.
+    A launch is held only after it has sent something, so later releases and the choice of a winner do not count.
     """
-    agreed = [
-        each.decided_at
-        for each in ledger.audit_log.of_launch(launch.launch_key)
-        if each.kind in _AGREED and "winner" not in (each.detail or {})
-    ]
+    decisions = ledger.audit_log.of_launch(launch.launch_key)
+    before = takewhile(lambda each: each.kind != DecisionKind.HELD, decisions)
+    agreed = [each.decided_at for each in before if each.kind in _AGREED]
     return max([launch.created_at, *agreed, *([launch.sends_at] if launch.sends_at else [])])
 
 

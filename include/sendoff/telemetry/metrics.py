@@ -76,7 +76,7 @@ _dispatches = _gauge(
     "{dispatch}",
     "Dispatches of launches that are not settled",
     connection=_CONNECTION,
-    state="`planned`, `in_flight`, `accepted`, `refused`, `in_doubt` or `written_off`",
+    state="`planned`, `in_flight`, `accepted`, `refused`, `in_doubt`, `suppressed` or `written_off`",
 )
 _requests = _counter(
     "sendoff.requests",

@@ -15,6 +15,7 @@ from sendoff.campaign import Period, Variation, launch_key
 from sendoff.dispatch.control import release, stop
 from sendoff.ledger import Decision, Ledger, NotLaunched, Selection
 from sendoff.ledger.results.overview import LaunchFacts
+from sendoff.postbacks import forget
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.states import Accepted, InDoubt, Refused
 
@@ -301,3 +302,13 @@ def test_launches_that_were_not_made_are_listed_until_they_are_made(ledger: Ledg
     }
     assert log.delete_before(welcome.checked_at) == 1
     assert log.newest() == [other, welcome]
+
+
+def test_an_erased_person_is_no_recipient_in_the_list(
+    ledger: Ledger, keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", "the secret of this test, which is long enough")
+    forget(ledger, [1], identified_by="device_id", who="ann", reason="asked", now=NOW)
+    selection = Selection.of([ledger.launches.get(key) for key in keys.values()])
+    found = {each.launch.campaign: each.recipients for each in ledger.overview.page(selection)}
+    assert found == {"spring_sale": 2, "welcome": 0, "news": 1}

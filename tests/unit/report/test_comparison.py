@@ -761,8 +761,9 @@ def test_the_query_knows_when_the_launch_was_sent(ledger: Ledger, shop: str) -> 
     with pytest.raises(QueryError, match="returns the columns device_id, value, x, y"):
         measure_outcome(ledger, KEY, shop, sql)
     later = NOW + timedelta(days=1)
-    ledger.audit_log.record(Decision(KEY, "held", "ann", None, NOW))
     ledger.audit_log.record(Decision(KEY, "approved", "ann", None, later))
+    for kind in ("held", "released"):  # after it has sent something
+        ledger.audit_log.record(Decision(KEY, kind, "ann", None, later + timedelta(days=1)))
     found = f"SELECT device_id FROM orders WHERE :sent_at = '{later.replace(tzinfo=None)}'"
     assert measure_outcome(ledger, KEY, shop, found).sides[0].count == 30
 

@@ -111,6 +111,16 @@ def test_a_report_after_an_erasure_gives_no_other_reason_for_what_is_missing(
     assert Report(whole).to_pandas()["share"].sum() == pytest.approx(0.95)
 
 
+def test_a_frame_has_no_number_that_was_not_measured_and_no_share_of_unknown_people() -> None:
+    deliveries = figures(verdicts={"delivered": 250}, unmeasured=("open",))
+    frame = Report(deliveries).to_pandas().set_index("verdict")
+    assert frame.loc["engaged"].isna().all()
+    assert frame.loc["delivered"].tolist() == [250, 250 / deliveries.audience]
+    chosen = Report(replace(WHOLE, is_chosen_by_service=True)).to_pandas()
+    assert chosen["people"].notna().all()
+    assert chosen["share"].isna().all()
+
+
 @pytest.mark.parametrize("is_chosen", [False, True])
 def test_a_report_of_devices_never_calls_them_people(is_chosen: bool) -> None:
     verdicts = WHOLE.verdicts if not is_chosen else {"engaged": 600, "delivered": 400}

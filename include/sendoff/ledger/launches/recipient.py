@@ -160,10 +160,13 @@ class RecipientStatus:
             return _CLEARED
         if self.awaits_winner and self.is_waiting:
             return "not sent yet: it gets the variant that wins in the test share, which is not decided yet"
+        if (
+            self.dispatch in (DispatchState.PLANNED, DispatchState.SUPPRESSED)
+            and self.withheld_because in _WITHHELD
+        ):
+            return _WITHHELD[self.withheld_because]
         if self.dispatch in (None, DispatchState.PLANNED):
             return _WAITING[self.launch_state]
-        if self.dispatch == DispatchState.SUPPRESSED and self.withheld_because in _WITHHELD:
-            return _WITHHELD[self.withheld_because]
         return _SENTENCES[self.dispatch]
 
     @property

@@ -297,7 +297,9 @@ _HELD_OUT = (
     .correlate(launches)
     .scalar_subquery()
 )
-_RECIPIENTS = sa.case((audiences.c.is_chosen_by_service, None), else_=audiences.c.size - _HELD_OUT)
+_RECIPIENTS = sa.case(
+    (audiences.c.is_chosen_by_service, None), else_=audiences.c.size - audiences.c.erased - _HELD_OUT
+)
 _UNMEASURED = sa.cast(reports.c.figures["unmeasured"], sa.Text)
 _IS_OPEN_UNKNOWN = _UNMEASURED.contains(PostBackKind.OPEN)
 _REACHED = sa.case(

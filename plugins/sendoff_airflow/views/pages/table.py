@@ -72,7 +72,7 @@ def _counts(row: LaunchRow, opted_out: Mapping[str, int], zone: ZoneInfo) -> Seq
         _time(row.goes_out_at, zone),
         launch.noun[1],
         recipients,
-        None if recipients is None else launch.audience - recipients,
+        None if recipients is None else launch.audience - launch.erased - recipients,
         sum(count for reason, count in launch.dropped.items() if reason not in _ROWS),
         sum(requests.values()),
         requests.get(DispatchState.ACCEPTED, 0),
