@@ -30,18 +30,22 @@ _FOUND = "the service lists a campaign with its key"
 def find_campaigns(
     client: Client, dispatch_keys: Collection[str], app_token: str | None = None
 ) -> dict[str, int]:
-    """Return the service's campaign ID for each dispatch key found in the titles of the newest 5,000 campaigns.
+    """Return the service's campaign ID for each dispatch key found in the titles of the service's newest campaigns.
+
+    It reads 50 pages of up to 100 campaigns. The service may make them shorter, so only an empty one is the end.
 
     Raise RetryableError without a clear answer, and RefusedError if the service does not list its campaigns.
     """
     numbers: dict[str, int] = {}
-    for number in range(_MAX_PAGES):
-        page = client.list_campaigns(list_body(_PAGE, number * _PAGE, app_token))
+    read = 0
+    for _ in range(_MAX_PAGES):
+        page = client.list_campaigns(list_body(_PAGE, read, app_token))
+        read += len(page)
         for campaign_id, title in page:
             key = _KEY.search(title)
             if key and key[1] in dispatch_keys:
                 numbers[key[1]] = campaign_id
-        if len(page) < _PAGE or len(numbers) == len(dispatch_keys):
+        if not page or len(numbers) == len(dispatch_keys):
             break
     return numbers
 
