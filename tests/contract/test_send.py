@@ -445,6 +445,17 @@ def test_a_named_step_is_sent_when_it_is_due(service: LocalService, send: Send, 
     assert sent_to(service) == [7, 7, 14, 14, 21, 21, 28, 28]
 
 
+def test_a_preview_of_a_step_has_the_period_of_the_journey(send: Send, journey: Path) -> None:
+    daily = JOURNEY.replace("steps:", 'schedule: "0 9 * * *"\nstart: 2026-01-01\nsteps:')
+    (journey / "journey.yaml").write_text(daily)
+    assert send(str(journey / "a")).returncode == 0
+    done = send(str(journey / "c"), "--json", command="preview")
+    assert done.returncode == 0, done.stderr
+    preview = json.loads(done.stdout)
+    assert re.fullmatch("(.{10}T09:00:00Z/?){2}", preview["period"])
+    assert not any("has no schedule" in warning for warning in preview["warnings"])
+
+
 @pytest.mark.proof
 def test_a_journey_that_waits_keeps_its_period_when_the_schedule_has_the_next(
     service: LocalService, send: Send, journey: Path, monkeypatch: pytest.MonkeyPatch

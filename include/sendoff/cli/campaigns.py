@@ -70,13 +70,16 @@ def preview(
 
     The exit code is 3 if a run would not send: a gate is closed, or the ledger already holds a launch for the period.
     """
-    from sendoff.campaign import load_campaign
+    from sendoff.campaign import is_journey_folder, load_campaign, load_journey
     from sendoff.launch import LaunchOptions, due_time
     from sendoff.launch import preview_campaign as make_preview
     from sendoff.report import as_terminal, describe_preview
 
     loaded = load_campaign(folder)
-    previewed, remarks = previewed_period(loaded.campaign, period)
+    parent = folder.absolute().parent
+    # All steps of a journey have the period of the first one, because only that has the schedule.
+    first = load_journey(parent).campaigns[0] if is_journey_folder(parent) else loaded
+    previewed, remarks = previewed_period(first.campaign, period)
     warehouses = warehouse_urls(warehouse or [], [loaded.campaign])
     url = ledger_url or load_settings(["ledger_url"]).ledger_url
     with (
