@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from sendoff.campaign import JourneyFolder, Period, launch_key
-from sendoff.errors import NobodyLeftError, NotYetError
+from sendoff.errors import GateError, NobodyLeftError, NotYetError
 from sendoff.ledger import Ledger
 from sendoff.states import DispatchState
 from sendoff.times import utc_now
@@ -17,13 +17,19 @@ def step_due_at(ledger: Ledger, journey: JourneyFolder, number: int, period: Per
     """Return when a step is due for a period; None for the first step. Steps are numbered from 0.
 
     Raise NobodyLeftError if the earlier step has no launch, because it had no recipients, or was sent to no one. Raise
-    NotYetError while requests of the earlier step are ahead.
+    GateError if it was never prepared, and NotYetError while its requests are ahead.
     """
     earlier, step = journey.earlier(number), journey.journey.steps[number]
     if earlier is None:
         return None
     key = launch_key(earlier.campaign.connection, earlier.name, period)
     if ledger.launches.find(key) is None:
+        if not ledger.not_launched.of_keys([key]):
+            # The earlier step may be skipped itself, because of the one before it.
+            step_due_at(ledger, journey, journey.campaigns.index(earlier), period)
+            raise GateError(
+                f"step {step.name}: the step {earlier.name} has no launch for this period. Send it first"
+            )
         raise NobodyLeftError(f"step {step.name}: the step {earlier.name} was sent to no one in this period")
     return sent_at(ledger, key) + (step.wait.timedelta() if step.wait else timedelta(0))
 

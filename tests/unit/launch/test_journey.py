@@ -12,7 +12,7 @@ import pytest
 
 from sendoff.campaign import JourneyFolder, Period, load_journey
 from sendoff.dispatch.control import stop
-from sendoff.errors import AudienceError, NobodyLeftError, NotFoundError, NotYetError
+from sendoff.errors import AudienceError, GateError, NobodyLeftError, NotFoundError, NotYetError
 from sendoff.launch import LaunchOptions, prepare_launch, step_due_at
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.postbacks import aggregate, reconcile_launch
@@ -180,16 +180,29 @@ def test_a_step_is_due_after_its_wait_since_the_earlier_step_was_sent(
     ledger: Ledger, journey: JourneyFolder, step: Step
 ) -> None:
     assert step_due_at(ledger, journey, 0, PERIOD) is None
-    with pytest.raises(
-        NobodyLeftError, match=r"step b: the step welcome.a was sent to no one in this period"
-    ):
-        step_due_at(ledger, journey, 1, PERIOD)
+    for number in (1, 2):
+        with pytest.raises(GateError, match=r"step b: the step welcome.a has no launch for this period\. Send"):
+            step_due_at(ledger, journey, number, PERIOD)
     launch = step(0)
     with pytest.raises(NotYetError, match=r"is not sent completely") as early:
         step_due_at(ledger, journey, 1, PERIOD)
     assert early.value.until > datetime.now(UTC)  # however long nothing was sent
     send(ledger, launch.launch_key, Accepted(200, 17), at=NOW + timedelta(hours=3))
     assert step_due_at(ledger, journey, 1, PERIOD) == NOW + timedelta(hours=3) + 2 * DAY
+    with pytest.raises(GateError, match=r"step c: the step welcome.b has no launch"):
+        step_due_at(ledger, journey, 2, PERIOD)
+
+
+def test_no_step_is_due_after_one_without_recipients(
+    ledger: Ledger, journey: JourneyFolder, step: Step, shop: Path
+) -> None:
+    with closing(sqlite3.connect(shop)) as db, db:
+        db.execute("DELETE FROM devices")
+    with pytest.raises(NobodyLeftError):
+        step(0)
+    for number in (1, 2):
+        with pytest.raises(NobodyLeftError, match=r"the step welcome.a was sent to no one in this period"):
+            step_due_at(ledger, journey, number, PERIOD)
 
 
 @pytest.mark.promise("steps/once")
