@@ -420,9 +420,18 @@ def test_a_refused_request_does_not_stop_the_steps_after_it(
     for _ in range(2):
         done = send(str(journey), "--period", "2026-03-02")
         assert done.returncode == 1
-        assert "refused: " in done.stdout
-        assert "the service refused 1 request: " in done.stdout
+        launch, refused, report, how = done.stdout.splitlines()[:4]
+        assert " of journey.a, period 2026-03-02T00:00:00Z/" in launch
+        assert refused.startswith("refused: ")
+        assert "the service refused 1 request: " in refused
+        assert report == f"For its report, run: sendoff report {launch.split()[1]}"
+        assert how.endswith("--resend NUMBER --reason TEXT --only-unsent")
+        assert "To continue, run" not in done.stdout
+        rest = done.stdout.splitlines()[-1]
+        assert rest.startswith("For what is left") == ("not yet: " in done.stdout)
         time.sleep(1)
+    step = json.loads(send(str(journey / "a"), "--period", "2026-03-02", "--json").stdout)
+    assert (step["status"], step["campaign"], step["people"]) == ("refused", "journey.a", 4)
     assert len(sent_to(service)) == 4  # two people got both steps
 
 

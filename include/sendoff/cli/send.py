@@ -68,7 +68,7 @@ class Status(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-_DONE = (Status.SENT, Status.ALREADY_SENT, Status.SKIPPED)
+_DONE = (Status.SENT, Status.ALREADY_SENT, Status.SKIPPED, Status.REFUSED)  # no request is left
 _EXIT_CODES = {**dict.fromkeys(_DONE, 0), Status.REFUSED: 1, Status.INTERRUPTED: 130}
 NOT_NOW = 3
 """The exit code if nothing is wrong, but the launch was not sent, or not completely."""
@@ -211,11 +211,7 @@ def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
             if step.when and step.when.of in unfinished:
                 unfinished.add(step.name)
                 continue
-            try:
-                result = _tried(partial(run.prepared, number), options, is_step=True)
-            except RefusedError as refused:  # its other requests were made, so the next step may come
-                yield _Result(Status.REFUSED, None, str(refused))
-                continue
+            result = _tried(partial(run.prepared, number), options, is_step=True)
             yield replace(result, period=run.period)
             if result.status is Status.INTERRUPTED:
                 return
@@ -254,6 +250,8 @@ def _tried(prepare: Callable[[], Launch], options: _Options, *, is_step: bool = 
                     "To send to those who got nothing, correct the cause and run: sendoff send FOLDER "
                     f"{_again(launch)}{only}"
                 )
+                if is_step:  # its other requests were made, so the next step may come
+                    return _Result(Status.REFUSED, launch, "\n".join([str(error), *error.__notes__]))
         raise
     except KeyboardInterrupt:
         return _Result(Status.INTERRUPTED, launch)
@@ -429,7 +427,7 @@ def _print(result: _Result, *, as_json: bool) -> None:
         Console().print(as_terminal(launch.report().document))
     elif result.status in (Status.SENT, Status.ALREADY_SENT):
         typer.echo(f"For its report, run: sendoff report {launch.key[:12]}")
-    elif not launch.state.is_final and result.status is not Status.HELD:
+    elif not launch.state.is_final and result.status not in (Status.HELD, Status.REFUSED):
         resume = (
             f"sendoff resume {launch.key[:12]} --why TEXT; " if launch.state == LaunchState.PAUSED else ""
         )
