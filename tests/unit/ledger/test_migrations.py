@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -113,6 +114,22 @@ def test_the_database_of_another_application_is_not_migrated(new_url: str, revis
         )
     assert sa.inspect(engine).get_table_names() == ["alembic_version"]
     engine.dispose()
+
+
+def test_a_file_of_another_application_gets_no_tables_and_keeps_its_mode(tmp_path: Path) -> None:
+    """A person may give the URL of a warehouse by mistake."""
+    file = tmp_path / "shop.db"
+    with closing(sqlite3.connect(file)) as db, db:
+        db.execute("CREATE TABLE devices (device_id INTEGER)")
+    file.chmod(0o644)
+    with (
+        closing(Ledger(f"sqlite:///{file}")) as ledger,
+        pytest.raises(UnusableLedgerError, match="give the ledger a database of its own"),
+    ):
+        ledger.migrate()
+    with closing(sqlite3.connect(file)) as db:
+        assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("devices",)]
+    assert file.stat().st_mode & 0o777 == 0o644
 
 
 def test_a_database_that_cannot_store_every_text_gets_no_ledger(postgres_server: str) -> None:

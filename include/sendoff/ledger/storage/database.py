@@ -226,7 +226,8 @@ class Database:
         config = Config()
         config.set_main_option("script_location", str(_MIGRATIONS))
         self._may_be_made = True
-        if (file := self.file) is not None:
+        file = self.file
+        if file is not None and not file.exists():
             make_private(file)
         with self.write() as db:
             if not self._is_sqlite:
@@ -240,11 +241,15 @@ class Database:
                     )
             config.attributes["connection"] = db
             revisions = MigrationContext.configure(db).get_current_heads()
-            # Every application that uses Alembic has its table of revisions.
-            if revisions and not sa.inspect(db).has_table(launches.name):
+            # Every application that uses Alembic has its table of revisions. A schema of PostgreSQL may have tables of
+            # an extension, such as PostGIS.
+            has_others = revisions or (self._is_sqlite and sa.inspect(db).get_table_names())
+            if has_others and not sa.inspect(db).has_table(launches.name):
                 raise UnusableLedgerError(
                     f"{self.name}: this database belongs to another application; give the ledger a database of its own"
                 )
+            if file is not None:
+                make_private(file)
             try:
                 command.upgrade(config, "head")
             except CommandError:
