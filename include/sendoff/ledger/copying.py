@@ -31,7 +31,8 @@ def copy_ledger(source: Database, target: Database) -> dict[str, int]:
     ``source`` is not paused or has requests in flight. The versions of the tables differ. ``target`` is not empty, or
     its database does not take a row.
     """
-    if source.file and target.file and target.file.exists() and source.file.samefile(target.file):
+    files = [each.file for each in (source, target) if each.file and each.file.exists()]
+    if len(files) == 2 and files[0].samefile(files[1]):
         raise SettingsError(f"{target.name}: this is the ledger to copy. Name a new one with --ledger")
     with source.write() as db:
         _check_source(db, source.name)

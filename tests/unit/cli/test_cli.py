@@ -124,6 +124,13 @@ def test_a_ledger_is_copied_once_it_is_paused(ledger_url: str, tmp_path: Path, s
     assert "is not empty" in again.stderr
 
 
+def test_a_ledger_that_does_not_exist_is_not_copied(migrated_url: str, tmp_path: Path, sendoff: Command) -> None:
+    done = sendoff("copy-ledger", f"sqlite:///{tmp_path / 'absent.db'}", "--ledger", migrated_url)
+    assert done.returncode == 1
+    assert f"there is no ledger at {tmp_path / 'absent.db'}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_ledger_that_nobody_named_is_not_made(tmp_path: Path, sendoff: Command) -> None:
     done = sendoff("migrate")
     assert done.returncode == 1
