@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sendoff.app import user_name
-from sendoff.cli.shared import LedgerUrl, app, opened
+from sendoff.cli.shared import LedgerUrl, app, opened, refuse_blank
 from sendoff.errors import SettingsError, UnusableLedgerError, UsageError
 from sendoff.figures import counted
 from sendoff.telemetry import logs
@@ -154,7 +154,9 @@ def export_person(
         Path, typer.Option("--out", "-o", metavar="FILE", help="The JSON file to write; it is private")
     ],
     identified_by: _IdentifiedBy = "device_id",
-    reason: Annotated[str, typer.Option("--reason", help="The reason, for the audit log")] = "asked for",
+    reason: Annotated[
+        str, typer.Option("--reason", callback=refuse_blank, help="The reason, for the audit log")
+    ] = "asked for",
     who: _Who = None,
     ledger_url: LedgerUrl = None,
 ) -> None:

@@ -115,8 +115,17 @@ Folders = Annotated[
         show_default=False,
     ),
 ]
+
+
+def refuse_blank(reason: str | None) -> str | None:
+    """Return the value of an option for a reason. Raise UsageError if it is blank."""
+    if reason is not None and not reason.strip():
+        raise UsageError("The reason is blank. Say why, in a few words.")
+    return reason
+
+
 LaunchKey = Annotated[str, typer.Argument(help="A launch key, or the first characters of it")]
-Why = Annotated[str, typer.Option(help="The reason, for the audit log")]
+Why = Annotated[str, typer.Option(callback=refuse_blank, help="The reason, for the audit log")]
 MaybeLaunch = Annotated[str | None, typer.Argument(help="A launch key, or the first characters of it")]
 GivenPeriod = Annotated[
     str | None,

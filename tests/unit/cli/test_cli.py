@@ -124,11 +124,27 @@ def test_a_ledger_is_copied_once_it_is_paused(ledger_url: str, tmp_path: Path, s
     assert "is not empty" in again.stderr
 
 
-def test_a_ledger_that_does_not_exist_is_not_copied(migrated_url: str, tmp_path: Path, sendoff: Command) -> None:
+def test_a_ledger_that_does_not_exist_is_not_copied(
+    migrated_url: str, tmp_path: Path, sendoff: Command
+) -> None:
     done = sendoff("copy-ledger", f"sqlite:///{tmp_path / 'absent.db'}", "--ledger", migrated_url)
     assert done.returncode == 1
     assert f"there is no ledger at {tmp_path / 'absent.db'}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("pause", "--all", "--why", " "),
+        ("release", "--all", "--why", ""),
+        ("resolve", "0", "resend", "--why", ""),
+        ("export-person", "1", "-o", "missing/person.json", "--reason", " "),
+    ],
+)
+def test_a_reason_is_not_blank(arguments: tuple[str, ...], migrated_url: str, sendoff: Command) -> None:
+    done = sendoff(*arguments, "--ledger", migrated_url)
+    assert (done.returncode, done.stderr) == (2, "sendoff: The reason is blank. Say why, in a few words.\n")
 
 
 def test_a_ledger_that_nobody_named_is_not_made(tmp_path: Path, sendoff: Command) -> None:

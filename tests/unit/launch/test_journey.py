@@ -181,7 +181,9 @@ def test_a_step_is_due_after_its_wait_since_the_earlier_step_was_sent(
 ) -> None:
     assert step_due_at(ledger, journey, 0, PERIOD) is None
     for number in (1, 2):
-        with pytest.raises(GateError, match=r"step b: the step welcome.a has no launch for this period\. Send"):
+        with pytest.raises(
+            GateError, match=r"step b: the step welcome.a has no launch for this period\. Send"
+        ):
             step_due_at(ledger, journey, number, PERIOD)
     launch = step(0)
     with pytest.raises(NotYetError, match=r"is not sent completely") as early:
