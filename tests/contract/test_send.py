@@ -456,6 +456,17 @@ def test_a_named_step_is_sent_when_it_is_due(service: LocalService, send: Send, 
     assert sent_to(service) == [7, 7, 14, 14, 21, 21, 28, 28]
 
 
+def test_a_launch_continues_by_its_key_in_the_folder_of_a_journey(
+    send: Send, journey: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(journey)
+    done = send("a", "--period", "2026-03-02")
+    assert done.returncode == 0, done.stderr
+    again = send(done.stdout.split()[1])
+    assert again.returncode == 0, again.stderr
+    assert "already sent: 1 accepted" in again.stdout
+
+
 def test_a_preview_of_a_step_has_the_period_of_the_journey(send: Send, journey: Path) -> None:
     daily = JOURNEY.replace("steps:", 'schedule: "0 9 * * *"\nstart: 2026-01-01\nsteps:')
     (journey / "journey.yaml").write_text(daily)

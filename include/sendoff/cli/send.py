@@ -144,7 +144,6 @@ def send(
     The exit code is 0 if all requests were made. It is 3 if the launch must not be sent now: it is too early or too
     late, a gate is closed, or a person must decide. It is 1 after an error, and 130 after Ctrl-C.
     """
-    from sendoff.campaign import is_journey_folder
     from sendoff.telemetry import exporters
 
     exporters.start()
@@ -158,15 +157,23 @@ def send(
     }
     options = _Options(given, warehouse, ledger_url, yes, wait)
     path = Path(what)
-    in_journey = is_journey_folder(path) or (is_journey_folder(path.parent) and not path.is_dir())
     results = []
-    for result in _steps_sent(path, options) if in_journey else _launch_sent(what, path, options):
+    for result in _steps_sent(path, options) if _is_in_journey(what, path) else _launch_sent(what, path, options):
         _print(result, as_json=as_json)
         results.append(result)
     if not as_json:
         _print_rest(what, results)
     codes = {_EXIT_CODES.get(each.status, NOT_NOW) for each in results}
     raise typer.Exit(1 if 1 in codes else max(codes))
+
+
+def _is_in_journey(what: str, path: Path) -> bool:
+    """Return whether the argument is a journey or a step. In a journey's folder, another word is a launch's key."""
+    from sendoff.campaign import is_journey_folder, load_journey
+
+    if is_journey_folder(path) or not is_journey_folder(path.parent) or path.is_dir():
+        return is_journey_folder(path)
+    return what != path.name or what in {step.name for step in load_journey(path.parent).journey.steps}
 
 
 def _launch_sent(what: str, path: Path, options: _Options) -> Iterator[_Result]:
