@@ -245,7 +245,7 @@ def _combined(own: Settings, found: Mapping[str, Found], given: Mapping[str, Any
     for name, each in found.items():
         if name in own.model_fields_set and getattr(own, name) != getattr(both, name):
             variable = _variable([name])
-            variable = variable if variable in os.environ else f"{variable}_FILE"
+            variable = variable if os.environ.get(variable) else f"{variable}_FILE"
             mend = f"Remove {variable}, or set it to the same value."
             if name == "erasure_secret":
                 mend = (
@@ -337,7 +337,7 @@ def _from_files(given: Collection[str]) -> dict[str, Any]:
 
 
 def _from_file(variable: str, path: str) -> str:
-    if variable in os.environ:
+    if os.environ.get(variable):
         raise SettingsError(f"{variable} and {variable}_FILE are both set. Remove one of them")
     try:
         return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
