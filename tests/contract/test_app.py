@@ -220,6 +220,8 @@ def test_verdicts_are_an_arrow_stream(app: App, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="replace=True"):
         verdicts.to_parquet(tmp_path / "verdicts.parquet")
     assert verdicts.to_parquet(tmp_path / "verdicts.parquet", replace=True) == 4
+    with pytest.raises(SettingsError, match=r"verdicts\.csv: the file name must end in \.parquet\."):
+        verdicts.to_parquet(tmp_path / "verdicts.csv")
     with pytest.raises(SettingsError, match="is not a verdict"):
         launch.verdicts("lost")
 

@@ -154,11 +154,12 @@ class _Rows:
     def to_parquet(self, path: str | Path, *, replace: bool = False) -> int:
         """Write the rows to a Parquet file that only its owner can read, and return their number.
 
-        Raise SettingsError if the file exists and ``replace`` is false, or if it cannot be written.
+        Raise SettingsError if the file name does not end in ``.parquet``, if the file exists and ``replace`` is false,
+        or if it cannot be written.
         """
         from sendoff.report import write_file
 
-        return write_file(self._rows, Path(path), replace=replace)
+        return write_file(self._rows, Path(path), replace=replace, suffixes=(".parquet",))
 
 
 class Verdicts(_Rows):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -159,14 +159,20 @@ def verdict_named(name: str, place: str) -> Verdict:
         raise UsageError(f"{place}: {name!r} is not a verdict. Use {', '.join(Verdict)}.") from None
 
 
-def write_file(of: VerdictRows | SuppressionRows, path: Path, *, replace: bool = False) -> int:
-    """Write rows to a file and return their number. The suffix chooses Parquet or CSV.
+def write_file(
+    of: VerdictRows | SuppressionRows,
+    path: Path,
+    *,
+    replace: bool = False,
+    suffixes: Sequence[str] = SUFFIXES,
+) -> int:
+    """Write rows to a file and return their number. The suffix chooses Parquet or CSV, unless ``suffixes`` has one.
 
     The file identifies people, so its mode is 0600. It appears only when it is complete. Raise UsageError for any
     other suffix, and SettingsError if the file exists and ``replace`` is false, or if it cannot be written.
     """
-    if path.suffix not in SUFFIXES:
-        raise UsageError(f"{path.name}: the file name must end in {' or '.join(SUFFIXES)}.")
+    if path.suffix not in suffixes:
+        raise UsageError(f"{path.name}: the file name must end in {' or '.join(suffixes)}.")
     if path.exists() and not replace:
         raise SettingsError(f"{path} already exists. To replace it, add --force, or replace=True in Python.")
     rows = 0
