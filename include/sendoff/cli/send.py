@@ -158,7 +158,9 @@ def send(
     options = _Options(given, warehouse, ledger_url, yes, wait)
     path = Path(what)
     results = []
-    for result in _steps_sent(path, options) if _is_in_journey(what, path) else _launch_sent(what, path, options):
+    for result in (
+        _steps_sent(path, options) if _is_in_journey(what, path) else _launch_sent(what, path, options)
+    ):
         _print(result, as_json=as_json)
         results.append(result)
     if not as_json:

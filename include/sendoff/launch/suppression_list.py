@@ -78,9 +78,9 @@ def describe_scope(scope: str) -> str:
 
 
 def end_of(until: date | datetime | str | None, now: datetime) -> datetime | None:
-    """Return the end of entries: the start of a day in UTC, or an aware moment.
+    """Return the end of entries: the start of a day in UTC, or an aware moment. A text without a time zone is in UTC.
 
-    Raise UsageError if it is not a date, or not in the future.
+    Raise UsageError if it is not a date, not aware, or not in the future.
     """
     if until is None or until == "":
         return None
@@ -89,12 +89,17 @@ def end_of(until: date | datetime | str | None, now: datetime) -> datetime | Non
             if "W" in until:  # Python reads 2026-W47 as its Monday
                 raise ValueError
             until = datetime.fromisoformat(until)
+            until = until if until.tzinfo else until.replace(tzinfo=UTC)
         except ValueError:
             raise UsageError(f"found {until!r} as the end. Use a date such as 2027-01-31") from None
     if not isinstance(until, datetime):
-        until = datetime.combine(until, time())
+        until = datetime.combine(until, time(), UTC)
+    if until.tzinfo is None:
+        raise UsageError(
+            f"the end {until.isoformat()} has no time zone. Add one, such as tzinfo=UTC, or use a date"
+        )
     try:
-        moment = until.astimezone(UTC) if until.tzinfo else until.replace(tzinfo=UTC)
+        moment = until.astimezone(UTC)
     except OverflowError:
         raise UsageError("the end is after the year 9999 in UTC. Use an earlier date") from None
     if moment <= now:

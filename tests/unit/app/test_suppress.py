@@ -73,14 +73,20 @@ def test_everything_that_names_recipients_is_read(
     "until",
     [
         date(2099, 1, 31),
-        datetime(2099, 1, 31),  # noqa: DTZ001
         "2099-01-31",
+        "2099-01-31T00:00",
         datetime(2099, 1, 31, 5, tzinfo=timezone(timedelta(hours=5))),
         "2099-01-31T05:00+05:00",
     ],
 )
 def test_an_end_without_a_time_zone_is_in_utc(until: Any) -> None:
     assert end_of(until, datetime(2026, 1, 1, tzinfo=UTC)) == datetime(2099, 1, 31, tzinfo=UTC)
+
+
+def test_an_end_that_is_a_naive_datetime_is_refused(app: App) -> None:
+    with pytest.raises(SettingsError, match="the end 2099-01-31T09:00:00 has no time zone"):
+        app.suppress(FRAME, reason="moved", until=datetime(2099, 1, 31, 9))  # noqa: DTZ001
+    assert members(app) == []
 
 
 def test_a_list_that_would_lose_too_many_entries_is_not_replaced(app: App) -> None:
