@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 
 from sendoff import App, AudienceError, Campaign, CampaignError, GateError, NotYetError
 from sendoff.campaign import WEEKDAYS
+from sendoff.dispatch import pause_all, resume_all
 from sendoff.ledger import Ledger
 
 from ..local_service import LocalService
@@ -158,3 +161,23 @@ def test_the_command_sends_a_step_to_identifiers_and_each_variant_to_a_file(
             "give identifiers, or --file FILE, and not both"
             in send(str(folder), *wrong, command="send-test").stderr
         )
+
+
+def test_the_command_says_why_a_test_waits(
+    send: Send, journey: Path, service: LocalService, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause_all(ledger, "ann", "an outage")
+    real = time.sleep
+
+    def sleep(seconds: float) -> None:
+        with suppress(GateError):  # it is open already
+            resume_all(ledger, "ann", "it is over")
+        real(min(seconds, 1))
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    done = send(str(journey / "a"), "7", command="send-test")
+    assert done.returncode == 0, done.stderr
+    first, waiting, *_ = done.stderr.splitlines()
+    assert first == "sending journey.a-test"
+    assert re.fullmatch(r"waiting until .* UTC: launches are paused \(all\) by ann: an outage", waiting)
+    assert sent_to(service) == [7]

@@ -278,7 +278,7 @@ class _JourneyRun:
 
     def prepared(self, number: int) -> Launch:
         """Freeze the launch of a step, once it is due. Raise NobodyLeftError if no one can take it."""
-        period = _once_due(lambda: self._period_of(number), self.options)
+        period = once_due(lambda: self._period_of(number), self.options.steps, wait=self.options.wait)
         folder = self.journey.path / self.journey.journey.steps[number].name
         given = {**self.options.given, "period": period.key}
         campaign = self.journey.campaigns[number]
@@ -373,7 +373,7 @@ def _sent(launch: Launch, options: _Options) -> _Result:
         with nullcontext() if finished else sending:
             launch.send()
 
-    _once_due(send, options)
+    once_due(send, steps, wait=options.wait)
     if not options.wait:
         return _Result(status, launch, message)
     quiet_for = _frozen(launch, options).report.quiet_for.words
@@ -390,17 +390,17 @@ def _frozen(launch: Launch, options: _Options) -> Campaign:
         return Campaign.frozen(ledger.launches.get(launch.key).definition)
 
 
-def _once_due(act: Callable[[], _Found], options: _Options) -> _Found:
-    """Call a function. With --wait, call it again after some of the time until it is no longer too early."""
+def once_due(act: Callable[[], _Found], steps: Steps, *, wait: bool) -> _Found:
+    """Call a function. With ``wait``, call it again after some of the time until it is no longer too early."""
     while True:
         try:
             return act()
         except NotYetError as early:
-            if not options.wait:
+            if not wait:
                 raise
             left = (early.until - datetime.now(UTC)).total_seconds()
             text = f"waiting until {_minute(early.until)} UTC: {early}"
-            options.steps.wait(text, min(max(left, 1.0), _MOST_ASLEEP))
+            steps.wait(text, min(max(left, 1.0), _MOST_ASLEEP))
 
 
 def _minute(until: datetime) -> str:

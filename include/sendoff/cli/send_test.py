@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sendoff.cli.progress import Steps
+from sendoff.cli.send import once_due
 from sendoff.cli.shared import LedgerUrl, app, connected
 from sendoff.errors import RefusedError, UsageError
 from sendoff.figures import counts_in_words, people_of
+
+if TYPE_CHECKING:
+    from sendoff import Launch
 
 
 @app.command("send-test")
@@ -60,11 +65,10 @@ def send_test(
             folder, _recipients(identifiers, file, identified_by), variant=variant
         ):
             of_variant = f", variant {test.period.partition}" if test.period.partition else ""
-            with steps.step(f"sending {test.name}{of_variant}"):
-                try:
-                    test.send(wait=True)
-                except RefusedError as error:  # the other variants are sent all the same
-                    refused.append(str(error))
+            try:
+                once_due(partial(_send, test, steps, f"sending {test.name}{of_variant}"), steps, wait=True)
+            except RefusedError as error:  # the other variants are sent all the same
+                refused.append(str(error))
             counts = counts_in_words(test.requests)
             typer.echo(
                 f"launch {test.key[:12]} of {test.name}{of_variant}: {people_of(test.people)}, {counts}"
@@ -72,6 +76,11 @@ def send_test(
             typer.echo(f"For its report, run: sendoff report {test.key[:12]}")
     if refused:
         raise RefusedError("\n".join(refused))
+
+
+def _send(test: Launch, steps: Steps, text: str) -> None:
+    with steps.step(text):
+        test.send()
 
 
 def _recipients(identifiers: list[str] | None, file: Path | None, identified_by: str) -> Any:
