@@ -5,8 +5,9 @@ They must be the same, because the period decides the launch: a cron job and a D
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -15,6 +16,8 @@ from croniter import croniter
 from sendoff.campaign.model import PRESETS, Campaign
 from sendoff.campaign.period import Period
 from sendoff.errors import NotYetError
+
+_LONGEST_SHIFT = timedelta(hours=3)  # an hour, and the largest change of a clock, two hours
 
 
 def last_period(campaign: Campaign, now: datetime) -> Period | None:
@@ -59,17 +62,23 @@ class _Clock:
     def step(self, at: datetime, direction: Literal["next", "prev"]) -> datetime:
         """Return the moment after or before another.
 
-        A schedule of every hour counts real time, so a repeated hour has two runs. Any other schedule counts the time
-        on the clock: a time that the clocks show twice is the second one, and one that they skip moves later.
+        A schedule of every hour counts real time, as Airflow does, so a repeated hour has two runs. Any other schedule
+        counts the time on the clock: a time that the clocks show twice is the second one, and one that they skip moves
+        later.
         """
         local = at.astimezone(self.zone).replace(tzinfo=None)
         times = croniter(self.cron, local)
-        found: datetime = times.get_next(datetime) if direction == "next" else times.get_prev(datetime)
-        if times.expanded[1] == ["*"]:
-            return at.astimezone(UTC) + (found - local)
-        while direction == "prev" and self._moment(found) >= at:  # a time that the clocks skip is later
-            found = times.get_prev(datetime)
-        return self._moment(found)
+        is_hourly = times.expanded[1] == ["*"]
+        if direction == "next":
+            found: datetime = times.get_next(datetime)
+            return at.astimezone(UTC) + (found - local) if is_hourly else self._moment(found)
+        # The clocks may change between two days of an hourly schedule. So count to the moment from one long before it.
+        until = at - _LONGEST_SHIFT if is_hourly else at
+        moments: Iterator[datetime] = map(self._moment, times.all_prev(datetime))
+        before = next(moment for moment in moments if moment < until)
+        while is_hourly and (after := self.step(before, "next")) < at:
+            before = after
+        return before
 
     def _moment(self, local: datetime) -> datetime:
         there = local.replace(tzinfo=self.zone, fold=1)

@@ -32,6 +32,11 @@ DUBLIN, TOKYO = "Europe/Dublin", "Asia/Tokyo"
         ("30 1 * * *", DUBLIN, "10-25T12:00:00", "10-24T00:30/10-25T01:30"),  # the second 1:30
         ("0 * * * *", DUBLIN, "10-25T00:30:00", "10-24T23:00/10-25T00:00"),  # the hour runs twice
         ("0 * * * *", DUBLIN, "10-25T01:30:00", "10-25T00:00/10-25T01:00"),
+        # As in Airflow, the first period after the weekend is as long as if the clocks had not changed.
+        ("0 * * * 1-5", DUBLIN, "03-29T23:30:00", "03-27T22:00/03-27T23:00"),
+        ("0 * * * 1-5", DUBLIN, "03-30T00:30:00", "03-27T23:00/03-30T00:00"),
+        ("0 * * * 1-5", DUBLIN, "10-25T23:30:00", "10-23T22:00/10-25T23:00"),
+        ("0 * * * 1-5", DUBLIN, "10-26T00:30:00", "10-25T23:00/10-26T00:00"),
     ],
 )
 def test_the_last_period_ends_at_or_before_now(schedule: str, zone: str, now: str, period: str) -> None:
