@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
 from sendoff.campaign.content import Channel
 from sendoff.campaign.field_types import (
@@ -29,9 +29,11 @@ from sendoff.states import Verdict
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _REASON = re.compile(r"[a-z0-9][a-z0-9_ .-]{0,99}", re.ASCII)
 OWN_REASONS = (
-    "null", "invalid", "duplicate", "unknowable", "already_sent", "cap", "priority", "size_limit", "holdout",
+    "null", "invalid", "duplicate", "unknowable", "suppressed", "erased", "already_sent", "cap", "priority",
+    "size_limit", "holdout",
 )  # fmt: skip
-"""The built-in reasons for leaving out a recipient; an exclusion's own reason must differ from them."""
+"""The built-in reasons for leaving out a recipient. The reason of an exclusion must differ from them, except in launches
+that an older version froze."""
 
 
 def _file_name(name: str) -> str:
@@ -40,8 +42,8 @@ def _file_name(name: str) -> str:
     return name
 
 
-def _reason(text: str) -> str:
-    if not _REASON.fullmatch(text) or text in OWN_REASONS:
+def _reason(text: str, info: ValidationInfo) -> str:
+    if not _REASON.fullmatch(text) or (text in OWN_REASONS and not info.context):
         raise problem(
             describe(text), f"lower-case letters, digits and _, but none of {', '.join(OWN_REASONS)}"
         )

@@ -207,7 +207,7 @@ class Campaign(FrozenModel):
         """
         try:
             model = OwnRequest if _Kind.model_validate_json(definition).sends_with else cls
-            return model.model_validate_json(definition)
+            return model.model_validate_json(definition, context={"is_frozen": True})
         except ValidationError as error:
             places = {".".join(map(str, part["loc"])) or "all of it" for part in error.errors()}
             raise CampaignError(

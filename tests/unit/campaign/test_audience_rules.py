@@ -51,7 +51,7 @@ def test_people_are_counted_under_the_reason_that_is_given_or_else_under_kind_an
     ]
 
 
-@pytest.mark.parametrize("reason", ["duplicate", "holdout", "Staff", "9 %", ""])
+@pytest.mark.parametrize("reason", ["duplicate", "holdout", "suppressed", "erased", "Staff", "9 %", ""])
 def test_a_reason_is_a_word_that_sendoff_does_not_use_itself(folder: Path, reason: str) -> None:
     file = folder / "campaign.yaml"
     file.write_text(file.read_text().replace("reason: staff", f"reason: '{reason}'"))

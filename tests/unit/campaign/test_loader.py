@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from sendoff.campaign import Campaign, Channel, campaign_schema, check_campaign, load_campaign, model
+from sendoff.campaign.audience_rules import AudienceRules, ListExclusion
 from sendoff.campaign.schedule import Once
 from sendoff.errors import CampaignError
 
@@ -310,6 +311,12 @@ def test_a_schedule_that_comes_is_taken(tmp_path: Path, schedule: str) -> None:
 
 def test_a_schedule_that_an_older_version_took_is_read_where_a_launch_froze_it() -> None:
     old = campaign(**SENT).model_copy(update={"schedule": "r 9 * * *"})
+    assert Campaign.frozen(old.model_dump_json()) == old
+
+
+def test_a_reason_that_an_older_version_took_is_read_where_a_launch_froze_it() -> None:
+    exclusion = ListExclusion(name="staff").model_copy(update={"reason": "suppressed"})
+    old = campaign(**SENT).model_copy(update={"audience": AudienceRules().replace(exclude=(exclusion,))})
     assert Campaign.frozen(old.model_dump_json()) == old
 
 
