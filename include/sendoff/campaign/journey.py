@@ -317,13 +317,14 @@ def _broken_order(step: Step, earlier: list[str], place: YamlPath) -> Iterator[t
 def _own_fields(tree: Mapping[str, Any], number: int) -> dict[str, Any]:
     """Return the fields of a step's campaign that do not come from defaults: the journey's and the step's own.
 
-    The schedule starts the first step. Later ones have no time when they are due.
+    Later steps have no time when they are due, and no query. The defaults for these do not apply to them.
     """
     step = {name: value for name, value in tree["steps"][number].items() if name not in _OF_STEP}
     own = {name: value for name, value in tree.items() if name in _OF_JOURNEY} | step
     if number:
         own = {name: value for name, value in own.items() if name not in _OF_CLOCK}
         own["gates"] = {**own.get("gates", {}), "lateness": None}
+        own["audience"] = {"columns": {}, "partitions": None, **own.get("audience", {})}
     return own
 
 
@@ -363,5 +364,5 @@ def _checked_step(document: YamlDocument, number: int, tree: Mapping[str, Any]) 
     for loc, text in mistakes_of(errors):  # of a default, since the file's own fields were checked
         document.report((*place, *loc), f"{dotted(loc)}: {text}")
     for rule in [*broken_texts(tree), *(broken_rules(campaign) if campaign else ())]:
-        document.report((*place, *rule.path), rule.text)
+        document.report(rule.path if rule.path[0] in _OF_JOURNEY else (*place, *rule.path), rule.text)
     return campaign

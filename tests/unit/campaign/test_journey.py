@@ -145,7 +145,7 @@ def test_exits_and_earlier_recipients_are_excluded(folder: Path) -> None:
         ),
         ("{cap: {messages: 2, days: 7}}", "{source: {kind: verdicts, of: a, are: [engaged]}}", "Use when"),
         ("    gates: {least: 5}", "    targeting: {kind: broadcast}", "whose recipients it chooses"),
-        ('schedule: "0 9 * * *"', 'schedule: "0 9 * *"', "Use a cron expression"),
+        ('schedule: "0 9 * * *"', 'schedule: "0 9 * *"', "journey.yaml:2: schedule: found 4 fields. Use a cron"),
         ("file: bought.sql", "file: gone.sql", "gone.sql: the file does not exist"),
         ("kind: list, name", "kind: lists, name", "'lists' (did you mean 'list'?) is not a kind"),
         ("title: Last, text: Welcome to the shop", "title: Last, text: ''", "a text that is not empty"),
@@ -196,6 +196,23 @@ def test_defaults_apply_to_every_step(folder: Path) -> None:
     campaigns = [each.campaign for each in load_journey(folder).campaigns]
     assert {(each.connection, each.segment_size) for each in campaigns} == {("other", 50)}
     assert [each.gates.lateness is None for each in campaigns] == [False, True, True]
+
+
+def test_defaults_of_the_query_apply_to_the_first_step(folder: Path) -> None:
+    (folder.parent / "defaults.yaml").write_text(
+        "audience:\n  columns: {device_id: {type: integer}}\n  partitions: 4\n  priority: {rank: 2}\n"
+    )
+    (folder / "audience.sql").write_text("SELECT 1 AS device_id WHERE 1 % :parts = :part")
+    audiences = [each.campaign.audience for each in load_journey(folder).campaigns]
+    assert [(list(each.columns), each.partitions) for each in audiences] == [
+        (["device_id"], 4),
+        ([], None),
+        ([], None),
+    ]
+    assert [each.priority and each.priority.rank for each in audiences] == [2, 2, 2]
+    for own in ("columns: {device_id: {type: integer}}", "partitions: 4"):
+        (mistake,) = mistakes(folder, ("{cap: {messages: 2, days: 7}}", f"{{{own}}}"))
+        assert f": steps[2].audience.{own.partition(':')[0]}: found" in mistake
 
 
 def test_a_default_of_a_step_names_the_file_that_sets_it(folder: Path) -> None:
