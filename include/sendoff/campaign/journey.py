@@ -43,7 +43,7 @@ _STEP_NAME = re.compile(rf"(?!.*{TEST}\Z)[A-Za-z0-9_-]{{1,40}}", re.ASCII)
 _OF_JOURNEY = ("schedule", "schedule_time_zone", "after", "start", "connection", "warehouse", "owner", "tags")
 """The fields of a campaign that all steps share, so that only the journey has them."""
 _OF_STEP = ("name", "wait", "when")
-_OF_CLOCK = ("schedule", "schedule_time_zone", "after", "start")
+_OF_CLOCK = ("schedule", "after", "start")
 
 
 class VerdictExit(FrozenModel):
@@ -196,9 +196,9 @@ class _JourneyReader(FolderReader):
                 text = f"found a folder with the name of a step, whose campaign is in {JOURNEY}. Move or remove it"
                 self._refuse(step.name, text)
             tree, inherited = self._defaults.under(_own_fields(document.tree, number))
-            if number:  # only the first step has a time when it is due
-                tree.pop("start", None)
-                inherited.pop(("start",), None)
+            for name in _OF_CLOCK if number else ():  # only the first step has a time when it is due
+                tree.pop(name, None)
+                inherited.pop((name,), None)
             tree = _compiled(journey, self._folder.name, number, tree)
             if self._rules:
                 tree[RULES] = self._rules.rules
@@ -322,7 +322,6 @@ def _own_fields(tree: Mapping[str, Any], number: int) -> dict[str, Any]:
     step = {name: value for name, value in tree["steps"][number].items() if name not in _OF_STEP}
     own = {name: value for name, value in tree.items() if name in _OF_JOURNEY} | step
     if number:
-        own = {name: value for name, value in own.items() if name not in _OF_CLOCK}
         own["gates"] = {**own.get("gates", {}), "lateness": None}
         own["audience"] = {"columns": {}, "partitions": None, **own.get("audience", {})}
     return own

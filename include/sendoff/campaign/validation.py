@@ -144,7 +144,8 @@ def _starts_and_sends_once(campaign: Campaign) -> Iterator[BrokenRule]:
     least, most = campaign.gates.least, campaign.gates.most
     if most is not None and least > most:
         yield broken("gates.least", f"{least}, above most ({most})", "a number of at most gates.most")
-    if schedule is None and campaign.schedule_time_zone != "UTC":
+    is_later = isinstance(campaign.audience.source, VerdictSource)  # such as a later step of a journey
+    if schedule is None and campaign.schedule_time_zone != "UTC" and not is_later:
         allowed = "schedule_time_zone with schedule"
         yield broken("schedule_time_zone", "schedule_time_zone without schedule", allowed)
     if isinstance(send, Recurring | Triggered):

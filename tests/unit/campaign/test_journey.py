@@ -12,6 +12,7 @@ from sendoff.campaign import (
     QueryExclusion,
     VerdictExclusion,
     campaign_schema,
+    check_campaign,
     check_folders,
     is_campaign_folder,
     journey_schema,
@@ -213,6 +214,17 @@ def test_defaults_of_the_query_apply_to_the_first_step(folder: Path) -> None:
     for own in ("columns: {device_id: {type: integer}}", "partitions: 4"):
         (mistake,) = mistakes(folder, ("{cap: {messages: 2, days: 7}}", f"{{{own}}}"))
         assert f": steps[2].audience.{own.partition(':')[0]}: found" in mistake
+
+
+@pytest.mark.parametrize("file", ["welcome/journey.yaml", "defaults.yaml"])
+def test_every_step_has_the_time_zone_of_the_schedule(folder: Path, file: str) -> None:
+    with (folder.parent / file).open("a") as text:
+        text.write("schedule_time_zone: Europe/Dublin\n")
+    campaigns = [each.campaign for each in load_journey(folder).campaigns]
+    assert [each.clock_zone(None) for each in campaigns] == ["Europe/Dublin"] * 3
+    assert [each.schedule for each in campaigns] == ["0 9 * * *", None, None]
+    for each in campaigns:
+        check_campaign(each)
 
 
 def test_a_default_of_a_step_names_the_file_that_sets_it(folder: Path) -> None:
