@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +236,15 @@ def test_the_schema_of_the_defaults_allows_what_the_file_may_hold() -> None:
     check.validate(yaml.safe_load(ALL))
     for mistake in ({"title": "T"}, {"gates": {"mots": 1}}, {"retries": -1}):
         assert not check.is_valid(mistake)
+
+
+def test_the_check_of_the_page_names_a_campaign_without_a_cap(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs/how-to/set-defaults.md").read_text()
+    code = re.search(r"```python\n(from pathlib .*?broken_rules.*?)\nassert", page, re.DOTALL)
+    assert code
+    names: dict[str, Any] = {}
+    exec(code[1], names)
+    write(tmp_path / "spring", PUSH + "gates: {most: 5}\n")
+    assert names["broken_rules"](tmp_path) == ["spring: audience.cap is missing"]
+    write(tmp_path / "spring", PUSH + "gates: {most: 5}\naudience: {cap: {messages: 3, days: 7}}\n")
+    assert names["broken_rules"](tmp_path) == []
