@@ -142,8 +142,8 @@ def _no_number(text: TextIO, column: str, delimiter: str) -> str | None:
     for row in rows:
         if place is not None and not _is_number(row[place]):
             return (
-                f"line {reader.line_num}: the value in the column {column} is not a whole number. "
-                "Correct or delete this line"
+                f"line {reader.line_num}: the value in the column {column} is not a whole number "
+                f"of at most {2**63 - 1:,}. Correct or delete this line"
             )
     return None
 

@@ -194,8 +194,8 @@ def checked_texts(identified_by: str, identifiers: Iterable[int | str]) -> list[
         number = as_integer(text)
         if number is None:
             raise AudienceError(
-                f"identifier {place} is not a whole number above 0, as a {identified_by} must be. Correct it, or name "
-                "the column of the identifiers"
+                f"identifier {place} is not a whole number from 1 to {2**63 - 1:,}, as a {identified_by} must be. "
+                "Correct it, or name the column of the identifiers"
             )
         texts.add(str(number))
     return sorted(texts)

@@ -32,8 +32,8 @@ OWN_REASONS = (
     "null", "invalid", "duplicate", "unknowable", "suppressed", "erased", "already_sent", "cap", "priority",
     "size_limit", "holdout",
 )  # fmt: skip
-"""The built-in reasons for leaving out a recipient. The reason of an exclusion must differ from them, except in launches
-that an older version froze."""
+"""The built-in reasons for leaving out a recipient. The reason of an exclusion must differ from them, except in a
+launch that an older version froze."""
 
 
 def _file_name(name: str) -> str:

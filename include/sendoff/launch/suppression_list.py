@@ -236,7 +236,7 @@ def _typed(given: Iterable[Any], identified_by: str) -> Identifiers:
     if len(numbers) < len(texts):
         place = next(place for place, text in enumerate(texts, 1) if as_integer(text) is None)
         raise AudienceError(
-            f"identifier {place} of {len(texts)} is not a whole number above 0, as a {identified_by} must be. "
-            "Correct it, or name its column with identified_by (--identified-by in a shell)"
+            f"identifier {place} of {len(texts)} is not a whole number from 1 to {2**63 - 1:,}, as a {identified_by} "
+            "must be. Correct it, or name its column with identified_by (--identified-by in a shell)"
         )
     return integers(numbers)

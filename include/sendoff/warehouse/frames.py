@@ -39,7 +39,7 @@ _IN_WORDS = {
     "bool": "a boolean. Write true or false",
     "date32": "a date. Write it as 2026-11-16",
     "double": "a number. Correct it",
-    "int64": "a whole number. Correct it, or write 7 instead of 7.0",
+    "int64": f"a whole number of at most {2**63 - 1:,}. Correct it, or write 7 instead of 7.0",
     "timestamp": "a time. Write it as 2026-11-16T08:00Z",
 }
 

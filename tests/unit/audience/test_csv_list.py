@@ -70,6 +70,7 @@ def test_a_large_file_is_read_in_parts(file: Path) -> None:
 # Wrong files, and their errors; each contains an identifier that must not be in the error.
 BROKEN = [
     (b"device_id\n4711\nann4711\n", "line 3: the value in the column device_id is not a whole number"),
+    (b"device_id\n9223372036854784711\n", "line 2: .* of at most 9,223,372,036,854,775,807"),
     (b"device_id\n4711\n99999999999999999999\n", "line 3: the value in the column device_id is not a whole"),
     (b'x,device_id\n"a\nb",4711\n\nNA,\nc,4711.5\n', "line 6: the value in the column device_id"),
     (b"device_id,x\n4711,1\n4711,1,2\n", "line 3: the number of values is 3, but the header has 2"),

@@ -146,7 +146,11 @@ def test_exits_and_earlier_recipients_are_excluded(folder: Path) -> None:
         ),
         ("{cap: {messages: 2, days: 7}}", "{source: {kind: verdicts, of: a, are: [engaged]}}", "Use when"),
         ("    gates: {least: 5}", "    targeting: {kind: broadcast}", "whose recipients it chooses"),
-        ('schedule: "0 9 * * *"', 'schedule: "0 9 * *"', "journey.yaml:2: schedule: found 4 fields. Use a cron"),
+        (
+            'schedule: "0 9 * * *"',
+            'schedule: "0 9 * *"',
+            "journey.yaml:2: schedule: found 4 fields. Use a cron",
+        ),
         ("file: bought.sql", "file: gone.sql", "gone.sql: the file does not exist"),
         ("kind: list, name", "kind: lists, name", "'lists' (did you mean 'list'?) is not a kind"),
         ("title: Last, text: Welcome to the shop", "title: Last, text: ''", "a text that is not empty"),

@@ -112,7 +112,9 @@ def test_leading_zeros_of_a_device_id_do_not_matter(url: str, tmp_path: Path) ->
 def test_a_text_that_is_no_device_id_is_an_error_that_does_not_quote_it(url: str, tmp_path: Path) -> None:
     file = tmp_path / "person.json"
     for words in (("export-person", "abc", "-o", str(file)), ("forget", "abc", "--reason", "a letter")):
-        with pytest.raises(AudienceError, match="identifier 1 is not a whole number above 0") as error:
+        with pytest.raises(
+            AudienceError, match="identifier 1 is not a whole number from 1 to 9,223,372,036,854,775,807"
+        ) as error:
             run(*words, "--ledger", url)
         assert "abc" not in str(error.value)
     assert not file.exists()

@@ -109,7 +109,10 @@ def test_the_options_choose_the_scope(
         (("add", "7", "--until", "2020-01-31", *WHY), "the end 2020-01-31 is in the past"),
         (("add", "7", "--until", "9999-12-31T23:59:59-14:00", *WHY), "the end is after the year 9999 in UTC"),
         (("add", "7", "--until", "soon", *WHY), "Use a date such as 2027-01-31"),
-        (("add", "7", "ann4711", *WHY), "identifier 2 of 2 is not a whole number above 0"),
+        (
+            ("add", "7", "ann4711", *WHY),
+            "identifier 2 of 2 is not a whole number from 1 to 9,223,372,036,854,775,807",
+        ),
         (("add", "7", "ann4711", *WHY), "identified_by (--identified-by in a shell)"),
         (
             ("add", "ann", "4711" * 251, "--identified-by", "user_id", *WHY),

@@ -297,8 +297,9 @@ def _of_body(identified_by: str, identifier: str) -> NamedRecipients:
     try:
         return recipients_of([identifier], identified_by)
     except AudienceError:
-        is_number = kind_of(identified_by) == "integer"
-        must = "be a whole number above 0" if is_number else f"not be longer than {LONGEST_TEXT:,} bytes"
+        must = f"not be longer than {LONGEST_TEXT:,} bytes"
+        if kind_of(identified_by) == "integer":
+            must = f"be a whole number from 1 to {2**63 - 1:,}"
         raise _unreadable(f"a {identified_by.replace('_', ' ')} must {must}") from None
 
 
