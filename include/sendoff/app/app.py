@@ -185,7 +185,7 @@ class App:
             options=options,
         )
         change = ""
-        if not _is_frozen_as(launch, order.folder.campaign.resolved(order.period.end)):
+        if not _is_frozen_as(launch, order.folder.campaign, order.period.end):
             change = " with other fields"
         elif audience is not None and launch.created_at < asked_at:
             change = ", and the audience of this call was not read"
@@ -463,11 +463,14 @@ def _folder(
     return folder_of(campaign, name, defaults=defaults)
 
 
-def _is_frozen_as(launch: LaunchRecord, campaign: Campaign) -> bool:
-    """Check whether a launch has frozen a campaign. The texts of equal definitions differ between versions."""
+def _is_frozen_as(launch: LaunchRecord, campaign: Campaign, period_end: datetime) -> bool:
+    """Check whether a launch has frozen a campaign. The texts of equal definitions differ between versions.
+
+    A campaign whose times do not fit the period is another one.
+    """
     from sendoff.campaign import Campaign
 
     try:
-        return Campaign.frozen(launch.definition) == campaign
+        return Campaign.frozen(launch.definition) == campaign.resolved(period_end)
     except CampaignError:
         return False

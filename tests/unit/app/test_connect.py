@@ -271,8 +271,19 @@ def test_a_launch_that_was_frozen_before_is_a_warning_if_its_fields_or_audience_
         assert changed.rowcount == 1
         assert app.prepare(expiring, **how).key == launch.key
         assert "other fields" not in caplog.text
-        assert app.prepare({**expiring, "title": "Summer"}, **how).key == launch.key
-        assert "other fields" in caplog.text
+        before = {
+            "kind": "once",
+            "date": f"{now - timedelta(days=2):%F}",
+            "time": "12:00",
+            "time_zone": "UTC",
+        }
+        for other in (
+            {**expiring, "title": "Summer"},
+            {**FIELDS, "send": before},
+        ):  # which cannot send any more
+            caplog.clear()
+            assert app.prepare(other, **how).key == launch.key
+            assert "other fields" in caplog.text
 
 
 def test_the_verdicts_of_a_launch_are_an_audience(tmp_path: Path) -> None:
