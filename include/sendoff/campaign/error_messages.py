@@ -74,6 +74,7 @@ def _sentence(error: ErrorDetails, schema: Mapping[str, Any]) -> str:
     if kind == "union_tag_invalid":
         return f"{found} is not a kind. Use {context['expected_tags']}"
     words = error["msg"].removeprefix("Input should be ").removeprefix("String should have ")
+    words = words.replace("String should match pattern", "a text that matches")
     if kind in _RANGES:
         words = f"a number {words}"
     elif kind == "string_too_long":

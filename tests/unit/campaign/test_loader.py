@@ -173,6 +173,7 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
             "audience: {cap: {messages: 3, days: 7, scope: sms}}",
             "campaign.yaml:6: audience.cap.scope: found 'sms'. Use account, everything, topic:NAME, channel:",
         ),
+        ("topic: News!", "campaign.yaml:6: topic: found 'News!'. Use a text that matches '^[a-z0-9]"),
         ("send: {kind: later}", "campaign.yaml:6: send: 'later' is not a kind. Use 'now', 'once'"),
         ("send: {kind: onse}", "campaign.yaml:6: send: 'onse' (did you mean 'once'?) is not a kind. Use 'now'"),
         ("on_doubt: resent", "campaign.yaml:6: on_doubt: found 'resent' (did you mean 'resend'?). Use 'hold' or"),
