@@ -326,7 +326,12 @@ def wrong_csv_row(file: BinaryIO, delimiter: str) -> str | None:
                         f"Put quotation marks around values with {_DELIMITERS[delimiter]}"
                     )
                 line = rows.line_num + 1
-        except csv.Error:
+        except csv.Error as error:
+            if "field limit" in str(error):  # it may also be a quotation mark without an end
+                return (
+                    f"line {line}: a value has more than {csv.field_size_limit():,} characters. Shorten it, or add the "
+                    "quotation mark that ends it"
+                )
             return f"line {line}: a quotation mark begins a value and none ends it. Double each one within a value"
         except UnicodeDecodeError:
             pass

@@ -227,6 +227,11 @@ def test_an_index_that_is_also_a_column_is_read_once() -> None:
         ("device_id,name\n1,ann\n2,bob,\n", "line 3: the number of values is 3, but the header has 2"),
         ('device_id,note\n1,a\n2,"b\n3,c\n', "line 3: a quotation mark begins a value and none ends it"),
         ('device_id,note\n1,"a\n2,b\n3,"c\n', "line 2: a quotation mark begins a value and none ends it"),
+        (
+            'device_id,note\n1,"' + "a" * 131_073 + '"\n',
+            "line 2: a value has more than 131,072 characters. Shorten it",
+        ),
+        ('device_id,note\n1,"a\n' + "2,b\n" * 40_000, "or add the quotation mark that ends it"),
         ("device_id,name\n734,zo\udceb\n", "not UTF-8"),
         ("name\nann734\n", "it has no identifier column: found name"),
         ("device_id,user_id\n1,a\n", "it has device_id and user_id, but must have exactly one of"),
