@@ -96,11 +96,21 @@ class Defaults:
 
 
 def _applies(place: tuple[str, ...], own: Mapping[str, Any]) -> bool:
-    """Check whether a default makes sense in a campaign: two of the fields depend on another one."""
+    """Check whether a default makes sense in a campaign: some of the fields depend on other ones."""
     if place == ("schedule_time_zone",):
         return own.get("schedule") is not None
-    approval = own.get("approval")
-    return place != ("approval", "above") or not (isinstance(approval, dict) and "needed" in approval)
+    if place == ("approval", "above"):
+        return "needed" not in _members(own, "approval")
+    if place in (("audience", "columns"), ("audience", "partitions")):
+        if _members(own, "targeting").get("kind", "query") != "query":
+            return False
+        source = _members(_members(own, "audience"), "source")
+        return not source or (place[1] == "columns" and source.get("kind") != "verdicts")
+    return True
+
+
+def _members(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return members if isinstance(members := tree.get(name), dict) else {}
 
 
 def read_defaults(folder: Path) -> Defaults:

@@ -90,6 +90,29 @@ def test_the_time_zone_of_the_schedule_is_for_campaigns_with_a_schedule(with_def
     assert with_defaults(defaults, 'schedule: "@daily"\n').campaign.schedule_time_zone == "Europe/Dublin"
 
 
+@pytest.mark.parametrize(
+    ("own", "sql", "columns", "partitions"),
+    [
+        ("", "SELECT device_id FROM devices WHERE device_id % :parts = :part", {"device_id"}, 2),
+        (
+            "dbt: {artifacts: target}\naudience: {source: {kind: dbt_model, name: lapsed}}\n",
+            None,
+            {"device_id"},
+            None,
+        ),
+        ("audience: {source: {kind: verdicts, of: spring, are: [missing]}}\n", None, set(), None),
+        ("targeting: {kind: broadcast}\n", None, set(), None),
+    ],
+)
+def test_what_a_query_returns_has_no_default_without_a_query(
+    tmp_path: Path, own: str, sql: str | None, columns: set[str], partitions: int | None
+) -> None:
+    defaults = "audience: {columns: {device_id: {type: integer}}, partitions: 2}\n"
+    (tmp_path / "defaults.yaml").write_text(defaults)
+    audience = load(tmp_path, PUSH + own, sql).campaign.audience
+    assert (set(audience.columns), audience.partitions) == (columns, partitions)
+
+
 def test_a_lateness_from_the_defaults_counts_as_the_campaign_s_own(with_defaults: Any) -> None:
     assert with_defaults("gates: {lateness: {length: 6, unit: hours}}").campaign.gates.names_lateness
 
