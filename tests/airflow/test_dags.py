@@ -33,6 +33,7 @@ from sendoff_airflow.dags import (
     campaign_dag,
     campaign_dags,
     check_campaigns,
+    doubts_dag,
     housekeeping,
 )
 from sendoff_airflow.dags.names import _FACTORIES
@@ -496,6 +497,11 @@ def test_a_mistyped_connection_is_told_with_the_one_that_was_meant(folder: Path)
         check_campaigns(folder / "campaigns", connections=["sendoff_default", "other"])
     said = "connection: found 'sendof_default' (did you mean 'sendoff_default'?); allowed: other, sendoff_default"
     assert said in str(raised.value)
+
+
+def test_doubts_that_nobody_may_settle_are_an_error() -> None:
+    with pytest.raises(ValueError, match="Name at least one person, or leave people out"):
+        doubts_dag(people=[])
 
 
 def test_the_documentation_says_whose_recipients_a_campaign_has(folder: Path) -> None:

@@ -41,7 +41,10 @@ from sendoff_airflow.operators.report import MeasureOutcomeOperator, WriteTables
 from sendoff_airflow.sensors import PostBacksQuietSensor
 
 Approvers = Mapping[str, Sequence[str]]
-"""The people of each approval role: their user names in Airflow."""
+"""The people of each approval role, as user IDs of Airflow's auth manager.
+
+With the simple auth manager, the user ID is the user name.
+"""
 Callbacks = Callable[[Context], None] | Sequence[Callable[[Context], None]]
 
 _OPERATORS = {"create": CreateCampaignOperator, "execute": ExecuteCampaignOperator}

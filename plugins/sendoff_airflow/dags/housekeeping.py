@@ -76,11 +76,14 @@ def doubts_dag(
 ) -> DAG:
     """Return the DAG that settles requests in doubt: one task for each launch with doubts, at most twenty per run.
 
-    It runs on ``schedule``, a cron expression in UTC, but not while another run waits for answers. ``people``: the
-    user names in Airflow of those who may answer. Default: everyone with rights in Airflow. Without an answer after
-    ``within``, the requests stay in doubt until the next run. ``on_question``: one or more notifiers, called when the
-    DAG asks. ``dag_options`` are further arguments of Airflow's DAG.
+    It runs on ``schedule``, a cron expression in UTC, but not while another run waits for answers. ``people``: who
+    may answer, as user IDs of Airflow's auth manager (with the simple auth manager, the user name). Default: everyone
+    with rights in Airflow. Without an answer after ``within``, the requests stay in doubt until the next run.
+    ``on_question``: one or more notifiers, called when the DAG asks. ``dag_options`` are further arguments of Airflow's
+    DAG.
     """
+    if people is not None and not people:
+        raise ValueError("people: no one could answer. Name at least one person, or leave people out.")
     clock = _clock(schedule) if schedule else None
     words = "Settle requests in doubt: it is not known whether the service processed them"
     with _dag(dag_id, "settle requests in doubt", words, clock, dag_options) as dag:
@@ -93,7 +96,7 @@ def doubts_dag(
             map_index_template="{{ (ti.xcom_pull('find_launches_in_doubt', key='names') or {})[task.launch_key] }}",
             response_timeout=within,
             notifiers=on_question or (),
-            assigned_users=[{"id": person, "name": person} for person in people] if people else None,
+            assigned_users=[{"id": person, "name": person} for person in people or ()] or None,
         ).expand(launch_key=launches.output)
     return dag
 
