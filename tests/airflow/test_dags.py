@@ -490,6 +490,11 @@ def test_a_role_without_people_is_an_error_of_its_campaign(
     assert f"campaign.yaml:{len(SOUND.splitlines()) + 1}: approval.role" in str(raised.value)
 
 
+def test_a_mistyped_argument_is_an_error_of_the_dag_file(folder: Path) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'on_reports'"):
+        campaign_dags(folder / "campaigns", on_reports=print)
+
+
 def test_a_mistyped_connection_is_told_with_the_one_that_was_meant(folder: Path) -> None:
     (folder / "campaigns/first/campaign.yaml").write_text(SOUND + "connection: sendof_default\n")
     shutil.rmtree(folder / "campaigns/second")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ def campaign_dags(
 ) -> dict[str, DAG]:
     """Return the DAG of each campaign and journey in ``folder``, by name.
 
-    Broken ones are left to :func:`check_campaigns`.
+    Broken ones are left to :func:`check_campaigns`. Raise TypeError for an argument that :func:`campaign_dag` lacks.
 
     ``connections`` and ``warehouses``: the Airflow connections that campaigns may use. None: any. ``reserved``: names
     of the deployment's other DAGs, which no campaign may have; by default those of the housekeeping DAGs. Names in the
@@ -55,6 +56,7 @@ def campaign_dags(
 
     A task reads its DAG file again, and gets only the DAG of its own campaign, or none.
     """
+    inspect.signature(campaign_dag).bind(None, approvers=approvers, **choices)
     task_of = get_parsing_context().dag_id
     if task_of is None:
         paths = list(_folders(folder))
@@ -81,9 +83,9 @@ def check_campaigns(
 ) -> None:
     """Raise one CampaignError that lists the errors of all campaigns in ``folder``.
 
-    Call it from a separate DAG file with the same arguments as :func:`campaign_dags`: the error then shows as an import
-    error in the UI. In the file that makes the DAGs it would remove the valid campaigns too, because Airflow drops all
-    DAGs of a file that raises.
+    Call it from a separate DAG file, and pass the same values of these arguments as to :func:`campaign_dags`. The error
+    then shows as an import error in the UI. In the file that makes the DAGs it would remove the valid campaigns too,
+    because Airflow drops all DAGs of a file that raises.
     """
     paths = list(_folders(folder))
     taken = names_in_use(folder, _names(paths))
