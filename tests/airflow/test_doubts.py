@@ -31,7 +31,8 @@ from sendoff.service.client import InDoubt
 from sendoff.states import Resolution
 from sendoff_airflow.dags import doubts_dag
 from sendoff_airflow.hooks.warehouse import warehouse_source
-from sendoff_airflow.operators.doubts import ResolveDoubtsOperator
+from sendoff_airflow.operators import doubts as operators_of_doubts
+from sendoff_airflow.operators.doubts import LaunchesInDoubtOperator, ResolveDoubtsOperator
 
 from ..waiting import PATIENCE
 
@@ -232,6 +233,23 @@ def test_what_the_service_lists_is_asked_of_nobody(
     assert house.names(run)["resolve_doubts"] == [f"listed, {house.day:%Y-%m-%d} 00:00 UTC"]
     assert house.states(key) == {"accepted": 1}
     assert len(house.truths("listed")) == 1
+
+
+def test_launches_beyond_the_most_of_a_run_are_asked_about_in_another(
+    house: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {in_doubt(house, "older_doubt"), in_doubt(house, "newer_doubt")}
+    monkeypatch.setattr(operators_of_doubts, "MAX_LAUNCHES", 1)
+    operator = LaunchesInDoubtOperator(task_id="find_launches_in_doubt")
+
+    def chosen(run_id: str) -> list[str]:
+        context: Any = {"ti": SimpleNamespace(xcom_push=lambda *_: None), "run_id": run_id}
+        return operator.execute(context)
+
+    found = [chosen(f"run {number}") for number in range(20)]
+    assert {len(each) for each in found} == {1}
+    assert {key for each in found for key in each} == keys
+    assert chosen("run 0") == found[0], "a retry asks about the same launches"
 
 
 def test_without_doubts_nobody_is_asked(house: Any, run_dag: Callable[..., DagRun]) -> None:

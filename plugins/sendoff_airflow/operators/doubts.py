@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -26,6 +27,7 @@ MAX_LAUNCHES = 20  # in one run
 class LaunchesInDoubtOperator(LedgerOperator):
     """Return the keys of the launches with requests in doubt, at most twenty, the oldest doubts first.
 
+    If there are more, each run chooses twenty at random. So later runs ask about the others, even if no one answers.
     The XCom ``names`` has the campaign and the end of the period of each key, to name mapped tasks.
     """
 
@@ -36,15 +38,20 @@ class LaunchesInDoubtOperator(LedgerOperator):
 
         with self.open_ledger() as ledger:
             keys = list(dict.fromkeys(doubt.launch_key for doubt in doubts(ledger)))
-            launches = [ledger.launches.get(key) for key in keys[:MAX_LAUNCHES]]
+            if (total := len(keys)) > MAX_LAUNCHES:
+                chosen = random.Random(context["run_id"]).sample(keys, MAX_LAUNCHES)  # noqa: S311
+                keys = [key for key in keys if key in chosen]
+            launches = [ledger.launches.get(key) for key in keys]
         names = {
             launch.launch_key: f"{launch.campaign}, {launch.period.end:%Y-%m-%d %H:%M} UTC"
             for launch in launches
         }
         context["ti"].xcom_push("names", names)
-        if len(keys) > MAX_LAUNCHES:
-            self.log.warning("%d launches are in doubt; the next run asks about the others", len(keys))
-        return keys[:MAX_LAUNCHES]
+        if total > len(keys):
+            self.log.warning(
+                "%d launches are in doubt. This run asks about %d of them, chosen at random", total, len(keys)
+            )
+        return keys
 
 
 class ResolveDoubtsOperator(NotifyingOperator, LaunchOperator, HITLOperator):
