@@ -269,6 +269,7 @@ def test_who_is_logged_out_gets_a_link_to_the_login_that_leads_back(
     assert quote(back, safe="") in led.headers["Location"]
     part = server.post(f"{PREFIX}/launches/{NOBODY}/release", headers={**HERE, **headers}, content="{}")
     assert "Log in</a>" in part.text
+    assert 'login?next=%2Fplugin%2Fsendoff%2Fsendoff%2F"' in part.text  # of a page, not of the form
     assert "<html" not in part.text
 
 

@@ -121,8 +121,13 @@ def _page(
 
 
 def _login(request: Request) -> str:
-    """Return the address of Airflow's login, relative to Airflow's root. It leads back to this page."""
-    path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).lstrip("/")
-    query = request.url.query if request.method == "GET" else ""
-    back = f"{page_in_airflow(path)}{'?' if query else ''}{query}"
+    """Return the address of Airflow's login, relative to Airflow's root. It leads back to this page.
+
+    After a form was sent, it leads to the list of launches, because the address of a form shows no page.
+    """
+    back = page_in_airflow("")
+    if request.method == "GET":
+        query = request.url.query
+        back += request.scope["path"].removeprefix(request.scope.get("root_path", "")).lstrip("/")
+        back += f"?{query}" if query else ""
     return f"api/v2/auth/login?{urlencode({'next': back})}"
