@@ -164,11 +164,15 @@ def test_a_campaign_with_an_error_in_its_files_says_so_and_what_it_missed(
     freeze(ledger, "broken_sale", day=9)
     set_runs("broken_sale", 1)
     change("broken_sale", is_stale=True)
+    with create_session() as session:
+        bundle = session.query(DagModel).filter_by(dag_id="broken_sale").one().bundle_name
+        trace = 'Traceback ...\n  File "/dags/broken_sale/helpers.py", line 3, in <module>\nKeyError: 1\n'
+        error = ParseImportError(filename="own.py", bundle_name=bundle, timestamp=NOW, stacktrace=trace)
+        session.add(error)
     assert "Airflow has no DAG" in vera.get("campaigns/broken_sale").text
     why = "broken_sale/campaign.yaml, line 3: `chanels` is not a field. Did you mean `channels`?"
     trace = f"Traceback ...\nsendoff.errors.CampaignError: /dags/other_sale/campaign.yaml: no\n/dags/{why}\n"
     with create_session() as session:
-        bundle = session.query(DagModel).filter_by(dag_id="broken_sale").one().bundle_name
         error = ParseImportError(filename="check.py", bundle_name=bundle, timestamp=NOW, stacktrace=trace)
         session.add(error)
     for path in ("", "campaigns", "campaigns/broken_sale"):

@@ -229,10 +229,12 @@ def schedules_of(dag_ids: Collection[str]) -> dict[str, DagSchedule]:
 def _problem_of(dag: DagModel, errors: Sequence[Any]) -> str | None:
     """Return the import error that names the campaign's folder, or an empty text for another one of its DAG's file.
 
-    A broken campaign has no DAG while the other campaigns of its file have theirs.
+    A broken campaign has no DAG while the other campaigns of its file have theirs. A traceback can name a folder of the
+    same name, but no file of a campaign or of a journey's step, followed by a colon.
     """
+    own = rf"{re.escape(dag.dag_id)}[/\\](?:[\w.-]+[/\\])?[\w.-]+\.(?:yaml|sql|csv)(?::|, line )"
     for bundle, file, text in errors:
-        line = re.search(rf"(?:^|[/\\\s])({re.escape(dag.dag_id)}[/\\]\S.*)$", text or "", re.MULTILINE)
+        line = re.search(rf"(?:^|[/\\\s])({own}.*)$", text or "", re.MULTILINE)
         if line and bundle == dag.bundle_name:
             return line[1].strip()
         if (bundle, file) == (dag.bundle_name, dag.relative_fileloc):
