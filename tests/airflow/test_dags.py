@@ -35,6 +35,7 @@ from sendoff_airflow.dags import (
     check_campaigns,
     doubts_dag,
     housekeeping,
+    reconcile_dag,
 )
 from sendoff_airflow.dags.names import _FACTORIES
 
@@ -231,6 +232,13 @@ def test_the_dags_and_tasks_for_all_campaigns_have_names_too(folder: Path) -> No
     dags = [dag for dag_id, dag in read(folder).dags.items() if dag_id in DAGS_OF_FILES]
     assert all(dag.dag_display_name.startswith("Sendoff: ") for dag in dags)
     assert [task for dag in dags for task in dag.tasks if task.task_display_name == task.task_id] == []
+
+
+def test_a_housekeeping_dag_takes_every_argument_of_a_dag() -> None:
+    dag = reconcile_dag(
+        "0 0 * * *", description="Ours", catchup=True, start_date=datetime(2026, 1, 5, tzinfo=UTC)
+    )
+    assert (dag.description, dag.catchup) == ("Ours", True)
 
 
 def test_a_repaired_campaign_comes_back(folder: Path) -> None:

@@ -222,17 +222,14 @@ def _clock(schedule: str) -> CronTriggerTimetable:
 
 
 def _dag(dag_id: str, title: str, description: str, schedule: Any, options: Mapping[str, Any]) -> DAG:
-    """Return a DAG with one run at a time. ``options``: more arguments, which replace these and the title and tags."""
+    """Return a DAG with one run at a time. ``options``: more arguments, which replace these."""
     defaults = {
+        "description": description,
+        "schedule": schedule,
+        "catchup": False,
         "default_args": RETRY_DEFAULTS,
         "tags": ["sendoff"],
         "dag_display_name": f"Sendoff: {title}",
         "max_active_runs": 1,
     }
-    return DAG(
-        dag_id=dag_id,
-        description=description,
-        schedule=schedule,
-        catchup=False,
-        **{**defaults, **options},
-    )
+    return DAG(dag_id=dag_id, **{**defaults, **options})
