@@ -49,6 +49,11 @@ class ChecksArguments(BaseOperator):
         return given.get(name) is not None or (name == "audience" and name in given and self.is_mapped)
 
 
+def _is_empty(value: object) -> bool:
+    """Check whether a rendered template has no value."""
+    return value in (None, "", "None")
+
+
 def as_text(value: object) -> str | None:
     """Return a rendered text. With Airflow's native types, one such as 20260301 is rendered as a number."""
     return None if value is None else str(value)
@@ -56,6 +61,8 @@ def as_text(value: object) -> str | None:
 
 def as_boolean(name: str, value: bool | str) -> bool:
     """Return a rendered flag. Raise AirflowFailException if it is not a boolean."""
+    if name in _OPTIONAL and _is_empty(value):
+        return False
     flag = {"true": True, "false": False}.get(str(value).strip().lower())
     if flag is None:  # a mistyped dry run must not start a launch
         raise AirflowFailException(f"{name}: {value!r} is not a boolean. Use True or False.")
@@ -64,7 +71,7 @@ def as_boolean(name: str, value: bool | str) -> bool:
 
 def as_integer(name: str, value: Any) -> int | None:
     """Return a rendered number, or None without one. Raise AirflowFailException if it is not a whole number."""
-    if value is None or value == "":
+    if _is_empty(value):
         return None
     try:
         number = int(value)

@@ -16,6 +16,7 @@ from sendoff.campaign import Period, campaign_from, load_campaign
 from sendoff.errors import CampaignError
 from sendoff.launch import LaunchOptions, prepare_launch
 from sendoff_airflow import campaign_group
+from sendoff_airflow.arguments import as_boolean, as_integer
 from sendoff_airflow.dags import campaign_dag
 from sendoff_airflow.hooks.warehouse import warehouse_source
 from sendoff_airflow.operators import (
@@ -100,6 +101,12 @@ def test_a_limit_without_a_value_is_not_no_limit(house: Any, run_dag: RunDag) ->
         "empty": ["success"],
     }
     assert sent(house, "limits") == [1, 2]
+
+
+@pytest.mark.parametrize("text", ["", "None", None])
+def test_an_optional_template_without_a_value_is_left_out(text: Any) -> None:
+    assert (as_integer("size_limit", text), as_integer("resend", text)) == (None, None)
+    assert (as_boolean("send_late", text), as_boolean("only_unsent", text)) == (False, False)
 
 
 def test_a_launch_key_without_a_value_names_the_remedy_and_is_not_retried(
