@@ -580,6 +580,7 @@ approval: {needed: above, above: 1000}
     ):
         assert part in text
     assert "World" not in text
+    assert "the DAG `sendoff_doubts` asks about requests in doubt" in text
 
 
 def test_a_run_that_takes_too_long_is_told_of(folder: Path) -> None:

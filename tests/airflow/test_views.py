@@ -2966,6 +2966,13 @@ def test_a_file_is_counted_before_it_is_applied(olga: Person, ledger: Ledger) ->
     )
 
 
+def test_the_names_of_channels_keep_their_capitals(olga: Person, ledger: Ledger) -> None:
+    body = {**FILE, "csv": "device_id\n7\n", "scope": "channel:sms"}
+    seen = olga.post("suppression/check", body).text
+    done = olga.post("suppression/file", {**body, "checked": token_of(seen)}).text
+    assert "1 device added, for campaigns with SMS." in done
+
+
 def test_a_file_with_a_later_end_prolongs_what_is_on_the_list(olga: Person, ledger: Ledger) -> None:
     for until, button, done in (
         ("2090-01-01", "Add 2", "2 devices added, for every campaign."),

@@ -157,7 +157,7 @@ def _where_to_look(folder: CampaignFolder) -> Iterator[Words]:
     yield "The note of a run shows the counts of its report; the log of ", Code("report"), " shows all of it"
     yield (
         "Required Actions lists what waits for an answer; the DAG ",
-        Code("doubts"),
+        Code("sendoff_doubts"),
         " asks about requests in doubt",
     )
     yield f"Events of the assets {', '.join(f'{folder.name}.{what}' for what in ASSETS)} carry counts"

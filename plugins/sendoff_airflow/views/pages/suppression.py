@@ -201,7 +201,7 @@ def apply_file(
         ledger.suppressions.replace(new, people, datetime.now(UTC), planned.sizes)
     parts = [(done.added, "added"), (done.removed, "removed"), (done.prolonged, "suppressed for longer")]
     words = ", ".join(f"{counted(count, *planned.named.noun)} {verb}" for count, verb in parts if count)
-    return _done(request, f"{words or 'Nothing changed'}, for {describe_scope(new.scope)}.".capitalize())
+    return _done(request, f"{words or 'Nothing changed'}, for {describe_scope(new.scope)}.")
 
 
 @router.post("/suppression/export")
