@@ -33,7 +33,8 @@ device, or the text of a campaign.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -193,3 +194,23 @@ class LedgerUnavailableError(RetryableError):
 
 class AmbiguousError(SendoffError):
     """The request may or may not have been processed; it must not be repeated without a decision."""
+
+
+class LaunchErrors:
+    """The permanent errors of launches, collected so that one launch does not keep the others waiting."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    @contextmanager
+    def collect(self, launch_key: str) -> Iterator[None]:
+        """Collect the error of a block of work on one launch."""
+        try:
+            yield
+        except PermanentError as error:
+            self.messages.append(f"launch {launch_key}: {error}")
+
+    def raise_all(self) -> None:
+        """Raise one PermanentError that names the launches, if there are errors."""
+        if self.messages:
+            raise PermanentError("\n".join(dict.fromkeys(self.messages)))

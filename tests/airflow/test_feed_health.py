@@ -8,11 +8,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from airflow.models.dagrun import DagRun
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.campaign import Period
 from sendoff.ledger import Ledger
+from sendoff.ledger.storage.schema import launches
+from sendoff.postbacks import reconcile_launch
 from sendoff_airflow.dags import reconcile_dag
+from sendoff_airflow.operators import CheckFeedsOperator, ReconcileChangedOperator
 
 from ..factories import make_accepted
 
@@ -73,3 +79,39 @@ def test_a_campaign_that_does_not_run_fails_one_run(
     assert "launches of spring: cannot tell -> silent: no launch for the period that ended" in log
     assert "never_ran" not in log
     assert run_dag(dag, logical_date=DAY + DAYS).state == "success"
+
+
+def test_a_missing_folder_of_campaigns_fails_each_run_after_the_other_checks(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    check = CheckFeedsOperator(task_id="check_feeds", campaigns=tmp_path / "nosuch")
+    with DAG("misnamed", schedule=None, start_date=DAY) as dag:
+        dag.add_task(check)
+    missing = f"there is no folder {tmp_path}/nosuch. Correct campaigns= in the DAG file."
+    with pytest.raises(AirflowFailException, match=f"{missing}; .*-> silent: delivery reported for 0"):
+        check.execute({})
+    with pytest.raises(AirflowFailException, match=f"{missing}$"):
+        check.execute({})
+
+
+def test_a_launch_that_cannot_be_read_keeps_no_other_from_its_report(ledger: Ledger) -> None:
+    day_before = DAY - DAYS
+    make_accepted(
+        ledger, range(1, 101), launch_key=KEY[::-1], period=Period(day_before, DAY), at=datetime.now(UTC)
+    )
+    for key in (KEY, KEY[::-1]):
+        reconcile_launch(ledger, key, now=DAY)  # before it was sent
+    broken, sound = ledger.verdicts.stale()
+    with ledger.launch_counts._database.write() as db:  # as another version of Sendoff may freeze it
+        of_broken = sa.update(launches).where(launches.c.launch_key == broken)
+        db.execute(of_broken.values(definition='{"title": "Spring", "unheard_of": 5}'))
+    for operator in (
+        ReconcileChangedOperator(task_id="reconcile"),
+        CheckFeedsOperator(task_id="check_feeds"),
+    ):
+        with pytest.raises(
+            AirflowFailException, match=rf"launch {broken}: .*frozen by another version"
+        ) as raised:
+            operator.execute({})
+        assert sound not in str(raised.value)
+    assert ledger.verdicts.stale() == [broken]

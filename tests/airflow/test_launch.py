@@ -122,8 +122,11 @@ def test_outcomes_are_measured_before_the_tables_are_written_and_when_they_are_r
     with house.ledger() as ledger:
         reconcile_launch(ledger, key)
         ledger.verdicts.note_tables(key, ledger.verdicts.figures(key).as_of - timedelta(hours=2))
+    dag = reconcile_dag("0 0 * * *", dag_id="measuring", campaigns=house.folder / "nosuch")
+    run = run_dag(dag, logical_date=house.day + timedelta(days=1))
+    assert house.tasks(run)["renew_tables"] == ["failed"]
     dag = reconcile_dag("0 0 * * *", dag_id="measuring", campaigns=house.folder)
-    assert run_dag(dag, logical_date=house.day + timedelta(days=1)).state == "success"
+    assert run_dag(dag, logical_date=house.day + timedelta(days=2)).state == "success"
     assert compared() == [("converted", "control group", 0.0)]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import requests
+import sqlalchemy as sa
 
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
@@ -19,8 +20,9 @@ from sendoff.dispatch.control import pause, release
 from sendoff.dispatch.rate_watch import hold_launches_above_limits
 from sendoff.dispatch.request import ServiceConnection
 from sendoff.dispatch.worker import send_launch
-from sendoff.errors import GateError, NotYetError
+from sendoff.errors import GateError, NotYetError, PermanentError
 from sendoff.ledger import Ledger, SuppressionChange
+from sendoff.ledger.storage.schema import launches
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
 from sendoff.service.postbacks import PostBackSigner
@@ -229,6 +231,23 @@ def test_silence_holds_nothing_if_no_delivery_is_reported(
     with pytest.raises(NotYetError):
         work_at(ledger, connection)
     assert hold_launches_above_limits(ledger, now=NOW + 3 * HOUR) == []
+
+
+def test_a_launch_that_cannot_be_read_keeps_no_other_from_being_held(
+    ledger: Ledger, connection: ServiceConnection
+) -> None:
+    broken = make_launch(ledger, [1], name="broken", created_at=NOW - HOUR).launch_key  # it is checked first
+    with ledger.launch_counts._database.write() as db:  # as another version of Sendoff may freeze it
+        of_broken = sa.update(launches).where(launches.c.launch_key == broken)
+        db.execute(of_broken.values(definition='{"title": "Spring", "unheard_of": 5}'))
+    freeze(ledger, {"opt_outs": 5}, people=100, waves=50)
+    with pytest.raises(NotYetError):
+        work_at(ledger, connection)
+    led_by_this = SuppressionChange("account", "device_id", "opt-out", "a recipient", launch_key=KEY)
+    ledger.suppressions.add(led_by_this, range(1, 20), NOW + HOUR)
+    with pytest.raises(PermanentError, match=f"^launch {broken}: this launch was frozen by another version"):
+        hold_launches_above_limits(ledger, now=NOW + HOUR)
+    assert state(ledger) == "held"
 
 
 @pytest.mark.promise("hands/rates")

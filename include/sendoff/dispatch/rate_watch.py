@@ -23,6 +23,7 @@ from sendoff.campaign import Campaign, HoldAbove
 from sendoff.dispatch.decisions import hold, released_at
 from sendoff.dispatch.pace import Pace
 from sendoff.dispatch.rate_test import FALSE_ALARMS, Draws, is_above
+from sendoff.errors import LaunchErrors
 from sendoff.figures import counted
 from sendoff.ledger import Decision, LaunchRecord, Ledger
 from sendoff.postbacks import count_silence
@@ -143,14 +144,21 @@ class RateWatch:
         return Exceeded("opt_outs", limit, count, people) if is_exceeded else None
 
 
-def hold_launches_above_limits(ledger: Ledger, *, now: datetime) -> list[str]:
+def hold_launches_above_limits(
+    ledger: Ledger, *, now: datetime, errors: LaunchErrors | None = None
+) -> list[str]:
     """Check the limits of every launch that is released and not completely sent, and return the keys of those held.
 
     Workers check while they send. This finds launches that wait, such as for their next wave or their send window.
+    ``errors``: collects the permanent errors of launches. Without it, they are raised after all launches are checked.
     """
     held = []
+    found = errors or LaunchErrors()
     for key in ledger.launches.unsent(LaunchState.RELEASED):
-        launch = ledger.launches.get(key)
-        if RateWatch(ledger, launch, Campaign.frozen(launch.definition)).look(now):
-            held.append(key)
+        with found.collect(key):
+            launch = ledger.launches.get(key)
+            if RateWatch(ledger, launch, Campaign.frozen(launch.definition)).look(now):
+                held.append(key)
+    if errors is None:
+        found.raise_all()
     return held

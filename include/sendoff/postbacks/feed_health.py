@@ -30,7 +30,7 @@ from operator import itemgetter
 
 from sendoff.audience.identifiers import Identifiers, empty
 from sendoff.campaign import Campaign, CampaignFolder, last_period
-from sendoff.errors import NotYetError
+from sendoff.errors import LaunchErrors, NotYetError
 from sendoff.figures import RELIABLE_PLATFORMS, LaunchStats
 from sendoff.ledger import DispatchTotals, Feed, FeedState, LaunchRecord, Ledger
 from sendoff.postbacks.aggregation import aggregate
@@ -101,15 +101,20 @@ _Earlier = Sequence[tuple[datetime, LaunchStats]]  # when the service sent an ea
 
 
 def check_feeds(
-    ledger: Ledger, campaigns: Iterable[CampaignFolder] = (), *, now: datetime | None = None
+    ledger: Ledger,
+    campaigns: Iterable[CampaignFolder] = (),
+    *,
+    now: datetime | None = None,
+    errors: LaunchErrors | None = None,
 ) -> list[FeedChange]:
     """Check every feed, store the certain states, and return the changes, each to only one of several callers.
 
     A feed that is as expected from the start has not changed. ``campaigns``: also check that these are launched.
+    ``errors``: collects the permanent errors of launches, which are then left out. Without it, they are raised.
     """
     moment = now or datetime.now(UTC)
     changes = []
-    for check in inspect_feeds(ledger, campaigns, now=moment):
+    for check in inspect_feeds(ledger, campaigns, now=moment, errors=errors):
         before = check.last.state if check.last else None
         if check.state in (FeedHealth.CANNOT_TELL, before):
             continue
@@ -121,13 +126,20 @@ def check_feeds(
 
 
 def inspect_feeds(
-    ledger: Ledger, campaigns: Iterable[CampaignFolder] = (), *, now: datetime | None = None
+    ledger: Ledger,
+    campaigns: Iterable[CampaignFolder] = (),
+    *,
+    now: datetime | None = None,
+    errors: LaunchErrors | None = None,
 ) -> list[Check]:
     """Aggregate new post-backs, and check each feed. The receiver comes first, and launches of ``campaigns`` last."""
     moment = now or datetime.now(UTC)
     aggregate(ledger, now=moment)
     last = {known.feed: known for known in ledger.feed_states.all()}
-    requests, hours = _hours(ledger, moment)
+    found = errors or LaunchErrors()
+    requests, hours = _hours(ledger, moment, found)
+    if errors is None:
+        found.raise_all()
     feeds = sorted(hours.keys() | {feed for feed in last if feed.kind in _WORDS})
     checks = [
         _check_receiver(ledger, requests, hours, moment),
@@ -205,17 +217,21 @@ def _check_launches(ledger: Ledger, campaigns: Iterable[CampaignFolder], now: da
                 yield Check(feed, FeedHealth.SILENT, why)
 
 
-def _hours(ledger: Ledger, now: datetime) -> tuple[int, dict[Feed, dict[datetime, _Hour]]]:
+def _hours(
+    ledger: Ledger, now: datetime, errors: LaunchErrors
+) -> tuple[int, dict[Feed, dict[datetime, _Hour]]]:
     """Return the number of recent requests that asked for post-backs, and their recipients by feed and hour."""
     asking = 0
     hours: defaultdict[Feed, defaultdict[datetime, _Hour]] = defaultdict(lambda: defaultdict(_Hour))
     for launch_key, sent in ledger.feed_states.sent(now - _LATELY).items():
-        launch = ledger.launches.get(launch_key)
-        kinds = Campaign.frozen(launch.definition).post_backs.kinds
-        if kinds:
-            asking += sum(now - at >= _GRACE for at in sent.values())
-        for feed, at, hour in _parts(ledger, launch, kinds, sent, now):
-            hours[feed][at.replace(minute=0, second=0, microsecond=0)] += hour
+        with errors.collect(launch_key):
+            launch = ledger.launches.get(launch_key)
+            kinds = Campaign.frozen(launch.definition).post_backs.kinds
+            parts = list(_parts(ledger, launch, kinds, sent, now))
+            if kinds:
+                asking += sum(now - at >= _GRACE for at in sent.values())
+            for feed, at, hour in parts:
+                hours[feed][at.replace(minute=0, second=0, microsecond=0)] += hour
     return asking, {feed: dict(of) for feed, of in hours.items()}
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from airflow.sdk import ObjectStoragePath, XComArg
 from airflow.sdk.definitions._internal.mixins import ResolveMixin
 
+from sendoff.errors import SettingsError
+
 
 class VerdictsOfLaunch(ResolveMixin):
     """The recipients of another launch with some verdicts, as an audience: ``VerdictsOfLaunch(key, ("missing",))``.
@@ -86,6 +88,14 @@ def of_shown(given: Any, dag_folder: str) -> Any:
 
 def _location(given: str | Path) -> Path | ObjectStoragePath:
     return ObjectStoragePath(given) if "://" in str(given) else Path(given)
+
+
+def campaigns_in(folder: str, dag_folder: str) -> Path:
+    """Return the folder of the campaigns that a task names. Raise SettingsError if it does not exist."""
+    path = Path(dag_folder, folder)
+    if not path.is_dir():
+        raise SettingsError(f"campaigns: there is no folder {path}. Correct campaigns= in the DAG file.")
+    return path
 
 
 def absolute(path: Any, dag_folder: str) -> Any:

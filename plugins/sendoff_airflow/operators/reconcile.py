@@ -11,13 +11,13 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from sendoff.errors import SendoffError
+from sendoff.errors import LaunchErrors, SendoffError, SettingsError
 from sendoff.states import LaunchState
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import LaunchOperator, LedgerOperator, NotifyingOperator
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
-from sendoff_airflow.operators.recipients import absolute
+from sendoff_airflow.operators.recipients import campaigns_in
 from sendoff_airflow.period import displaced_run
 from sendoff_airflow.run_notes import KEY as NOTE
 from sendoff_airflow.run_notes import note_of
@@ -80,6 +80,7 @@ class ReconcileChangedOperator(LedgerOperator):
 
     Also hold each launch in progress that exceeds a limit of its gate ``hold_above``, even while it waits. Return the
     number of launches ``reconciled`` and ``held``. The ledger holds their reports: ``sendoff report LAUNCH`` shows one.
+    If a launch has a permanent error, the others are still reconciled, and the task fails afterwards.
     """
 
     @translate_errors
@@ -91,11 +92,14 @@ class ReconcileChangedOperator(LedgerOperator):
         with self.open_ledger() as ledger:
             ledger.stats.collect_gauges()  # first, because the lag of the aggregation is a metric
             aggregate(ledger)
-            held = hold_launches_above_limits(ledger, now=datetime.now(UTC))
+            errors = LaunchErrors()
+            held = hold_launches_above_limits(ledger, now=datetime.now(UTC), errors=errors)
             changed = ledger.verdicts.stale()
             for launch_key in changed:
-                figures = reconcile_launch(ledger, launch_key)
-                self.log.info("launch %s of %s: %s", launch_key, figures.campaign, dict(figures.verdicts))
+                with errors.collect(launch_key):
+                    figures = reconcile_launch(ledger, launch_key)
+                    self.log.info("launch %s of %s: %s", launch_key, figures.campaign, dict(figures.verdicts))
+        errors.raise_all()
         return {"reconciled": len(changed), "held": len(held)}
 
 
@@ -138,7 +142,8 @@ class CheckFeedsOperator(LedgerOperator):
     """Check feed health: fail once when expected post-backs or launches stop. Succeed while nothing changes.
 
     Airflow does not retry a failure, because the ledger has already recorded the change. Return the number of feeds
-    that recovered as ``restored``. ``sendoff feeds`` shows the state of every feed of post-backs.
+    that recovered as ``restored``. ``sendoff feeds`` shows the state of every feed of post-backs. A launch that cannot
+    be read and a missing folder of the campaigns fail each run, after all other checks.
 
     :param campaigns: the folder of the campaigns. The task also fails once when one of them is not launched an hour
         after a period of its schedule, such as because its DAG is paused; default: launches are not checked
@@ -154,13 +159,20 @@ class CheckFeedsOperator(LedgerOperator):
         from sendoff.campaign import check_folders
         from sendoff.postbacks import check_feeds
 
-        folder = absolute(Path(self.campaigns), self.dag.folder) if self.campaigns else None
-        checked = check_folders([folder]) if folder and folder.is_dir() else []
+        errors, checked, failures = LaunchErrors(), [], []
+        if self.campaigns:
+            try:
+                checked = check_folders([campaigns_in(self.campaigns, self.dag.folder)])
+            except SettingsError as error:
+                failures.append(str(error))
+        for mistake in (mistake for each in checked for mistake in each.mistakes):
+            self.log.error("Launches are not checked: %s", mistake)
         campaigns = [each.campaign for each in checked if each.campaign and not each.mistakes]
         with self.open_ledger() as ledger:
-            changes = check_feeds(ledger, campaigns)
+            changes = check_feeds(ledger, campaigns, errors=errors)
         for change in changes:
             self.log.log(logging.ERROR if change.is_alarm else logging.INFO, "%s", change)
-        if alarms := [str(change) for change in changes if change.is_alarm]:
-            raise AirflowFailException("; ".join(alarms))
+        failures += [*errors.messages, *(str(change) for change in changes if change.is_alarm)]
+        if failures:
+            raise AirflowFailException("; ".join(failures))
         return {"restored": len(changes)}

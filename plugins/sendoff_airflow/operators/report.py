@@ -12,7 +12,7 @@ from airflow.sdk import Context
 from sendoff.errors import SendoffError
 from sendoff_airflow.errors import TaskEndedError, translate_errors
 from sendoff_airflow.ledger_operator import LaunchOperator, QueryingOperator, author_of
-from sendoff_airflow.operators.recipients import absolute
+from sendoff_airflow.operators.recipients import absolute, campaigns_in
 
 if TYPE_CHECKING:
     from sendoff.campaign import Campaign
@@ -148,9 +148,10 @@ class RenewTablesOperator(QueryingOperator):
 
     def _measure(self, ledger: Ledger, launch: LaunchRecord) -> None:
         """Measure the outcomes of a launch again, if its campaign has a query of them."""
-        folder = absolute(Path(self.campaigns or "", launch.campaign), self.dag.folder)
-        if self.campaigns and (folder / "outcome.sql").is_file():
-            _measured(ledger, launch.launch_key, folder, None)
+        if self.campaigns:
+            folder = campaigns_in(self.campaigns, self.dag.folder) / launch.campaign
+            if (folder / "outcome.sql").is_file():
+                _measured(ledger, launch.launch_key, folder, None)
 
 
 class MeasureOutcomeOperator(LaunchOperator, QueryingOperator):
