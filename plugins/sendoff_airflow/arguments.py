@@ -49,11 +49,6 @@ class ChecksArguments(BaseOperator):
         return given.get(name) is not None or (name == "audience" and name in given and self.is_mapped)
 
 
-def _is_empty(value: object) -> bool:
-    """Check whether a rendered template has no value."""
-    return value in (None, "", "None")
-
-
 def as_text(value: object) -> str | None:
     """Return a rendered text. With Airflow's native types, one such as 20260301 is rendered as a number."""
     return None if value is None else str(value)
@@ -61,7 +56,7 @@ def as_text(value: object) -> str | None:
 
 def as_boolean(name: str, value: bool | str) -> bool:
     """Return a rendered flag. Raise AirflowFailException if it is not a boolean."""
-    if name in _OPTIONAL and _is_empty(value):
+    if name == "send_late" and value in ("", "None"):
         return False
     flag = {"true": True, "false": False}.get(str(value).strip().lower())
     if flag is None:  # a mistyped dry run must not start a launch
@@ -71,7 +66,8 @@ def as_boolean(name: str, value: bool | str) -> bool:
 
 def as_integer(name: str, value: Any) -> int | None:
     """Return a rendered number, or None without one. Raise AirflowFailException if it is not a whole number."""
-    if _is_empty(value):
+    # "None" of another argument may be a mistake, which would send to more people.
+    if value in (None, "") or (name == "resend" and value == "None"):
         return None
     try:
         number = int(value)

@@ -234,7 +234,7 @@ def test_the_dags_and_tasks_for_all_campaigns_have_names_too(folder: Path) -> No
     assert [task for dag in dags for task in dag.tasks if task.task_display_name == task.task_id] == []
 
 
-def test_a_housekeeping_dag_takes_every_argument_of_a_dag() -> None:
+def test_a_housekeeping_dag_takes_a_description_and_catchup() -> None:
     dag = reconcile_dag(
         "0 0 * * *", description="Ours", catchup=True, start_date=datetime(2026, 1, 5, tzinfo=UTC)
     )
@@ -513,8 +513,12 @@ def test_a_mistyped_connection_is_told_with_the_one_that_was_meant(folder: Path)
 
 
 def test_doubts_that_nobody_may_settle_are_an_error() -> None:
-    with pytest.raises(ValueError, match="Name at least one person, or leave people out"):
-        doubts_dag(people=[])
+    for people in ([], "maria"):
+        with pytest.raises(ValueError, match="people: not a list of user IDs"):
+            doubts_dag(people=people)
+    assert doubts_dag(people=[7]).get_task("resolve_doubts").partial_kwargs["assigned_users"] == [
+        {"id": "7", "name": "7"}
+    ]
 
 
 def test_the_documentation_says_whose_recipients_a_campaign_has(folder: Path) -> None:

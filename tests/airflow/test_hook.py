@@ -15,6 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import requests
 from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.errors import SettingsError
@@ -275,6 +276,24 @@ def test_a_request_of_your_own_uses_the_proxy_of_the_connection(
         server.answers[host + path] = server.answers["/api/oauth/token"]
     connect(host=host, extra={"allow_http": True, "proxy": server.url}).run("other", data="{}")
     assert len(server.sent_to(f"{host}/other")) == 1
+
+
+def test_a_request_of_your_own_trusts_the_certificates_of_the_connection(
+    connect: Callable[..., SendoffHook], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/elsewhere.pem")
+    (file := tmp_path / "ours.pem").touch()
+    hook, sent = connect(extra={"verify": str(file)}), {}
+    hook.tokens().token()
+
+    def send(_: Any, **options: Any) -> Any:
+        sent.update(options)
+        raise requests.ConnectionError
+
+    monkeypatch.setattr(hook.session, "send", send)
+    with pytest.raises(AirflowFailException):
+        hook.run("other", data="{}")
+    assert sent["verify"] == str(file)
 
 
 @pytest.mark.parametrize("status", [300, 302, 304, 307])

@@ -469,7 +469,7 @@ def _assert_absent_from_airflows_database(house: Any, texts: list[str]) -> None:
             {"preview_only": ""},
             "preview_only: '' is not a boolean. Use True or False.",
         ),  # a template without a value
-        ({"size_limit": "many"}, "size_limit: 'many' is not a whole number."),
+        ({"size_limit": "None"}, "size_limit: 'None' is not a whole number."),
         ({"resend": "first"}, "resend: 'first' is not a whole number."),
     ],
 )

@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,6 +22,7 @@ from fastapi.testclient import TestClient
 from sendoff.campaign import Period, launch_key
 from sendoff.ledger import Decision, Ledger, NotLaunched
 from sendoff.states import Accepted
+from sendoff_airflow.views.airflow_state.airflow_dags import _problem_of
 from sendoff_airflow.views.airflow_state.missed import MOST_PERIODS, missed_of, paused_since
 
 from ..launches import NOW, freeze, send
@@ -170,6 +172,11 @@ def test_a_campaign_with_an_error_in_its_files_says_so_and_what_it_missed(
         error = ParseImportError(filename="own.py", bundle_name=bundle, timestamp=NOW, stacktrace=trace)
         session.add(error)
     assert "Airflow has no DAG" in vera.get("campaigns/broken_sale").text
+    for why in ("broken_sale/vip.txt: the file does not exist", "broken_sale/hello: found a folder"):
+        assert (
+            _problem_of(SimpleNamespace(dag_id="broken_sale", bundle_name=bundle), [(bundle, "a", why)])
+            == why
+        )
     why = "broken_sale/campaign.yaml, line 3: `chanels` is not a field. Did you mean `channels`?"
     trace = f"Traceback ...\nsendoff.errors.CampaignError: /dags/other_sale/campaign.yaml: no\n/dags/{why}\n"
     with create_session() as session:

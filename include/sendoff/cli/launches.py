@@ -23,7 +23,7 @@ from sendoff.cli.shared import (
     print_json,
     refuse_without_launch,
 )
-from sendoff.errors import AudienceError, UsageError
+from sendoff.errors import AudienceError, LaunchErrors, UsageError
 from sendoff.figures import counted, people_of
 from sendoff.states import Stage, Verdict
 
@@ -320,21 +320,23 @@ def feeds(ledger_url: LedgerUrl = None, as_json: AsJson = False) -> None:
 
     from sendoff.postbacks import inspect_feeds
 
+    errors = LaunchErrors()
     with opened(ledger_url) as ledger:
-        checks = inspect_feeds(ledger)
+        checks = inspect_feeds(ledger, errors=errors)
         orphans = ledger.aggregates.orphans()
     if as_json:
         values = {"feeds": [asdict(check) for check in checks], "orphans": asdict(orphans)}
         print_json(values)
-        return
-    table = Table("post-backs", "now", "why", "last certain", box=None)
-    for check in checks:
-        last = f"{check.last.state} since {check.last.since:%Y-%m-%d %H:%M} UTC" if check.last else ""
-        table.add_row(str(check.feed), check.state, check.why, last)
-    Console(markup=False).print(table)
-    if orphans.post_backs:
+    else:
+        table = Table("post-backs", "now", "why", "last certain", box=None)
+        for check in checks:
+            last = f"{check.last.state} since {check.last.since:%Y-%m-%d %H:%M} UTC" if check.last else ""
+            table.add_row(str(check.feed), check.state, check.why, last)
+        Console(markup=False).print(table)
+    if orphans.post_backs and not as_json:
         of = counted(orphans.dispatches, "dispatch", "dispatches")
         typer.echo(
             f"parked: {counted(orphans.post_backs, 'post-back')} of {of} that are not in this ledger; "
             f"the newest is from {orphans.newest_at:%Y-%m-%d %H:%M} UTC"
         )
+    errors.raise_all()

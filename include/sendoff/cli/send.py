@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -175,7 +176,9 @@ def _is_in_journey(what: str, path: Path) -> bool:
 
     if is_journey_folder(path) or not is_journey_folder(path.parent) or path.is_dir():
         return is_journey_folder(path)
-    return what != path.name or what in {step.name for step in load_journey(path.parent).journey.steps}
+    if what != path.name or not re.fullmatch("[0-9a-f]{4,}", what):
+        return True
+    return what in {step.name for step in load_journey(path.parent).journey.steps}
 
 
 def _launch_sent(what: str, path: Path, options: _Options) -> Iterator[_Result]:

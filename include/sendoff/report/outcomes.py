@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import takewhile
 
 import numpy as np
 import pyarrow as pa
@@ -130,11 +129,11 @@ def stored_outcomes(ledger: Ledger, launch_key: str) -> list[tuple[datetime, Com
 def sent_at(ledger: Ledger, launch: LaunchRecord) -> datetime:
     """Return the earliest time the message can have arrived: the latest of creation, approval and planned sending.
 
-    A launch is held only after it has sent something, so later releases and the choice of a winner do not count.
+    Releases after the first message do not count, and neither does the choice of a winner.
     """
-    decisions = ledger.audit_log.of_launch(launch.launch_key)
-    before = takewhile(lambda each: each.kind != DecisionKind.HELD, decisions)
-    agreed = [each.decided_at for each in before if each.kind in _AGREED]
+    first = ledger.dispatch_queries.first_sent(launch.launch_key)
+    decisions = [each for each in ledger.audit_log.of_launch(launch.launch_key) if each.kind in _AGREED]
+    agreed = [each.decided_at for each in decisions if first is None or each.decided_at <= first]
     return max([launch.created_at, *agreed, *([launch.sends_at] if launch.sends_at else [])])
 
 

@@ -13,7 +13,7 @@ tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -205,7 +205,12 @@ def _people_of_role(folder: CampaignFolder, approvers: Approvers) -> list[dict[s
             f"{did_you_mean(role, roles.split(', '))}; allowed: "
             f"{roles or 'none, until the deployment names the people of its roles (dags/approvers.py)'}"
         )
-    return [{"id": person, "name": person} for person in approvers[role]]
+    return users(approvers[role])
+
+
+def users(ids: Iterable[str | int]) -> list[dict[str, str]]:
+    """Return users by their IDs, in the form of Airflow's operator."""
+    return [{"id": str(user), "name": str(user)} for user in ids]
 
 
 def _dispatch(folder: CampaignFolder, launch_key: str) -> MappedOperator:

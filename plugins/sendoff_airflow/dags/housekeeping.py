@@ -13,7 +13,7 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param
 from sendoff.campaign import campaign_folders, is_journey_folder, load_campaign, load_journey
 from sendoff.errors import CampaignError
 from sendoff_airflow import LEDGER
-from sendoff_airflow.dags.group import Callbacks
+from sendoff_airflow.dags.group import Callbacks, users
 from sendoff_airflow.errors import RETRY_DEFAULTS
 from sendoff_airflow.operators import CheckFeedsOperator, ReconcileChangedOperator, ReportHoldsOperator
 from sendoff_airflow.operators.assets import POST_BACKS, consume_events_together
@@ -44,11 +44,12 @@ def reconcile_dag(
     clock = AssetOrTimeSchedule(timetable=_clock(schedule), assets=POST_BACKS)
     words = "Reconcile every launch that has new post-backs, and check feed health"
     with _dag(dag_id, "count late post-backs", words, clock, dag_options) as dag:
-        reconcile = ReconcileChangedOperator(
+        ReconcileChangedOperator(
             task_id="reconcile", task_display_name="Count late post-backs", inlets=[POST_BACKS]
         )
-        # Without retries, because they would keep the next run from counting post-backs. It tries again anyway.
-        reconcile >> RenewTablesOperator(
+        # Without retries, because they would keep the next run from counting post-backs. It tries again anyway, and
+        # renews what this run counts.
+        RenewTablesOperator(
             task_id="renew_tables",
             task_display_name="Renew the results in warehouses",
             campaigns=campaigns,
@@ -82,8 +83,10 @@ def doubts_dag(
     ``on_question``: one or more notifiers, called when the DAG asks. ``dag_options`` are further arguments of Airflow's
     DAG.
     """
-    if people is not None and not people:
-        raise ValueError("people: no one could answer. Name at least one person, or leave people out.")
+    if isinstance(people, str) or (people is not None and not people):
+        raise ValueError(
+            "people: not a list of user IDs. Name at least one, such as people=['maria'], or leave it out."
+        )
     clock = _clock(schedule) if schedule else None
     words = "Settle requests in doubt: it is not known whether the service processed them"
     with _dag(dag_id, "settle requests in doubt", words, clock, dag_options) as dag:
@@ -96,7 +99,7 @@ def doubts_dag(
             map_index_template="{{ (ti.xcom_pull('find_launches_in_doubt', key='names') or {})[task.launch_key] }}",
             response_timeout=within,
             notifiers=on_question or (),
-            assigned_users=[{"id": person, "name": person} for person in people or ()] or None,
+            assigned_users=users(people) if people else None,
         ).expand(launch_key=launches.output)
     return dag
 

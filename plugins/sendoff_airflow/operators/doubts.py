@@ -25,7 +25,7 @@ MAX_LAUNCHES = 20  # in one run
 
 
 class LaunchesInDoubtOperator(LedgerOperator):
-    """Return the keys of the launches with requests in doubt, at most twenty, the oldest doubts first.
+    """Return the keys of at most twenty launches with requests in doubt, the oldest doubts first.
 
     If there are more, each run chooses twenty at random. So later runs ask about the others, even if no one answers.
     The XCom ``names`` has the campaign and the end of the period of each key, to name mapped tasks.

@@ -166,7 +166,7 @@ class CheckFeedsOperator(LedgerOperator):
             except SettingsError as error:
                 failures.append(str(error))
         for mistake in (mistake for each in checked for mistake in each.mistakes):
-            self.log.error("Launches are not checked: %s", mistake)
+            self.log.error("The launches of this campaign are not checked: %s", mistake)
         campaigns = [each.campaign for each in checked if each.campaign and not each.mistakes]
         with self.open_ledger() as ledger:
             changes = check_feeds(ledger, campaigns, errors=errors)
@@ -174,5 +174,5 @@ class CheckFeedsOperator(LedgerOperator):
             self.log.log(logging.ERROR if change.is_alarm else logging.INFO, "%s", change)
         failures += [*errors.messages, *(str(change) for change in changes if change.is_alarm)]
         if failures:
-            raise AirflowFailException("; ".join(failures))
+            raise AirflowFailException("\n".join(failures))
         return {"restored": len(changes)}

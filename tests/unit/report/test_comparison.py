@@ -7,7 +7,7 @@ import math
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -756,16 +756,26 @@ def test_one_side_alone_is_compared_with_nothing(ledger: Ledger, shop: str) -> N
 
 
 def test_the_query_knows_when_the_launch_was_sent(ledger: Ledger, shop: str) -> None:
-    launch(ledger)
+    launch(ledger, outcomes=())
     sql = "SELECT :sent_at AS device_id, :period_start AS value, :period_end AS x, :partition AS y"
     with pytest.raises(QueryError, match="returns the columns device_id, value, x, y"):
         measure_outcome(ledger, KEY, shop, sql)
     later = NOW + timedelta(days=1)
     ledger.audit_log.record(Decision(KEY, "approved", "ann", None, later))
-    for kind in ("held", "released"):  # after it has sent something
+
+    def is_sent_at(moment: datetime) -> bool:
+        found = f"SELECT device_id FROM orders WHERE :sent_at = '{moment.replace(tzinfo=None)}'"
+        return measure_outcome(ledger, KEY, shop, found).sides[0].count == 30
+
+    assert is_sent_at(later)
+    later += timedelta(days=1)
+    for kind in ("held", "released"):  # such as after refusals, so no one has the message yet
+        ledger.audit_log.record(Decision(KEY, kind, "ann", None, later))
+    assert is_sent_at(later)
+    send(ledger, KEY, Accepted(200, 17), at=later + timedelta(hours=1))
+    for kind in ("held", "released"):
         ledger.audit_log.record(Decision(KEY, kind, "ann", None, later + timedelta(days=1)))
-    found = f"SELECT device_id FROM orders WHERE :sent_at = '{later.replace(tzinfo=None)}'"
-    assert measure_outcome(ledger, KEY, shop, found).sides[0].count == 30
+    assert is_sent_at(later)
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,13 @@ class DispatchQueries(LedgerPart):
         """
         return self._newest(outcomes.c.recorded_at, launch_key)
 
+    def first_sent(self, launch_key: str) -> datetime | None:
+        """Return when a request of a launch was first accepted or in doubt; None before."""
+        query = _outcomes(launch_key, sa.func.min(outcomes.c.recorded_at))
+        kinds = (OutcomeKind.ACCEPTED, OutcomeKind.IN_DOUBT)
+        first: datetime | None = self._database.scalar(query.where(outcomes.c.kind.in_(kinds)))
+        return first
+
     def newest_request(self, launch_key: str, *, up_to_wave: int | None = None) -> datetime | None:
         """Return when the newest request of a launch began, optionally up to a wave; None before the first."""
         return self._newest(attempts.c.started_at, launch_key, up_to_wave)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -229,25 +230,19 @@ class Database:
         file = self.file
         if file is not None and not file.exists():
             make_private(file)
+        elif file is not None and _has_other_tables(
+            file
+        ):  # looked at first, because connecting changes the file
+            raise UnusableLedgerError(f"{self.name}: {_NOT_OURS}")
         with self.write() as db:
             if not self._is_sqlite:
-                for limit in ("statement_timeout", "lock_timeout"):  # rewriting a large table takes longer
-                    db.exec_driver_sql(f"SET LOCAL {limit} = 0")
-                db.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-                if (encoding := db.exec_driver_sql("SHOW server_encoding").scalar()) != "UTF8":
-                    raise UnusableLedgerError(
-                        f"{self.name}: the encoding of this database is {encoding}, which cannot store every text. "
-                        "Create one with ENCODING 'UTF8'"
-                    )
+                self._prepare_postgresql(db)
             config.attributes["connection"] = db
             revisions = MigrationContext.configure(db).get_current_heads()
             # Every application that uses Alembic has its table of revisions. A schema of PostgreSQL may have tables of
             # an extension, such as PostGIS.
-            has_others = revisions or (self._is_sqlite and sa.inspect(db).get_table_names())
-            if has_others and not sa.inspect(db).has_table(launches.name):
-                raise UnusableLedgerError(
-                    f"{self.name}: this database belongs to another application; give the ledger a database of its own"
-                )
+            if revisions and not sa.inspect(db).has_table(launches.name):
+                raise UnusableLedgerError(f"{self.name}: {_NOT_OURS}")
             if file is not None:
                 make_private(file)
             try:
@@ -261,6 +256,17 @@ class Database:
                     f"{self.name}: the ledger lacks {', '.join(missing)}. If an earlier checkout of Sendoff made it, "
                     "use a new database. Otherwise, restore a backup"
                 )
+
+    def _prepare_postgresql(self, db: sa.Connection) -> None:
+        """Wait for other migrations. Raise UnusableLedgerError if the database cannot store every text."""
+        for limit in ("statement_timeout", "lock_timeout"):  # rewriting a large table takes longer
+            db.exec_driver_sql(f"SET LOCAL {limit} = 0")
+        db.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+        if (encoding := db.exec_driver_sql("SHOW server_encoding").scalar()) != "UTF8":
+            raise UnusableLedgerError(
+                f"{self.name}: the encoding of this database is {encoding}, which cannot store every text. "
+                "Create one with ENCODING 'UTF8'"
+            )
 
     def rewrite_files(self, columns: Iterable[sa.Column[Any]]) -> list[str]:
         """Rewrite the files of some columns' tables without the bytes of old rows, and return the statements.
@@ -369,6 +375,7 @@ class LedgerPart:
 _MIGRATIONS = Path(__file__).with_name("migrations")
 # Errors of the rows, not of the ledger.
 _OF_ROWS = (exc.IntegrityError, exc.DataError, exc.NotSupportedError)
+_NOT_OURS = "this database belongs to another application; give the ledger a database of its own"
 _MIGRATION_LOCK = 0x53454E44  # any number that nothing else in the database uses as a lock
 
 
@@ -376,6 +383,16 @@ _MIGRATION_LOCK = 0x53454E44  # any number that nothing else in the database use
 def _known() -> frozenset[str]:
     """Return the table revisions that this version of Sendoff knows."""
     return frozenset(path.name.partition("_")[0] for path in (_MIGRATIONS / "versions").glob("[0-9]*_*.py"))
+
+
+def _has_other_tables(file: Path) -> bool:
+    """Check whether an SQLite file has tables, but not those of a ledger. One that cannot be read has none."""
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            names = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except sqlite3.Error:
+        return False
+    return bool(names) and launches.name not in names
 
 
 def _missing(db: sa.Connection) -> list[str]:

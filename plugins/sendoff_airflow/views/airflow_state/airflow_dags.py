@@ -230,9 +230,9 @@ def _problem_of(dag: DagModel, errors: Sequence[Any]) -> str | None:
     """Return the import error that names the campaign's folder, or an empty text for another one of its DAG's file.
 
     A broken campaign has no DAG while the other campaigns of its file have theirs. A traceback can name a folder of the
-    same name, but no file of a campaign or of a journey's step, followed by a colon.
+    same name, but then a quotation mark follows its path, and no colon.
     """
-    own = rf"{re.escape(dag.dag_id)}[/\\](?:[\w.-]+[/\\])?[\w.-]+\.(?:yaml|sql|csv)(?::|, line )"
+    own = rf"{re.escape(dag.dag_id)}(?:[/\\][\w.-]+){{1,2}}(?::|, line )"
     for bundle, file, text in errors:
         line = re.search(rf"(?:^|[/\\\s])({own}.*)$", text or "", re.MULTILINE)
         if line and bundle == dag.bundle_name:
