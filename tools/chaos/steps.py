@@ -342,13 +342,16 @@ def aggregation_killed(
 def erasure_killed(env: Environment, short: int = 4, long: int = 60, mutant: str | None = None) -> None:
     """Kill the erasing process at lines spread over the erasure, each time for other people, and start another one."""
     points = env.points("erase", env.size.times(short, long))
+    count = min(
+        10, DEVICES * 3 // 4 // len(points)
+    )  # about half of them have post-backs; later launches need the rest
     for some in _parts(points, 10):
         job = env.job(mutant=mutant)
         env.run(job, job)
         env.service.wait_until_quiet()
         env.aggregate(job)
         for point in some:
-            devices = env.recipients(job, 10)  # half of them have post-backs
+            devices = env.recipients(job, count)
             env.erase(replace(job, dies_in="erase", dies_at=point), devices)
             env.erase(job, devices)
 
