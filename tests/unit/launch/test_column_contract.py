@@ -200,7 +200,10 @@ def test_a_file_and_its_defaults_state_columns_and_a_norwegian_is_no_boolean(tmp
     loaded = load_campaign(folder).campaign
     assert loaded.audience.columns["country"].texts == ("NO", "IE")
     assert Campaign.model_validate_json(loaded.model_dump_json()).audience == loaded.audience
-    (folder / "campaign.yaml").write_text(text + "targeting: {kind: broadcast}\n")
+    broadcast = f"{text}targeting: {{kind: broadcast}}\n"
+    (folder / "campaign.yaml").write_text(broadcast)
     (folder / "audience.sql").unlink()
+    assert load_campaign(folder).campaign.audience.columns == {}
+    (folder / "campaign.yaml").write_text(broadcast + "audience: {columns: {country: {required: true}}}\n")
     with pytest.raises(CampaignError, match=r"found columns with targeting\.kind: broadcast"):
         load_campaign(folder)
