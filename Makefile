@@ -151,7 +151,7 @@ sbom: $(READY) ## Write build/sbom.cdx.json: a bill of materials of the Python p
 audit: $(READY) ## Check the pinned versions for known vulnerabilities
 	@$(BIN)/python tests/audit.py
 
-chaos: $(READY) ## Run the crash tests for a quarter of an hour: count duplicate and lost messages
+chaos: $(READY) ## Run all crash tests, for half an hour or more: count duplicate and lost messages
 	@$(BIN)/python -m tools.chaos $(CHAOS_OPTIONS)
 
 interleavings: $(READY) ## Play the orders of two steps of the protocol, more of them than `make proof`

@@ -23,7 +23,7 @@ from tools.chaos.processes import ChaosError, Cluster, Service, cluster
 from tools.chaos.scenarios import SCENARIOS, BackendName, Scenario
 from tools.chaos.table import Row
 
-_SECONDS = 1200.0
+_SECONDS = 3600.0
 _FOR_COUNTING = 0.12  # share of the time
 
 
