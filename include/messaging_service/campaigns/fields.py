@@ -77,10 +77,8 @@ def is_link(value: Any) -> str | None:
     return None if is_url(value) is None else "must be an absolute URL"
 
 
-_EARLIEST, _LATEST = (
-    "0001-01-03",
-    "9999-12-30",
-)  # so that no time on a date, in any zone, is beyond the calendar
+# No time on a date between these, in any zone, is beyond the calendar.
+_EARLIEST, _LATEST = "0001-01-03", "9999-12-30"
 
 
 def is_date(value: Any) -> str | None:

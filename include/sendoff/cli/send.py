@@ -171,7 +171,7 @@ def send(
 
 
 def _is_in_journey(what: str, path: Path) -> bool:
-    """Return whether the argument is a journey or a step. In a journey's folder, another word is a launch's key."""
+    """Check whether the argument is a journey or a step. In a journey's folder, it may also be the key of a launch."""
     from sendoff.campaign import is_journey_folder, load_journey
 
     if is_journey_folder(path) or not is_journey_folder(path.parent) or path.is_dir():

@@ -83,9 +83,9 @@ def check_campaigns(
 ) -> None:
     """Raise one CampaignError that lists the errors of all campaigns in ``folder``.
 
-    Call it from a separate DAG file, and pass the same values of these arguments as to :func:`campaign_dags`. The error
-    then shows as an import error in the UI. In the file that makes the DAGs it would remove the valid campaigns too,
-    because Airflow drops all DAGs of a file that raises.
+    Call it from a separate DAG file with the same ``approvers``, ``connections``, ``warehouses`` and ``reserved`` as
+    :func:`campaign_dags`. The error then shows as an import error in the UI. In the file that makes the DAGs it would
+    remove the valid campaigns too, because Airflow drops all DAGs of a file that raises.
     """
     paths = list(_folders(folder))
     taken = names_in_use(folder, _names(paths))

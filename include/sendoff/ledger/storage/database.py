@@ -230,9 +230,7 @@ class Database:
         file = self.file
         if file is not None and not file.exists():
             make_private(file)
-        elif file is not None and _has_other_tables(
-            file
-        ):  # looked at first, because connecting changes the file
+        if file is not None and _has_other_tables(file):  # before the ledger connects, which changes the file
             raise UnusableLedgerError(f"{self.name}: {_NOT_OURS}")
         with self.write() as db:
             if not self._is_sqlite:
