@@ -125,6 +125,8 @@ def test_outcomes_are_measured_before_the_tables_are_written_and_when_they_are_r
     dag = reconcile_dag("0 0 * * *", dag_id="measuring", campaigns=house.folder / "nosuch")
     run = run_dag(dag, logical_date=house.day + timedelta(days=1))
     assert house.tasks(run)["renew_tables"] == ["failed"]
+    (house.folder / "newsletters").mkdir()
+    (house.folder / "measured").rename(house.folder / "newsletters/measured")
     dag = reconcile_dag("0 0 * * *", dag_id="measuring", campaigns=house.folder)
     assert run_dag(dag, logical_date=house.day + timedelta(days=2)).state == "success"
     assert compared() == [("converted", "control group", 0.0)]

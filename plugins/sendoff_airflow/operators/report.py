@@ -148,10 +148,12 @@ class RenewTablesOperator(QueryingOperator):
 
     def _measure(self, ledger: Ledger, launch: LaunchRecord) -> None:
         """Measure the outcomes of a launch again, if its campaign has a query of them."""
+        from sendoff.campaign import campaign_folders
+
         if self.campaigns:
-            folder = campaigns_in(self.campaigns, self.dag.folder) / launch.campaign
-            if (folder / "outcome.sql").is_file():
-                _measured(ledger, launch.launch_key, folder, None)
+            for folder in campaign_folders(campaigns_in(self.campaigns, self.dag.folder)):
+                if folder.name == launch.campaign and (folder / "outcome.sql").is_file():
+                    _measured(ledger, launch.launch_key, folder, None)
 
 
 class MeasureOutcomeOperator(LaunchOperator, QueryingOperator):
