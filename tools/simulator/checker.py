@@ -85,8 +85,15 @@ class History:
         self.by_kind: defaultdict[str, list[Event]] = defaultdict(list)
         for event in self.events:
             self.by_kind[event["event"]].append(event)
-        people = {event["segment"]: set(event["people"]) for event in self.by_kind["segments"]}
-        self.people = {event["dispatch"]: people[event["segment"]] for event in self.by_kind["dispatches"]}
+        segments = {event["segment"]: event["people"] for event in self.by_kind["segments"]}
+        people = {event["dispatch"]: segments[event["segment"]] for event in self.by_kind["dispatches"]}
+        self.chosen_by_service = {dispatch for dispatch, some in people.items() if some is None}
+        named = defaultdict[str, set[int]](set)
+        for event in self.by_kind["post-back answer"]:
+            if event["status"] == 200:
+                named[event["dispatch"]].add(event["person"])
+        # If the service chooses the recipients, they are known only from post-backs.
+        self.people = {key: named[key] if some is None else set(some) for key, some in people.items()}
         self.answers = {event["request"]: event["answer"] for event in self.by_kind["answer"]}
         self.erased = {event["person"] for event in self.by_kind["erasure answer"]}
         # Who asked may have been killed before the answer, whether the request was stored or not.
@@ -186,7 +193,7 @@ class History:
     def _may_be_closed(self, dispatch: str) -> bool:
         """Whether all recipients of a dispatch may have opted out, or been erased, before its next request."""
         gone = self.perhaps_erased | {event["person"] for event in self.by_kind["opt-out"]}
-        return self.people[dispatch] <= gone
+        return dispatch not in self.chosen_by_service and self.people[dispatch] <= gone
 
     def verdicts(self, dispatch: str, person: int) -> set[str]:
         """Return the verdicts that a recipient may have."""
@@ -202,6 +209,8 @@ class History:
         return allowed | self._silent(dispatch, person)
 
     def _silent(self, dispatch: str, person: int) -> set[str]:
+        if dispatch in self.chosen_by_service:
+            return {"none"}
         attempts = self.of(dispatch)
         mine = [each for each in attempts if each.includes(person)]
         accepted = [each for each in mine if "accepted" in each.kinds]
@@ -217,7 +226,10 @@ class History:
 
 
 def check_once(history: History) -> Iterator[str]:
-    """No recipient gets the message twice, unless someone decided to send a request again."""
+    """No recipient gets the message twice, unless someone decided to send a request again.
+
+    If the service chooses the recipients, no request is processed twice, because it may choose others each time.
+    """
     again = Counter(
         event["dispatch"] for event in history.by_kind["decisions"] if event["kind"] == "resend_dispatch"
     )
@@ -227,6 +239,10 @@ def check_once(history: History) -> Iterator[str]:
         for event in history.by_kind["processed"]
         for person in event["people"]
     )
+    processed = Counter(dispatch_of[event["request"]] for event in history.by_kind["processed"])
+    for dispatch in sorted(history.chosen_by_service):
+        if processed[dispatch] > 1 + again[dispatch]:
+            yield f"dispatch {dispatch[:8]} was processed {processed[dispatch]} times, with {again[dispatch]} resends"
     totals = Counter[int]()
     for (person, dispatch), times in got.items():
         totals[person] += 1
@@ -254,14 +270,24 @@ def _resent_by_itself(history: History) -> Iterator[str]:
 
 
 def check_intent(history: History) -> Iterator[str]:
-    """Each request has a claim of its own, committed before it by its own worker, and contains who was claimed."""
+    """Each request has a claim of its own, committed before it by its own worker, and contains who was claimed.
+
+    It lets the service choose the recipients only if the launch does. Values for a template are the recipient's own.
+    """
     found = {event["n"]: attempt for attempt in history.attempts.values() for event in attempt.requests}
     for event in history.by_kind["request"]:
         attempt = found.get(event["n"])
         if attempt is None:
             yield f"request {event['request']} has no claim before it"
-        elif not set(event["people"]) <= history.people[attempt.dispatch] - attempt.left_out:
+            continue
+        is_chosen = attempt.dispatch in history.chosen_by_service
+        claimed = set[int]() if is_chosen else history.people[attempt.dispatch] - attempt.left_out
+        if not set(event["people"]) <= claimed:
             yield f"request {event['request']} contains someone whom its claim does not"
+        if event.get("chooses", False) != is_chosen:
+            yield f"request {event['request']} lets the service choose: {not is_chosen}; its launch: {is_chosen}"
+        if event.get("values") and event["values"] != [str(person) for person in event["people"]]:
+            yield f"request {event['request']} has values of other recipients"
     for attempt in history.attempts.values():
         if len(attempt.requests) > 1:
             yield f"attempt {attempt.number} of dispatch {attempt.dispatch[:8]} made {len(attempt.requests)} requests"
@@ -308,15 +334,31 @@ def check_verdicts(history: History) -> Iterator[str]:
     for dispatch, people in history.people.items():
         for person in sorted(people - history.erased):
             allowed, verdicts = history.verdicts(dispatch, person), found.pop(person, [])
+            if dispatch in history.chosen_by_service:
+                verdicts = verdicts or ["none"]
             if not verdicts and person in history.perhaps_erased:
                 continue
             if len(verdicts) != 1 or verdicts[0] not in allowed:
                 yield f"{person} has the verdicts {verdicts}; the events allow one of {sorted(allowed)}"
     yield from (f"{person} has a verdict, and is no recipient" for person in found)
-    for event in history.by_kind["report"]:
+    yield from _misreported(history)
+
+
+def _misreported(history: History) -> Iterator[str]:
+    """The totals of each report add up. The last report counts everyone of earlier ones.
+
+    If the service chooses the recipients, a report counts no one without a post-back before it.
+    """
+    reports = history.by_kind["report"]
+    for event in reports:
         total = sum(event["verdicts"].values()) + event["erased"]
         if total != event["audience"]:
             yield f"the report at {event['at']} has {total} people in place of {event['audience']}"
+        named = {each["person"] for each in history.by_kind["post-back"] if each["n"] < event["n"]}
+        if history.chosen_by_service and event["audience"] > len(named):
+            yield f"the report at {event['at']} has {event['audience']} people, and post-backs name {len(named)}"
+    if reports and reports[-1]["audience"] < (most := max(event["audience"] for event in reports)):
+        yield f"the last report has {reports[-1]['audience']} people, and an earlier one {most}"
 
 
 def check_doubts(history: History) -> Iterator[str]:

@@ -6,6 +6,7 @@ import sqlite3
 from dataclasses import astuple
 from typing import Any
 
+from sendoff.audience import read_template_values
 from sendoff.audience.identifiers import from_bytes
 from sendoff.ledger.post_backs.blocks import BlockSelection
 from sendoff.ledger.storage.schema import metadata
@@ -36,6 +37,8 @@ def _post_backs(row: dict[str, Any]) -> list[tuple[str, Any]]:
 def _is_named(value: Any, column: str, person: int) -> bool:
     if isinstance(value, bytes) and column in _SETS:
         return person in set(map(int, from_bytes("integer", value)))
+    if isinstance(value, bytes) and column == "template_values":
+        return any(str(person) in own.values() for own in read_template_values(value))
     if isinstance(value, bytes):
         return str(person).encode() in value
     return str(person) in str(value)

@@ -12,10 +12,12 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import requests
 
-from sendoff.audience import Audience, Segment
-from sendoff.audience.identifiers import from_bytes, integers
+from sendoff.audience import Audience, Segment, with_template_values
+from sendoff.audience.identifiers import Identifiers, from_bytes, integers
+from sendoff.audience.template_values import TemplateValues
 from sendoff.campaign import Campaign, CampaignFolder, Period, launch_key
 from sendoff.dispatch import ServiceConnection, control, send_launch
 from sendoff.dispatch.worker import LEASE
@@ -40,6 +42,7 @@ FIRST = 700_001  # the identifier of the first recipient
 
 _FAULTS = ("crash", "reply lost", "ledger fails", "pause", "clock jump", "ledger clock jump")
 _LONGEST = 600.0  # seconds that a person looks for a doubt
+_TARGETINGS = ("query", "broadcast", "saved_segments")
 _MOST_CALLS = 8  # of a worker, before it gives up and leaves the rest to the end
 
 
@@ -84,19 +87,26 @@ class _History:
         self.launches = list(CAMPAIGNS)[: pick.pick("launches", (1, 2))]
         self.is_resent = pick.pick("resend", (False, True), (3, 1))
         self.steered = [*self.launches, AGAIN] if self.is_resent else self.launches
-        self.campaign = _campaign(
-            pick.pick("on doubt", ("hold", "resend")),
-            has_waves := pick.chance("waves", 0.25),
-            pick.pick("failures", (3, 1), (3, 1)),
-        )
-        self.definition = self.campaign.model_dump_json()
+        on_doubt = pick.pick("on doubt", ("hold", "resend"))
+        has_waves = pick.chance("waves", 0.25)
+        failures = pick.pick("failures", (3, 1), (3, 1))
+        self.campaigns: dict[str, Campaign] = {}  # by launch
+        for launch in self.launches:
+            name, targeting = CAMPAIGNS[launch], "query"
+            # A broadcast cannot be sent again to those who got nothing, because no one knows these people.
+            if launch != SPRING or not self.is_resent:
+                targeting = pick.pick(f"targeting of {name}", _TARGETINGS, (19, 3, 1))
+            has_template = targeting == "query" and pick.chance(f"template of {name}", 0.15)
+            self.campaigns[launch] = _campaign(targeting, has_template, on_doubt, has_waves, failures)
+        self.campaigns[AGAIN] = self.campaigns[SPRING]
         self.size = pick.pick("segment size", (1, 2, 3))
         self.people = pick.pick("recipients", (2, 3, 4, 6, 8), (1, 1, 2, 2, 1))
         self.last_wave = 2 if has_waves else 1
         self.at_once = pick.pick("requests at once", (1, 2), (2, 1))
         self.rate = pick.pick("requests per second", (None, 2.0, 0.1), (4, 1, 1))
         self.receivers: list[Receiver] = []
-        self.service = Service(self.machine, habits, self.receivers)
+        users = range(FIRST, FIRST + self.people)
+        self.service = Service(self.machine, habits, self.receivers, [*users])
 
     def run(self) -> None:
         """Play until all actors have ended, then without faults until everything is done, and export the end."""
@@ -105,7 +115,7 @@ class _History:
             "begin",
             launches=[*self.launches, *resends],
             resends=resends,
-            on_doubt=self.campaign.on_doubt,
+            on_doubt=self.campaigns[SPRING].on_doubt,
             lease=LEASE.total_seconds(),
         )
         try:
@@ -211,7 +221,8 @@ class _History:
 
     def _freeze(self, process: Process, launch: str, extra: int) -> None:
         """Freeze a launch, with other recipients than other workers would."""
-        ledger, folder = process.ledger, CampaignFolder("spring", self.campaign, None, Path())
+        ledger, campaign = process.ledger, self.campaigns[launch]
+        folder = CampaignFolder("spring", campaign, None, Path())
         while True:
             erased, seen = ledger.erasures.people(), None
             sources: list[LaunchSource] = []
@@ -233,12 +244,15 @@ class _History:
             parts = list(people.slices(self.size))
             last = len(parts) if self.last_wave > 1 else 0
             segments = [Segment(part, wave=1 + (number == last)) for number, part in enumerate(parts, 1)]
-            audience = Audience("device_id", people, len(people), {}, {})
+            own = _own_values(people) if campaign.template else None
+            audience = Audience("device_id", people, len(people), {}, {}, template_values=own)
+            is_chosen = campaign.targeting.kind != "query"  # by the service
             now = process.now()
             new = NewLaunch(
-                launch, "service", CAMPAIGNS.get(launch, "spring"), PERIOD, int(launch == AGAIN), self.definition,
-                audience, segments, now, sends_at=now, known_erasures=erased.version, known_launches=seen,
-                sources=sources,
+                launch, "service", CAMPAIGNS.get(launch, "spring"), PERIOD, int(launch == AGAIN),
+                campaign.model_dump_json(), None if is_chosen else audience,
+                [Segment(None)] if is_chosen else with_template_values(segments, audience), now,
+                sends_at=now, known_erasures=erased.version, known_launches=seen, sources=sources,
             )  # fmt: skip
             try:
                 ledger.launches.freeze(new)
@@ -444,21 +458,30 @@ _EXPORTS = {
 _VERDICTS = "SELECT verdict, identifiers FROM verdicts WHERE launch_key = :launch"
 
 
-@lru_cache(maxsize=16)
-def _campaign(on_doubt: str, has_waves: bool, failures: int) -> Campaign:
+@lru_cache(maxsize=64)
+def _campaign(targeting: str, has_template: bool, on_doubt: str, has_waves: bool, failures: int) -> Campaign:
     gates: dict[str, Any] = {"failures": {"refused": failures, "in_doubt": failures}}
-    if has_waves:
+    if has_waves and targeting == "query":
         gates["rollout"] = {"shares": [50], "wait": {"length": 1, "unit": "minutes"}, "refused": 60}
+    template = {"id": 4_711, "channels": ["email"], "columns": ["own"]}
     email = {"from_address": 1, "subject": "Hello", "text": "It is spring"}
     return Campaign.model_validate(
         {
             "title": "Spring",
             "connection": "service",
-            "channels": {"email": email},
+            "targeting": {"kind": targeting} | ({"ids": [1]} if targeting == "saved_segments" else {}),
+            **({"template": template} if has_template else {"channels": {"email": email}}),
             "on_doubt": on_doubt,
             "gates": gates,
         }
     )
+
+
+def _own_values(people: Identifiers) -> TemplateValues:
+    """Return a value for each recipient's variable: the own identifier, so that the checker can tell them apart."""
+    column = people.column()
+    field = pa.field("own", pa.large_string(), metadata={"holds": "text"})
+    return TemplateValues(column, pa.table([column.cast(pa.large_string())], pa.schema([field])))
 
 
 def migrated(file: Path) -> Path:

@@ -446,8 +446,9 @@ def _shown(table: str, row: dict[str, Any]) -> dict[str, Any]:
         people = [int(each) for each in from_bytes("integer", bytes(row["identifiers"]))]
         return {"dispatch": row["dispatch_key"], "attempt": row["attempt"], "people": people}
     if table == "segments":
-        people = [int(each) for each in from_bytes("integer", bytes(row["identifiers"]))]
-        return {"launch": row["launch_key"], "segment": row["number"], "people": people}
+        blob = row["identifiers"]  # None if the service chooses the recipients
+        frozen = None if blob is None else [int(each) for each in from_bytes("integer", bytes(blob))]
+        return {"launch": row["launch_key"], "segment": row["number"], "people": frozen}
     if table == "dispatches":
         return {
             "launch": row["launch_key"],

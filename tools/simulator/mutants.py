@@ -212,6 +212,30 @@ MUTANTS: Mapping[str, Mutant] = {
         "        own = verdicts.c.launch_key == key\n        with self._database.write()",
         "        own = sa.true()\n        with self._database.write()",
     ),
+    "broadcast closed as without recipients": Mutant(
+        "sendoff.ledger.requests.claims",
+        "        if segment.identifiers is not None:\n"
+        "            if sum(map(len, gone.values())) == len(segment.identifiers):",
+        "        if True:\n            if sum(map(len, gone.values())) == len(segment):",
+    ),
+    "recipients of a broadcast not expected": Mutant(
+        "sendoff.postbacks.batch_totals",
+        'known = known | ((encodings == Encoding.OPEN) & marks(batch["device_id"].is_valid()))',
+        "pass",
+    ),
+    "everything a broadcast": Mutant(
+        "sendoff.service.wire.requests", "int(isinstance(chosen, Broadcast))", "1"
+    ),
+    "campaign ID of an execution kept": Mutant(
+        "sendoff.service.client",
+        "return replace(outcome, campaign_id=None) if isinstance(outcome, Accepted) else outcome",
+        "return outcome",
+    ),
+    "template values of other recipients": Mutant(
+        "sendoff.audience.template_values",
+        "return _stream(_table(blob).filter(pc.invert(is_gone)))",
+        "return _stream(_table(blob).slice(is_gone.true_count))",
+    ),
 }
 
 

@@ -66,7 +66,7 @@ _SENTENCES = {
     "outcomes": "{by} records {dispatch}, attempt {attempt}: {kind}",
     "decisions": "{by} writes into the audit log: {kind}{of launch} by {who} {dispatch}",
     "request": "{by} sends request {request} of {dispatch} to {people}",
-    "processed": "the service processes request {request} as campaign {campaign}",
+    "processed": "the service processes request {request} as campaign {campaign}, to {people}",
     "answer": "the service answers request {request}: {answer}",
     "post-back": "the service sends post-back {post_back}: {kind} of {dispatch} by {person}",
     "post-back answer": "post-back {post_back} is answered: {status}",

@@ -10,7 +10,6 @@ import asyncio
 import io
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -29,7 +28,6 @@ SERVICE = "https://service.example"
 SIGNER = PostBackSigner("https://events.example", [SECRET])
 STRANGER = 799_999  # a person in no launch
 
-_KEY = re.compile(r"\[([0-9a-f]{32})\]\Z")
 _LIMITS = Limits(gather=0.0, idle=math.inf)
 _STALLS = (310.0, 325.0, 400.0, 250.0, 700.0)  # seconds; a lease is 300
 _PATIENCE = 30.0  # seconds that the service waits for an answer to a post-back
@@ -71,11 +69,13 @@ class Habits:
 
 
 class Service(BaseAdapter):
-    """The messaging service, as an adapter of HTTP sessions."""
+    """The messaging service, as an adapter of HTTP sessions. ``users``: the recipients of a broadcast."""
 
-    def __init__(self, machine: Machine, habits: Habits, receivers: Sequence[Receiver]) -> None:
+    def __init__(
+        self, machine: Machine, habits: Habits, receivers: Sequence[Receiver], users: Sequence[int]
+    ) -> None:
         super().__init__()
-        self._machine, self._habits, self._receivers = machine, habits, receivers
+        self._machine, self._habits, self._receivers, self._users = machine, habits, receivers, users
         self._requests = self._campaigns = self._post_backs = 0
 
     def send(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> requests.Response:
@@ -87,11 +87,14 @@ class Service(BaseAdapter):
         assert task is not None
         self._requests += 1
         number, body = self._requests, json.loads(request.body or b"")
-        found = _KEY.search(body["title"])
-        people = body["device_ids"]
+        own = body.get("target_with_params", {})  # of a template's recipients
+        people = body.get("device_ids", [int(person) for person in own])
+        _, _, _, dispatch, _ = urlsplit(body["webhook_open"]).path.split("/")
         self._machine.record(
-            "request", request=number, by=task.name, dispatch=found[1] if found else "", people=people
-        )
+            "request", request=number, by=task.name, dispatch=dispatch, people=people,
+            chooses=bool(body.get("broadcast") or "segment_ids" in body),
+            values=[values["own"] for values in own.values()],
+        )  # fmt: skip
         choices = self._machine.scheduler.choices
         is_late = choices.chance(f"lateness of {task.name}", self._habits.late)
         failing = 1 - 1 / len(FATES) if is_late else self._habits.failing
@@ -103,7 +106,9 @@ class Service(BaseAdapter):
             raise requests.ConnectionError(MaxRetryError(None, "", reason))  # type: ignore[arg-type]
         answered: list[tuple[int, Any]] = []
         self._machine.scheduler.spawn(
-            f"service {number}", lambda: self._serve(number, task.name, fate, body, answered), daemon=True
+            f"service {number}",
+            lambda: self._serve(number, task.name, fate, body, people, answered),
+            daemon=True,
         )
         self._machine.scheduler.wait(lambda: answered)
         if is_late:
@@ -121,7 +126,13 @@ class Service(BaseAdapter):
         """Do nothing."""
 
     def _serve(
-        self, number: int, by: str, fate: Fate, body: Mapping[str, Any], answered: list[tuple[int, Any]]
+        self,
+        number: int,
+        by: str,
+        fate: Fate,
+        body: Mapping[str, Any],
+        people: Sequence[int],
+        answered: list[tuple[int, Any]],
     ) -> None:
         """Process a request, whether or not its sender still lives, and answer it."""
         scheduler = self._machine.scheduler
@@ -130,17 +141,30 @@ class Service(BaseAdapter):
         if fate.is_processed:
             self._campaigns += 1
             campaign = self._campaigns
-            self._machine.record("processed", request=number, campaign=campaign, people=body["device_ids"])
-            self._send_post_backs(campaign, body)
+            named = body.get(
+                "id", campaign
+            )  # post-backs of an execution name the template, and not its answer's ID
+            people = self._reached(by, body, people)
+            self._machine.record("processed", request=number, campaign=named, people=people)
+            self._send_post_backs(named, people, body)
         scheduler.sleep(60.0 if not fate.status else scheduler.choices.pick(f"answer to {by}", _DELAYS))
         success = fate.status == 200
         content = {"success": success, "code": fate.status, "model": {"id": campaign}} if fate.status else {}
         self._machine.record("answer", request=number, answer=fate.name if fate.status else "none")
         answered.append((fate.status, content))
 
-    def _send_post_backs(self, campaign: int, body: Mapping[str, Any]) -> None:
+    def _reached(self, by: str, body: Mapping[str, Any], people: Sequence[int]) -> Sequence[int]:
+        """Return the recipients of a request: all users for a broadcast, and any of them for saved segments."""
+        chance = self._machine.scheduler.choices.chance
+        if body.get("broadcast"):
+            return self._users
+        if "segment_ids" in body:
+            return [user for user in self._users if not chance(f"{user} in no segment of {by}", 0.3)]
+        return people
+
+    def _send_post_backs(self, campaign: int, people: Sequence[int], body: Mapping[str, Any]) -> None:
         choices = self._machine.scheduler.choices
-        for person in body["device_ids"]:
+        for person in people:
             for kind, share in (("delivery", self._habits.delivered), ("open", self._habits.opened)):
                 if not choices.chance(f"{kind} {person}", share):
                     continue

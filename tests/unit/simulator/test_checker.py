@@ -309,6 +309,61 @@ def test_a_resend_reaches_no_one_who_got_the_launch() -> None:
     ]
 
 
+CHOSEN = {"chooses": True}
+SENT_TO_ALL: list[Event] = [
+    {"event": "begin", "lease": 300.0},
+    {"event": "segments", "segment": 1, "people": None},
+    {"event": "dispatches", "dispatch": "a", "segment": 1, "wave": 1},
+    {"event": "attempts", "dispatch": "a", "attempt": 1},
+    {"event": "request", "request": 1, "dispatch": "a", "people": [], **CHOSEN},
+    {"event": "processed", "request": 1, "campaign": 1, "people": [1, 2, 3]},
+    {"event": "answer", "request": 1, "answer": "none"},
+    {"event": "outcomes", "dispatch": "a", "attempt": 1, "kind": "in_doubt"},
+    *post_back("a", 1, "open"),
+    *post_back("a", 2),
+]
+
+
+def end_of_broadcast(
+    verdicts: dict[str, list[int]], state: str = "accepted", audience: int = 2
+) -> list[Event]:
+    report, *others = end(verdicts, {"a": state}, {"a": (1, 1)}, audit=[])
+    return [{**report, "audience": audience}, *others]
+
+
+FOUND = {"engaged": [1], "delivered": [2]}
+
+
+@pytest.mark.parametrize(
+    ("events", "breach"),
+    [
+        (end_of_broadcast(FOUND), ""),
+        (end_of_broadcast(FOUND, "in_doubt"), "doubts: dispatch a is in_doubt; the events allow ['accepted']"),
+        (end_of_broadcast(FOUND, "suppressed"), "doubts: dispatch a is suppressed"),
+        (end_of_broadcast({"engaged": [1]}, audience=1), "verdicts: 2 has the verdicts ['none']"),
+        (end_of_broadcast({**FOUND, "missing": [3]}, audience=3), "verdicts: 3 has a verdict"),
+        (end_of_broadcast({**FOUND, "missing": [3]}, audience=3), "has 3 people, and post-backs name 2"),
+        ([*end_of_broadcast(FOUND), {"event": "report", "verdicts": {}, "erased": 1, "audience": 1}], "earlier one 2"),
+        ([SENT_TO_ALL[5], *end_of_broadcast(FOUND)], "once: dispatch a was processed 2 times, with 0 resends"),
+    ],
+)  # fmt: skip
+def test_a_broadcast_is_judged_by_its_post_backs(events: list[Event], breach: str) -> None:
+    breaches = check(numbered([*SENT_TO_ALL, *events]))
+    assert any(breach in each for each in breaches) if breach else breaches == []
+
+
+@pytest.mark.parametrize(
+    ("members", "breach"),
+    [
+        (CHOSEN, "request 1 lets the service choose: True; its launch: False"),
+        ({"values": ["1", "3"]}, "request 1 has values of other recipients"),
+    ],
+)
+def test_a_request_to_recipients_of_a_query_is_for_them_only(members: Event, breach: str) -> None:
+    events = [{**event, **members} if event.get("people") == [1, 2] else event for event in GOOD]
+    assert f"intent: {breach}" in check(numbered(events))
+
+
 def test_the_checker_imports_nothing_of_sendoff_or_of_the_simulator() -> None:
     tree = ast.parse(Path(checker.__file__).read_text())
     names = {
