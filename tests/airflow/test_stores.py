@@ -19,6 +19,7 @@ from sqlalchemy import Engine, make_url
 from sendoff.audience.build import build_audience
 from sendoff.errors import QueryError, SettingsError, WarehouseUnavailableError
 from sendoff.ledger import Ledger
+from sendoff.postbacks import forget
 from sendoff.warehouse import Cursors, read
 from sendoff.warehouse.databases.snowflake import driver_options
 from sendoff_airflow.hooks.connections import database_url
@@ -79,6 +80,21 @@ def test_the_test_button_tells_a_ledger_without_tables_from_a_sound_one(
     with closing(Ledger(url)) as ledger:
         ledger.migrate()
     assert LedgerHook().test_connection() == (True, "The ledger can be read and written.")
+
+
+def test_the_test_button_tells_that_erased_people_would_not_be_recognised(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    with closing(Ledger(url, erasure_secret="e" * 32)) as ledger:
+        ledger.migrate()
+        forget(ledger, [2], identified_by="device_id", who="ann", reason="a letter")
+    _connection(monkeypatch, "sendoff_ledger", conn_type="sendoff_ledger", password=url)
+    working, message = LedgerHook().test_connection()
+    assert (working, "SENDOFF_ERASURE_SECRET is not set" in message) == (False, True)
+    extra = json.dumps({"erasure_secret": "e" * 32})
+    _connection(monkeypatch, "sendoff_ledger", conn_type="sendoff_ledger", password=url, extra=extra)
+    assert LedgerHook().test_connection()[0]
 
 
 def test_addresses_are_signed_with_the_first_secret_of_the_connection(

@@ -13,6 +13,7 @@ import requests
 
 from sendoff.dispatch.control import pause_all
 from sendoff.ledger import Ledger
+from sendoff.postbacks import forget
 
 from ..local_receiver import local_receiver
 from ..local_service import LocalService
@@ -84,6 +85,27 @@ def test_it_says_that_launches_are_paused(
     state, text = states()["ledger"]
     assert state == "ok"
     assert text.endswith("written; but launches are paused (connection:sendoff_default) by olga: a storm")
+
+
+def test_a_ledger_whose_erased_people_would_not_be_recognised_is_wrong(
+    states: Callable[..., dict[str, tuple[str, str]]], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each launch is refused then."""
+    assert states()["ledger"][0] == "ok"  # no one was erased, so no secret is needed
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", "e" * 32)
+    forget(ledger, [2], identified_by="device_id", who="ann", reason="a letter")
+    assert states()["ledger"][0] == "ok"
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", "f" * 32)
+    state, text = states()["ledger"]
+    assert state == "wrong"
+    assert "is not the secret that this ledger was used with" in text
+    assert "f" * 32 not in text
+    monkeypatch.delenv("SENDOFF_ERASURE_SECRET")
+    state, text = states()["ledger"]
+    assert state == "wrong"
+    assert text.startswith(
+        "SENDOFF_ERASURE_SECRET is not set, but people were erased from this ledger. Set it"
+    )
 
 
 def test_every_problem_is_named_at_once(

@@ -106,7 +106,7 @@ def _checks(
 
 def _ledger(url: str | None) -> str:
     with opened(url) as ledger:
-        ledger.ping()
+        ledger.check()
         ledger.launches.page([], limit=1)
         return "; but ".join([f"{ledger.name} can be read and written", *map(str, ledger.pauses.all())])
 

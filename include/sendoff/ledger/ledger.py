@@ -104,6 +104,15 @@ class Ledger:
         """Raise LedgerUnavailableError or UnusableLedgerError if the ledger cannot be written."""
         self._database.ping()
 
+    def check(self) -> None:
+        """Raise an error if launches cannot use the ledger.
+
+        Raise LedgerUnavailableError or UnusableLedgerError as :meth:`ping` does. Raise SettingsError if people were
+        erased, and the erasure secret is missing or is another one.
+        """
+        self.ping()
+        self.erasures.check_secret()
+
     def close(self) -> None:
         """Close all connections of this process."""
         self._database.close()

@@ -34,6 +34,9 @@ _log = logging.getLogger(__name__)
 SOURCE = "opt-out"
 """The source of the entries in the suppression list."""
 
+NOT_ASKED = "Opt-outs are stored without asking who was erased: %s"
+"""The log's line about an erasure secret that is missing or wrong."""
+
 _THREADS = 4
 _MOST_WAITING = 200
 _MAX_BODY = 4_096
@@ -125,7 +128,7 @@ class OptOutEndpoint:
                 try:
                     suppressions.add(new, who, now)
                 except SettingsError as error:  # an opt-out counts more than an identifier that was erased
-                    problem = f"Opt-outs are stored without asking who was erased: {error}"
+                    problem = NOT_ASKED % error
                     suppressions.add(new, who, now, may_be_erased=True)
         except (LedgerUnavailableError, UnusableLedgerError) as error:
             self._note(f"An opt-out was not stored: {error}")

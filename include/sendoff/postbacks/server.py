@@ -22,6 +22,7 @@ from granian.server import MPServer
 
 from sendoff.errors import PermanentError, RetryableError, SettingsError
 from sendoff.ledger import Ledger
+from sendoff.postbacks.opt_out import NOT_ASKED
 from sendoff.postbacks.opt_out_texts import page_texts
 from sendoff.postbacks.receiver import ReceiverApp, app_of
 from sendoff.service import PostBackSigner
@@ -68,7 +69,7 @@ def serve(
     settings.require("public_url", "post_back_secrets", "ledger_url")
     PostBackSigner.from_settings(settings)
     page_texts(settings)
-    _check_ledger(settings.ledger())
+    _check_ledger(settings)
     server = Server(
         "sendoff receiver",
         address=_resolve_bind_address(host, port),
@@ -92,14 +93,21 @@ def serve(
             raise
 
 
-def _check_ledger(url: str) -> None:
-    """Raise the ledger's permanent error, if it has one. If the ledger does not answer for some seconds, go on."""
+def _check_ledger(settings: Settings) -> None:
+    """Raise the ledger's permanent error, if it has one. If the ledger does not answer for some seconds, go on.
+
+    Without the erasure secret, post-backs and opt-outs can be stored, so only log that.
+    """
     found: list[PermanentError] = []
 
     def check() -> None:
         try:
-            with closing(Ledger(url)) as ledger:
+            with closing(Ledger.from_settings(settings)) as ledger:
                 ledger.post_backs.check()
+                try:
+                    ledger.erasures.check_secret()
+                except SettingsError as error:
+                    _log.error(NOT_ASKED, error)
         except RetryableError as error:
             _log.warning("%s; answering 503 until it is back", error)
         except PermanentError as error:

@@ -53,11 +53,11 @@ class LedgerHook(BaseHook):
         return settings.ledger_url
 
     def test_connection(self) -> tuple[bool, str]:
-        """Check whether the ledger can be written to, without storing anything."""
+        """Check whether launches can use the ledger, without storing anything."""
         try:
             ledger = self.get_conn()
             try:
-                ledger.ping()
+                ledger.check()
             finally:
                 ledger.close()
         except SendoffError as error:

@@ -68,9 +68,11 @@ from sendoff.postbacks.erasure import append_to_log, read_log
 from sendoff.postbacks.group_commit import ReceiverCounts
 from sendoff.postbacks.opt_out import OptOutEndpoint
 from sendoff.postbacks.reading import BodyReader
+from sendoff.postbacks.server import _check_ledger
 from sendoff.report import as_text, describe_launch
 from sendoff.service import OptOut, OptOutSigner
 from sendoff.service.postbacks import PostBack
+from sendoff.settings import load_settings
 from sendoff.states import Accepted, DispatchState, NotProcessed, Refused
 from tools.chaos import mutants
 
@@ -544,6 +546,28 @@ def test_erased_people_are_found_among_identifiers(ledger: Ledger, monkeypatch: 
     monkeypatch.delenv("SENDOFF_ERASURE_SECRET")
     with pytest.raises(SettingsError, match="people were erased from this ledger"):
         ledger.erasures.among("user_id", ["1"])
+
+
+def test_a_receiver_that_cannot_recognise_erased_people_logs_that_at_its_start(
+    migrated_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(Ledger(migrated_url)) as ledger:
+        forget(ledger, [2], identified_by="device_id", **ROWS)
+
+    def start() -> list[str]:
+        """Check the ledger as a receiver does, which goes on, and return what it logged."""
+        caplog.clear()
+        _check_ledger(load_settings(ledger_url=migrated_url))
+        return caplog.messages
+
+    assert start() == []
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", f"another {SECRET}")
+    [line] = start()
+    assert "stored without asking who was erased: SENDOFF_ERASURE_SECRET is not the secret that this" in line
+    assert SECRET not in line
+    monkeypatch.delenv("SENDOFF_ERASURE_SECRET")
+    [line] = start()
+    assert "stored without asking who was erased: SENDOFF_ERASURE_SECRET is not set" in line
 
 
 @pytest.mark.parametrize(

@@ -248,6 +248,12 @@ class Erasures(LedgerPart):
         hashes = (((column, kind), HashedIdentifier(*hashed)) for column, kind, *hashed in rows)
         return ErasedPeople(version, _by_column(secret, hashes))
 
+    def check_secret(self) -> None:
+        """Raise SettingsError as :meth:`people` does, without reading who was erased."""
+        with self._database.read() as db:
+            if db.scalar(_ANYONE) is not None:
+                self._secret_of(db)
+
     def among_logged(
         self, logged: Iterable[Remembered], identified_by: str, identifiers: Identifiers
     ) -> Identifiers:
