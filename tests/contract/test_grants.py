@@ -245,6 +245,27 @@ def test_a_worker_that_maintains_the_ledger_learns_that_only_the_owner_may(
         open_ledger("worker").retention.prepare(datetime(2036, 1, 1, tzinfo=UTC))
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_each_part_learns_that_the_tables_are_newer(
+    urls: Urls, caplog: pytest.LogCaptureFixture, role: str
+) -> None:
+    newer = "this ledger was made by a newer Sendoff (its tables have revision 0999"
+    engine = sa.create_engine(urls["owner"])
+    with engine.begin() as db:
+        [revision] = db.scalars(sa.text("SELECT version_num FROM alembic_version"))
+        db.execute(sa.text("UPDATE alembic_version SET version_num = '0999'"))
+    try:
+        with closing(Ledger(urls[role])) as ledger, ledger._database.read() as db:
+            assert [message for message in caplog.messages if newer in message] == caplog.messages != []
+            with pytest.raises(UnusableLedgerError) as caught, ledger._database.translated():
+                db.execute(sa.text("SELECT old_name FROM receivers"))
+    finally:
+        with engine.begin() as db:
+            db.execute(sa.text("UPDATE alembic_version SET version_num = :old"), {"old": revision})
+        engine.dispose()
+    assert str(caught.value).startswith(newer)
+
+
 def test_a_second_run_takes_away_what_a_user_has_too_much(urls: Urls) -> None:
     reader = sa.make_url(urls["reader"]).username
     assert reader is not None

@@ -61,6 +61,7 @@ def grant_statements(role: str, user: str, schema: str = "public") -> list[str]:
         f"REVOKE ALL ON ALL TABLES IN SCHEMA {where} FROM PUBLIC, {who};",
         f"REVOKE ALL ON ALL SEQUENCES IN SCHEMA {where} FROM PUBLIC, {who};",
         f"GRANT USAGE ON SCHEMA {where} TO {who};",
+        f"GRANT SELECT ON TABLE {where}.alembic_version TO {who};",  # to learn that a newer Sendoff made the tables
         *(f"GRANT {right} ON {kind} {where}.{_quote(name)} TO {who};" for right, kind, name in rights),
     ]
 
