@@ -108,6 +108,15 @@ def test_a_ledger_whose_erased_people_would_not_be_recognised_is_wrong(
     )
 
 
+@pytest.mark.parametrize("change", ["DROP TABLE reports", "ALTER TABLE verdicts DROP COLUMN size"])
+def test_a_ledger_that_could_send_and_make_no_report_is_wrong(
+    states: Callable[..., dict[str, tuple[str, str]]], ledger: Ledger, change: str
+) -> None:
+    with ledger._database.write() as db:
+        db.exec_driver_sql(change)
+    assert states()["ledger"] == ("wrong", "the ledger has no tables, or old ones; run: sendoff migrate")
+
+
 def test_every_problem_is_named_at_once(
     states: Callable[..., dict[str, tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ def test_a_launch_needs_no_more_than_the_rights_of_each_part(
     connection = ServiceConnection(
         Client(service_process.base_url, session, tokens), PostBackSigner(receiver, [SECRET])
     )
+    worker.check()
     assert send_launch(worker, KEY, connection) == SendResult(accepted=2)
     service_process.wait_until_quiet()
 

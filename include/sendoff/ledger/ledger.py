@@ -107,10 +107,11 @@ class Ledger:
     def check(self) -> None:
         """Raise an error if launches cannot use the ledger.
 
-        Raise LedgerUnavailableError or UnusableLedgerError as :meth:`ping` does. Raise SettingsError if people were
-        erased, and the erasure secret is missing or is another one.
+        Raise LedgerUnavailableError or UnusableLedgerError as :meth:`ping` does, and if a table or a column is missing.
+        Raise SettingsError if people were erased, and the erasure secret is missing or is another one.
         """
         self.ping()
+        self._database.check_tables()
         self.erasures.check_secret()
 
     def close(self) -> None:

@@ -83,8 +83,9 @@ def test_a_ledger_of_a_newer_version_says_so(tmp_path: Path, caplog: pytest.LogC
         assert re.search(newer, message)
         with ledger._database.write() as db:
             db.execute(sa.text("ALTER TABLE uploaded_lists RENAME TO other_lists"))
-        with pytest.raises(UnusableLedgerError, match=newer):
-            ledger.uploaded_lists.all()
+        for ask in (ledger.uploaded_lists.all, ledger.check):
+            with pytest.raises(UnusableLedgerError, match=newer):
+                ask()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -163,6 +164,8 @@ def test_a_ledger_that_lacks_a_table_or_a_column_is_not_up_to_date(
         ledger.migrate()
         with ledger._database.write() as db:
             db.execute(sa.text(change))
+        with pytest.raises(UnusableLedgerError, match="has no tables, or old ones; run: sendoff migrate"):
+            ledger.check()
         with pytest.raises(UnusableLedgerError) as caught:
             ledger.migrate()
         assert str(caught.value) == (

@@ -317,6 +317,12 @@ class Database:
                 nothing = sa.select(*(sa.null() for _ in table.columns)).where(sa.false())
                 db.execute(sa.insert(table).from_select(table.columns.keys(), nothing))
 
+    def check_tables(self) -> None:
+        """Raise UnusableLedgerError if a table or a column is missing. This needs no rights on their rows."""
+        with self.read() as db:
+            if _missing(db):
+                raise UnusableLedgerError(self._problem_of_tables)
+
     def close(self) -> None:
         """Close all connections of this process."""
         self._engine.dispose()
