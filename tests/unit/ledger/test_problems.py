@@ -154,7 +154,12 @@ def told() -> Iterator[Telling]:
             True,
             "pg_hba.conf on 127.0.0.1",
         ),
-        ("42501", 'permission denied for database "ledger"', True, "may not connect to the database ledger"),
+        (
+            "42501",
+            'permission denied for database "ledger"',
+            True,
+            "an administrator must run, with these names: GRANT CONNECT ON DATABASE ... TO ...",
+        ),
         ("57P03", "the database system is starting up", False, "is starting or stopping"),
         ("53300", "sorry, too many clients already", False, "has no free connection"),
         ("XX000", "something else", False, "the ledger's database ledger on 127.0.0.1:"),

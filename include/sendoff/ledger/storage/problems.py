@@ -50,7 +50,8 @@ _UNUSABLE = {
         "this machine; add a line there, or correct {url} (it may need sslmode=require)"
     ),
     "permission denied for database": (
-        "the user {user} may not connect to the database {database}; grant the rights in: sendoff grants"
+        "the user {user} may not connect to the database {database}; an administrator must run, with these names: "
+        "GRANT CONNECT ON DATABASE ... TO ..."
     ),
     "does not support SSL|certificate|private key file": (
         "no trusted TLS connection to {server}; check sslmode, sslrootcert, sslcert and sslkey in {url}"
