@@ -185,6 +185,13 @@ def test_an_upgrade_stops_everything_and_migrates_before_the_receivers_start(
     assert not any(each["persistence"]["enabled"] for each in volumes)
 
 
+def test_the_commands_of_people_run_in_a_pod_with_the_rights_of_a_worker() -> None:
+    """The user of a receiver may only receive, if each part has a role of its own."""
+    assert re.findall(r"`kubectl exec deployment/(\S+) -- sendoff (\w+)", PAGE) == [
+        ("airflow-scheduler", command) for command in ("feeds", "pause", "resume")
+    ]
+
+
 def test_migration_and_receiver_run_with_what_their_pods_have(
     objects: list[dict[str, Any]], tmp_path: Path
 ) -> None:
