@@ -28,6 +28,9 @@ HOUSEKEEPING_DAGS = (
 )
 """The default names of the DAGs for all campaigns."""
 
+_ASSETS = ("audience", "launch", "report")
+"""What follows a campaign's name in the names of its Airflow assets."""
+
 
 @dataclass(frozen=True, slots=True)
 class CheckedFolder:
@@ -240,6 +243,10 @@ def _misspelled(folder: CampaignFolder) -> Iterator[Finding]:
     """
     audience = folder.campaign.audience
     named: dict[YamlPath, str] = {}
+    for number, asset in enumerate(folder.campaign.after):
+        name, _, what = asset.rpartition(".")
+        if what in _ASSETS:
+            named["after", number] = name
     if isinstance(audience.source, VerdictSource):
         named["audience", "source", "of"] = audience.source.of
     for number, each in enumerate(audience.exclude):

@@ -137,6 +137,8 @@ def test_another_campaign_that_is_probably_misspelled_is_a_warning(sendoff: Comm
     verdicts = "    - {kind: verdicts, are: [engaged], of: springs}\n"
     write("campaigns/spring", FINE)
     write("campaigns/more", f"{FINE}audience:\n  exclude:\n{exclude}{verdicts}")
+    assets = "after: [sprinng.report, spring.report, sprong, spring.daily, invoices.report]\n"
+    write("campaigns/later", FINE + assets)
     source = "audience: {source: {kind: verdicts, of: spring1, are: [delivered]}}\n"
     write("campaigns/again", FINE + source)
     Path("campaigns/again/audience.sql").unlink()
@@ -146,6 +148,7 @@ def test_another_campaign_that_is_probably_misspelled_is_a_warning(sendoff: Comm
     meant = "beside this one (did you mean 'spring'?)"
     assert [(place, text) for place, _, text in warnings] == [
         ("campaigns/again/campaign.yaml:5", f"audience.source.of: there is no campaign 'spring1' {meant}"),
+        ("campaigns/later/campaign.yaml:5", f"after[0]: there is no campaign 'sprinng' {meant}"),
         (
             "campaigns/more/campaign.yaml:7",
             f"audience.exclude[0].name: there is no campaign 'spring2' {meant}",
