@@ -69,7 +69,9 @@ class Settings(BaseSettings):
         "valid. The receiver and whoever sends need the same (create one: openssl rand -hex 32)",
     )
     warehouse_url: str | None = Field(
-        None, repr=False, description="SQLAlchemy URL of the warehouse where the query of a campaign runs"
+        None,
+        repr=False,
+        description="SQLAlchemy URL of the warehouse where the query of a campaign runs, whatever its `warehouse` is",
     )
     defaults: str | None = Field(
         None,
@@ -274,6 +276,19 @@ def connection_for(named: str) -> str | None:
     of these.
     """
     return None if not has_source() or environment_settings().model_fields_set & _OF_ACCOUNT else named
+
+
+def no_warehouse(name: str, remedy: str, *, is_looked_up: bool) -> SettingsError:
+    """Return the error for a connection without a warehouse. ``remedy``: what to add.
+
+    ``is_looked_up``: whether the settings were read for it.
+    """
+    if is_looked_up and (source := os.environ.get(_SOURCE)):
+        return SettingsError(
+            f"{source.capitalize()} has no connection {name}, which the campaign names as its warehouse. Correct "
+            "the campaign's field warehouse, or add the connection."
+        )
+    return SettingsError(f"No warehouse was given for the connection {name}. Add {remedy}.")
 
 
 def defaults_file() -> Path | None:

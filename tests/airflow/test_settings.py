@@ -162,9 +162,13 @@ def test_a_campaign_reads_the_connection_that_it_names_as_its_warehouse(
     monkeypatch.delenv("AIRFLOW_CONN_CRM")
     with (
         sendoff.connect(f"sqlite:///{tmp_path / 'ledger.db'}") as app,
-        pytest.raises(SettingsError, match="no warehouse for the connection crm"),
+        pytest.raises(SettingsError, match="Airflow has no connection crm"),
     ):
         app.preview(str(folder), period="2026-03-02")
+    command = [SENDOFF, "send", str(folder), "--period", "2026-03-02"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode == 1
+    assert "Airflow has no connection crm, which the campaign names as its warehouse" in ended.stderr
 
 
 @proof

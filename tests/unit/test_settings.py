@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from sendoff.app.connections import Connections
+from sendoff.cli.shared import warehouse_urls
 from sendoff.errors import SettingsError
 from sendoff.settings import Settings, connection_for, defaults_file, load_settings
 
@@ -168,6 +170,20 @@ def test_only_the_settings_that_are_needed_are_looked_up(vault: Callable[..., No
     vault(ledger_url="sqlite:////data/ledger.db", public_url="https://events.example.com")
     settings = load_settings(["ledger_url"])
     assert (settings.ledger_url, settings.public_url) == ("sqlite:////data/ledger.db", None)
+
+
+def test_a_warehouse_that_the_source_lacks_is_the_same_error_in_a_shell_and_in_python(
+    monkeypatch: pytest.MonkeyPatch, vault: Callable[..., None]
+) -> None:
+    vault()
+    monkeypatch.delenv("SENDOFF_WAREHOUSE_URL", raising=False)
+    for source in (warehouse_urls([], []), Connections(load_settings(), None, "ann").source):
+        with pytest.raises(SettingsError) as caught:
+            source("shp")
+        assert str(caught.value) == (
+            "Vault has no connection shp, which the campaign names as its warehouse. Correct the campaign's field "
+            "warehouse, or add the connection."
+        )
 
 
 def test_equal_values_in_both_are_no_conflict(

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from sendoff.errors import SettingsError
-from sendoff.settings import Settings, load_settings
+from sendoff.settings import Settings, load_settings, no_warehouse
 
 if TYPE_CHECKING:
     from sendoff.dispatch import ServiceConnection
@@ -67,10 +67,8 @@ class Connections:
             given = self._found
         source = given.get(connection) if isinstance(given, Mapping) else given
         if source is None:
-            raise SettingsError(
-                f"there is no warehouse for the connection {connection}. Add warehouse=... to sendoff.connect, or set "
-                "SENDOFF_WAREHOUSE_URL"
-            )
+            remedy = "warehouse=... to sendoff.connect"
+            raise no_warehouse(connection, remedy, is_looked_up=self.warehouse is None)
         return source
 
     def request_facts(self) -> dict[str, Any]:

@@ -43,7 +43,7 @@ from sendoff.errors import (
     UsageError,
 )
 from sendoff.figures import counted, counts_in_words, people_of
-from sendoff.settings import load_settings
+from sendoff.settings import environment_settings, has_source
 from sendoff.states import UNFINISHED, DispatchState, LaunchState
 
 if TYPE_CHECKING:
@@ -307,15 +307,13 @@ def _connected(folders: Sequence[CampaignFolder], connection: str, options: _Opt
 
 
 def _urls(folders: Iterable[CampaignFolder], given: list[str] | None) -> Mapping[str, str] | None:
-    """Return the warehouse of each connection that some campaigns read, or None if the settings name none either."""
+    """Return the warehouse of each connection that some campaigns read, or None if it is a setting that is missing."""
     campaigns = [folder.campaign for folder in folders if folder.campaign.targeting.kind == "query"]
     if not campaigns:
         return None
-    own = campaigns[0].warehouse  # the steps of a journey have the same one
-    urls = given or list(filter(None, [load_settings(["warehouse_url"], own).warehouse_url]))
-    if not urls:
+    if not (given or has_source() or environment_settings().warehouse_url):
         return None
-    url_of = warehouse_urls(urls, campaigns)
+    url_of = warehouse_urls(given or [], campaigns)
     return {name: url_of(name) for each in campaigns for name in (each.warehouse, *each.other_warehouses)}
 
 

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from sendoff import __version__
 from sendoff.errors import NotFoundError, NotYetError, SettingsError, UsageError
 from sendoff.ledger import Ledger
-from sendoff.settings import connection_for, environment_settings, load_settings
+from sendoff.settings import connection_for, environment_settings, load_settings, no_warehouse
 from sendoff.telemetry import exporters, logs
 
 if TYPE_CHECKING:
@@ -265,6 +265,6 @@ def warehouse_urls(given: list[str], campaigns: Iterable[Campaign]) -> Callable[
         is_named = name not in others or not environment_settings().warehouse_url
         if is_named and (url := load_settings(["warehouse_url"], name).warehouse_url):
             return url
-        raise SettingsError(f"No warehouse was given for the connection {name}. Add --warehouse {name}=URL.")
+        raise no_warehouse(name, f"--warehouse {name}=URL", is_looked_up=is_named)
 
     return url_of

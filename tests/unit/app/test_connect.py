@@ -180,7 +180,7 @@ def test_a_warehouse_is_one_for_all_or_has_a_name() -> None:
     assert Connections(load_settings(), engine, "ann").source("any") is engine
     several = Connections(load_settings(), {"shop": engine}, "ann")
     assert several.source("shop") is engine
-    with pytest.raises(SettingsError, match="no warehouse for the connection wherehouse"):
+    with pytest.raises(SettingsError, match=r"for the connection wherehouse\. Add warehouse="):
         several.source("wherehouse")
 
 
