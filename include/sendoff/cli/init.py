@@ -32,7 +32,7 @@ def init(
         typer.Argument(metavar="DIR", help="Where to start; created if it does not exist", file_okay=False),
     ] = Path(),
 ) -> None:
-    """Start a project: write the DAG files, an example campaign, its schema for editors, and a workflow for CI.
+    """Start a project: write the DAG files, an example campaign, schemas for editors, and a workflow for CI.
 
     A file that exists is left as it is.
     """
@@ -42,11 +42,16 @@ def init(
 
 
 def _files() -> Iterator[tuple[str, str]]:
-    from sendoff.campaign import campaign_schema
+    from sendoff.campaign import campaign_schema, defaults_schema, journey_schema
 
     for name, source in _FILES.items():
         yield name, (_STARTER / source).read_text(encoding="utf-8")
-    yield "dags/campaigns/campaign.schema.json", json.dumps(campaign_schema(), indent=2) + "\n"
+    for file, made in {
+        "campaign": campaign_schema,
+        "defaults": defaults_schema,
+        "journey": journey_schema,
+    }.items():
+        yield f"dags/campaigns/{file}.schema.json", json.dumps(made(), indent=2) + "\n"
 
 
 def _is_written(file: Path, content: str) -> bool:

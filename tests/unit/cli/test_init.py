@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sendoff.campaign import campaign_schema
+from sendoff.campaign import campaign_schema, defaults_schema, journey_schema
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -25,10 +25,14 @@ FILES = {
     "dags/campaign_errors.py",
     "dags/campaigns.py",
     "dags/campaigns/campaign.schema.json",
+    "dags/campaigns/defaults.schema.json",
+    "dags/campaigns/journey.schema.json",
     "dags/campaigns/welcome/audience.sql",
     "dags/campaigns/welcome/campaign.yaml",
     "dags/housekeeping.py",
 }
+
+SCHEMAS = {"campaign": campaign_schema, "defaults": defaults_schema, "journey": journey_schema}
 
 
 def files(place: Path) -> set[str]:
@@ -41,8 +45,9 @@ def test_a_new_project_has_all_files_and_no_mistake(tmp_path: Path, sendoff: Com
     assert files(tmp_path / "new/project") == FILES
     assert done.stdout.count("wrote ") == len(FILES)
     assert sendoff("check", str(tmp_path)).stdout == "1 folder checked: 0 mistakes, 0 warnings\n"
-    schema = tmp_path / "new/project/dags/campaigns/campaign.schema.json"
-    assert json.loads(schema.read_text()) == campaign_schema()
+    for name, schema in SCHEMAS.items():
+        file = tmp_path / f"new/project/dags/campaigns/{name}.schema.json"
+        assert json.loads(file.read_text()) == schema()
 
 
 def test_a_file_that_exists_is_left_as_it_is(
