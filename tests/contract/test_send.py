@@ -107,11 +107,11 @@ def test_a_folder_is_sent_once_however_often_the_command_runs(
         f"sent: 1 accepted\nFor its report, run: sendoff report {key[:12]}\n"
     )
     assert first.stderr == f"preparing welcome for {period.key}\nsending\n"
-    for same in (send(folder, "--period", period.key), send(key[:8])):
+    for named, same in (folder, send(folder, "--period", period.key)), ("FOLDER", send(key[:8])):
         head, what, how, only, report = same.stdout.splitlines()
         assert [head, report] == [first.stdout.splitlines()[number] for number in (0, 2)]
         assert re.fullmatch(r"already sent: 1 accepted, the last at .{16} UTC\. Nothing was sent now\.", what)
-        assert how.endswith(f"run: sendoff send FOLDER --period {period.key} --resend NUMBER --reason TEXT")
+        assert how.endswith(f"run: sendoff send {named} --period {period.key} --resend NUMBER --reason TEXT")
         assert only == "To leave out those who got it, add: --only-unsent"
         assert "sending" not in same.stderr
         assert same.returncode == 0
@@ -283,7 +283,7 @@ def test_a_refusal_is_an_error(service: LocalService, send: Send, write: Callabl
     assert "refused 1 request: " in refused
     key = report.removeprefix("For its report, run: sendoff report ")
     assert send(key).returncode == 1
-    again = how.partition(" FOLDER ")[2].replace("NUMBER", "1").replace("TEXT", "corrected").split()
+    again = how.partition(f" {folder} ")[2].replace("NUMBER", "1").replace("TEXT", "corrected").split()
     assert send(folder, *again).returncode == 0
     assert sent_to(service) == [7, 14, 21, 28]
 
@@ -297,7 +297,10 @@ def test_nothing_proposes_to_leave_out_recipients_that_the_service_chooses(
     refused = send(folder)
     assert "To send to those who got nothing, correct the cause and run: " in refused.stderr
     again = (
-        refused.stderr.partition(" FOLDER ")[2].replace("NUMBER", "1").replace("TEXT", "corrected").split()
+        refused.stderr.partition(f"send {folder} ")[2]
+        .replace("NUMBER", "1")
+        .replace("TEXT", "corrected")
+        .split()
     )
     assert send(folder, *again).returncode == 0
     assert "--only-unsent" not in refused.stderr + send(folder, *again).stdout
@@ -425,6 +428,7 @@ def test_a_refused_request_does_not_stop_the_steps_after_it(
         assert refused.startswith("refused: ")
         assert "the service refused 1 request: " in refused
         assert report == f"For its report, run: sendoff report {launch.split()[1]}"
+        assert f" run: sendoff send {journey / 'a'} --period " in how
         assert how.endswith("--resend NUMBER --reason TEXT --only-unsent")
         assert "To continue, run" not in done.stdout
         rest = done.stdout.splitlines()[-1]

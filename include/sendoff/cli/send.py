@@ -87,13 +87,17 @@ class _Result:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """The options of the command. ``given``: the arguments of :meth:`~sendoff.App.prepare` among them."""
+    """The options of the command. ``given``: the arguments of :meth:`~sendoff.App.prepare` among them.
+
+    ``folder``: the folder to name in hints, quoted for a shell.
+    """
 
     given: Mapping[str, Any]
     warehouse: list[str] | None
     ledger_url: str | None
     yes: bool
     wait: bool
+    folder: str
     steps: Steps = field(default_factory=Steps)
 
 
@@ -156,13 +160,14 @@ def send(
         "reason": reason,
         "send_late": send_late,
     }
-    options = _Options(given, warehouse, ledger_url, yes, wait)
     path = Path(what)
+    folder = shlex.quote(what) if path.is_dir() else "FOLDER"  # which the key of a launch does not tell
+    options = _Options(given, warehouse, ledger_url, yes, wait, folder)
     results = []
     for result in (
         _steps_sent(path, options) if _is_in_journey(what, path) else _launch_sent(what, path, options)
     ):
-        _print(result, as_json=as_json)
+        _print(result, folder, as_json=as_json)
         results.append(result)
     if not as_json:
         _print_rest(what, results)
@@ -223,7 +228,8 @@ def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
             if step.when and step.when.of in unfinished:
                 unfinished.add(step.name)
                 continue
-            result = _tried(partial(run.prepared, number), options, is_step=True)
+            own = replace(options, folder=shlex.quote(str(path if only else path / step.name)))
+            result = _tried(partial(run.prepared, number), own, is_step=True)
             yield replace(result, period=run.period)
             if result.status is Status.INTERRUPTED:
                 return
@@ -259,8 +265,8 @@ def _tried(prepare: Callable[[], Launch], options: _Options, *, is_step: bool = 
             if is_refused:
                 only = "" if launch.people is None else " --only-unsent"
                 error.add_note(
-                    "To send to those who got nothing, correct the cause and run: sendoff send FOLDER "
-                    f"{_again(launch)}{only}"
+                    "To send to those who got nothing, correct the cause and run: "
+                    f"{_again(launch, options.folder)}{only}"
                 )
                 if is_step:  # its other requests were made, so the next step may come
                     return _Result(Status.REFUSED, launch, "\n".join([str(error), *error.__notes__]))
@@ -413,7 +419,7 @@ def _made(launch: Launch) -> int:
     return sum(count for state, count in launch.requests.items() if state not in UNFINISHED)
 
 
-def _print(result: _Result, *, as_json: bool) -> None:
+def _print(result: _Result, folder: str, *, as_json: bool) -> None:
     launch = result.launch
     if as_json:
         print_json(_as_json(result))
@@ -428,7 +434,7 @@ def _print(result: _Result, *, as_json: bool) -> None:
     if requests.get(DispatchState.IN_DOUBT):
         typer.echo(f"Some requests got no clear answer. List them with: sendoff doubts {launch.key[:12]}")
     elif result.status is Status.ALREADY_SENT and not result.period:  # a journey is often run again
-        typer.echo(f"To send the period again, to everyone in it, run: sendoff send FOLDER {_again(launch)}")
+        typer.echo(f"To send the period again, to everyone in it, run: {_again(launch, folder)}")
         if launch.people is not None:  # otherwise the service chooses them
             typer.echo("To leave out those who got it, add: --only-unsent")
     if result.is_reported:
@@ -444,8 +450,8 @@ def _print(result: _Result, *, as_json: bool) -> None:
         typer.echo(f"To continue, run: {resume}sendoff send {launch.key[:12]}")
 
 
-def _again(launch: Launch) -> str:
-    return f"--period {shlex.quote(launch.period.key)} --resend NUMBER --reason TEXT"
+def _again(launch: Launch, folder: str) -> str:
+    return f"sendoff send {folder} --period {shlex.quote(launch.period.key)} --resend NUMBER --reason TEXT"
 
 
 def _print_rest(what: str, results: Iterable[_Result]) -> None:
