@@ -51,14 +51,14 @@ from sendoff.campaign.yaml_document import (
     read_text,
 )
 from sendoff.errors import CampaignError, Finding
-from sendoff.warehouse import Spot, jinja_at, refusal
+from sendoff.warehouse import Spot, jinja_at, named_parameters, refusal
 
 _PARAMETERS = {
-    AUDIENCE: (*QUERY_PARAMETERS, "part", "parts"),
     OUTCOME: OUTCOME_PARAMETERS,
     BEFORE: OUTCOME_PARAMETERS,
 }
-"""The parameters of queries by file. Those that leave out recipients have the usual ones."""
+"""The parameters of queries by file. Others have the usual ones."""
+_PARTS = ("part", "parts")
 
 
 def load_folder(folder: Path, *, has_audience: bool = True, defaults: Path | None = None) -> CampaignFolder:
@@ -81,7 +81,10 @@ def load_folder(folder: Path, *, has_audience: bool = True, defaults: Path | Non
 def refused_queries(folder: Path, queries: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the mistakes of queries that a launch or a report refuses before they run. ``queries``: SQL by file."""
     for file, sql in queries.items():
-        if problem := refusal(sql, _PARAMETERS.get(file, QUERY_PARAMETERS)):
+        known: tuple[str, ...] = _PARAMETERS.get(file, QUERY_PARAMETERS)
+        if file == AUDIENCE and not set(_PARTS).isdisjoint(named_parameters(sql)):
+            known += _PARTS  # the campaign has partitions, or another mistake says that it needs them
+        if problem := refusal(sql, known):
             yield Finding(folder / file, str(problem), problem.line)
 
 

@@ -200,7 +200,8 @@ class Query:
         names = _names(text)
         if unknown := [name for name in names if name not in self.parameters]:
             known = ", ".join(f":{name}" for name in sorted(self.parameters)) or "none"
-            near = get_close_matches(unknown[0], self.parameters, n=1)
+            near = [name for name in self.parameters if name.endswith(f"_{unknown[0]}")]
+            near += get_close_matches(unknown[0], self.parameters, n=1)
             hint = f" (did you mean :{near[0]}?)" if near else ""
             colons = _COLON.finditer(code_of(self.sql, self._dialect))
             at = next((colon.start() for colon in colons if colon["name"] == unknown[0]), 0)

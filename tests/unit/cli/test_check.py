@@ -51,6 +51,11 @@ def test_all_mistakes_of_all_campaigns_are_listed_with_file_and_line(sendoff: Co
     ("query", "line", "text"),
     [
         ("SELECT device_id\nFROM devices\nWHERE day < :period_ende", 3, "did you mean :period_end?"),
+        (
+            "SELECT device_id FROM devices WHERE day > :start",
+            1,
+            "(did you mean :period_start?)",
+        ),
         ("-- Everyone\nDELETE FROM devices", 2, "found a statement that begins with DELETE"),
         ("SELECT device_id FROM devices;\nDROP TABLE devices", 1, "found more than one statement"),
     ],
@@ -68,6 +73,15 @@ def test_a_query_that_a_launch_refuses_is_a_mistake(
     assert mistake.startswith(f"one/{file}:{line}: mistake: ")
     assert text in mistake
     assert total == "1 folder checked: 1 mistake, 0 warnings"
+
+
+def test_parameters_of_partitions_are_offered_only_if_the_query_has_one(sendoff: Command) -> None:
+    query = "SELECT device_id FROM devices WHERE day > :start"
+    write("one", FINE, query)
+    write("two", f"{FINE}audience: {{partitions: 2}}\n", f"{query} AND device_id % :parts = :part")
+    one, two, _ = sendoff("check", ".").stdout.splitlines()
+    assert "its parameters are :partition, :period_end, :period_start (did" in one
+    assert "its parameters are :part, :partition, :parts, :period_end, :period_start (did" in two
 
 
 @pytest.mark.parametrize(

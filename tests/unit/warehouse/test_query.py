@@ -184,6 +184,11 @@ def test_an_unknown_parameter_is_shown_with_its_place(sql: str, place: str) -> N
     assert describe.endswith(place)
 
 
+def test_a_parameter_without_its_first_word_is_guessed_by_its_last() -> None:
+    shown = _refusal("SELECT :start", part=1, sent_at="x", period_start="x")
+    assert "(did you mean :period_start?)" in shown
+
+
 @pytest.mark.parametrize(
     ("sql", "describe"),
     [
