@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,7 @@ HOUSEKEEPING_DAGS = (
 )
 """The default names of the DAGs for all campaigns."""
 
+_IDENTIFIERS = tuple(dict.fromkeys((*CREATED_FOR, *EXECUTED_FOR)))
 _ASSETS = ("audience", "launch", "report")
 """What follows a campaign's name in the names of its Airflow assets."""
 
@@ -184,28 +185,47 @@ def _refused(folder: CampaignFolder) -> Iterator[Finding]:
         OUTCOME: folder.outcome_sql,
         BEFORE: folder.before_sql,
     }
-    yield from refused_queries(folder.path, {file: sql for file, sql in queries.items() if sql})
-    yield from _unreachable(folder)
+    given = {file: sql for file, sql in queries.items() if sql}
+    yield from refused_queries(folder.path, given)
+    yield from _unreachable(folder, {file: returned_columns(sql) for file, sql in given.items()})
 
 
-def _unreachable(folder: CampaignFolder) -> Iterator[Finding]:
-    """Yield a mistake if the files show no or several identifier columns, or one that the campaign cannot have."""
+def _unreachable(folder: CampaignFolder, queries: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
+    """Yield a mistake if the files show no or several identifier columns, or one that the campaign cannot have.
+
+    ``queries``: the columns that are known of each query, with their lines.
+    """
     promised = {name.lower(): name for name in folder.campaign.audience.columns}
-    returned = returned_columns(folder.audience_sql or "")
-    columns = dict.fromkeys((*CREATED_FOR, *EXECUTED_FOR))
-    if len(several := [each for each in columns if each in returned]) > 1:
-        text = f"the query has {' and '.join(several)}. Use exactly one of {', '.join(columns)}"
-        yield Finding(folder.path / AUDIENCE, text, max(returned[each] for each in several))
-    if returned and "" not in returned and returned.keys().isdisjoint(columns):
-        text = f"the query has no identifier column: found {', '.join(returned)}"
-        text = f"{text}. Use exactly one of {', '.join(columns)}"
-        yield Finding(folder.path / AUDIENCE, text, min(returned.values()))
-    found = [each for each in columns if each in promised or each in returned]
+    of_audience = queries.get(AUDIENCE, {})
+    found = [each for each in _IDENTIFIERS if each in promised or each in of_audience]
+    for file, returned in queries.items():
+        same = found if len(found) == 1 and file != AUDIENCE else _IDENTIFIERS
+        if mistake := _wrong_columns(returned, same):
+            yield Finding(folder.path / file, *mistake)
     if len(found) == 1 and (why := folder.campaign.refuses(column := found[0])):
-        if column in returned:
-            yield Finding(folder.path / AUDIENCE, why, returned[column])
+        if column in of_audience:
+            yield Finding(folder.path / AUDIENCE, why, of_audience[column])
         else:
             yield folder.finding(("audience", "columns", promised[column]), why)
+
+
+def _wrong_columns(returned: Mapping[str, int], allowed: Sequence[str]) -> tuple[str, int] | None:
+    """Return what is wrong with the columns of a query, and the line; None if they may be right.
+
+    ``returned``: the columns that are known. ``allowed``: its identifier column must be one of these.
+    """
+    several = [each for each in _IDENTIFIERS if each in returned]
+    use = f"Use {allowed[0]}, as in {AUDIENCE}"
+    if len(allowed) > 1:
+        use = f"Use exactly one of {', '.join(allowed)}"
+    if len(several) > 1:
+        return f"the query has {' and '.join(several)}. {use}", max(returned[each] for each in several)
+    if several and several[0] not in allowed:
+        return f"found the identifier column {several[0]}. {use}", returned[several[0]]
+    if returned and "" not in returned and not several:
+        text = f"the query has no identifier column: found {', '.join(returned)}. {use}"
+        return text, min(returned.values())
+    return None
 
 
 def _notes(folder: CampaignFolder) -> Iterator[Finding]:

@@ -254,6 +254,52 @@ def test_an_identifier_that_the_service_takes_or_that_only_the_warehouse_knows_i
     assert (done.returncode, done.stdout) == (0, "1 folder checked: 0 mistakes, 0 warnings\n")
 
 
+EXCLUDED = f"{FINE}audience: {{exclude: [{{kind: query, file: returned.sql}}]}}\n"
+
+
+@pytest.mark.parametrize("file", ["outcome.sql", "before.sql", "returned.sql"])
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        (
+            "SELECT\n  customer_id FROM orders",
+            "the query has no identifier column: found customer_id. Use {}",
+        ),
+        ("SELECT\n  user_id, 1 AS value FROM orders", "found the identifier column user_id. Use {}"),
+        ("SELECT device_id,\n  external_id FROM d", "the query has device_id and external_id. Use {}"),
+    ],
+)
+def test_other_queries_need_the_identifier_column_of_the_audience(
+    sendoff: Command, file: str, query: str, text: str
+) -> None:
+    write("one", EXCLUDED)
+    for other in ("outcome.sql", "before.sql", "returned.sql"):
+        Path("one", other).write_text(query if other == file else "SELECT device_id, 1 AS value FROM orders")
+    mistake, total = sendoff("check", "one").stdout.splitlines()
+    assert mistake == f"one/{file}:2: mistake: {text.format('device_id, as in audience.sql')}"
+    assert total == "1 folder checked: 1 mistake, 0 warnings"
+
+
+@pytest.mark.parametrize(
+    ("audience", "query"),
+    [
+        ("SELECT * FROM devices", "SELECT external_id FROM orders"),
+        ("SELECT device_id FROM devices", "SELECT * FROM orders"),
+        ("SELECT device_id FROM devices", "SELECT id device_id, sum(price) AS value FROM orders GROUP BY 1"),
+        ("SELECT device_id FROM devices", 'SELECT "Device_Id" FROM orders'),
+        ("SELECT device_id FROM devices", "SELECT DEVICE_ID, count(*) FROM orders GROUP BY 1"),
+    ],
+)
+def test_an_identifier_column_that_is_not_known_for_certain_is_no_mistake(
+    sendoff: Command, audience: str, query: str
+) -> None:
+    write("one", EXCLUDED, audience)
+    for file in ("outcome.sql", "before.sql", "returned.sql"):
+        Path("one", file).write_text(query)
+    done = sendoff("check", "one")
+    assert (done.returncode, done.stdout) == (0, "1 folder checked: 0 mistakes, 0 warnings\n")
+
+
 def test_a_mistake_in_the_defaults_of_several_campaigns_is_listed_once(sendoff: Command) -> None:
     write("campaigns/one", FINE)
     write("campaigns/two", FINE)
