@@ -13,7 +13,7 @@ from sendoff.campaign.defaults import DEFAULTS, RULES
 from sendoff.campaign.field_types import did_you_mean
 from sendoff.campaign.journey import JOURNEY, is_journey_folder, load_journey
 from sendoff.campaign.lint import advice
-from sendoff.campaign.loader import load_folder, refused_queries
+from sendoff.campaign.loader import load_folder, quoted_parameters, refused_queries
 from sendoff.campaign.model import CREATED_FOR, EXECUTED_FOR
 from sendoff.campaign.yaml_document import YamlPath, dotted
 from sendoff.errors import CampaignError, Finding
@@ -178,16 +178,20 @@ def tested_by(path: Path) -> Path | None:
     return tested if is_other and not is_journey_folder(tested) else None
 
 
-def _refused(folder: CampaignFolder) -> Iterator[Finding]:
+def _queries(folder: CampaignFolder) -> dict[str, str]:
     queries = {
         AUDIENCE: folder.audience_sql,
         **folder.exclusion_sql,
         OUTCOME: folder.outcome_sql,
         BEFORE: folder.before_sql,
     }
-    given = {file: sql for file, sql in queries.items() if sql}
-    yield from refused_queries(folder.path, given)
-    yield from _unreachable(folder, {file: returned_columns(sql) for file, sql in given.items()})
+    return {file: sql for file, sql in queries.items() if sql}
+
+
+def _refused(folder: CampaignFolder) -> Iterator[Finding]:
+    queries = _queries(folder)
+    yield from refused_queries(folder.path, queries)
+    yield from _unreachable(folder, {file: returned_columns(sql) for file, sql in queries.items()})
 
 
 def _unreachable(folder: CampaignFolder, queries: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:
@@ -253,6 +257,7 @@ def _warnings(folder: CampaignFolder) -> Iterator[Finding]:
         if is_campaign_folder(folder.path.with_name(name)):
             text = f"formerly: the campaign {name} still exists. Delete it, or its name here"
             yield folder.finding(("formerly", number), text)
+    yield from quoted_parameters(folder.path, _queries(folder))
     yield from _misspelled(folder)
 
 

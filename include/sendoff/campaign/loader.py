@@ -51,7 +51,7 @@ from sendoff.campaign.yaml_document import (
     read_text,
 )
 from sendoff.errors import CampaignError, Finding
-from sendoff.warehouse import Spot, jinja_at, named_parameters, refusal
+from sendoff.warehouse import Spot, jinja_at, named_parameters, refusal, texts_of
 
 _PARAMETERS = {
     OUTCOME: OUTCOME_PARAMETERS,
@@ -86,6 +86,15 @@ def refused_queries(folder: Path, queries: Mapping[str, str]) -> Iterator[Findin
             known += _PARTS  # the campaign has partitions, or another mistake says that it needs them
         if problem := refusal(sql, known):
             yield Finding(folder / file, str(problem), problem.line)
+
+
+def quoted_parameters(folder: Path, queries: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a warning for each text of a query that is the name of a parameter. ``queries``: SQL by file."""
+    for file, sql in queries.items():
+        for text, line in texts_of(sql):
+            if text[:1] == ":" and text[1:] in (*_PARAMETERS.get(file, QUERY_PARAMETERS), *_PARTS):
+                found = f"{text} in quotes is a text, which is not replaced by the parameter's value"
+                yield Finding(folder / file, f"{found}. Remove the quotes", line)
 
 
 def _checked(document: YamlDocument, tree: Mapping[str, Any]) -> Campaign | None:

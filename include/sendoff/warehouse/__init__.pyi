@@ -21,6 +21,7 @@ from .query import Query as Query
 from .query import named_parameters as named_parameters
 from .query import refusal as refusal
 from .query import returned_columns as returned_columns
+from .query import texts_of as texts_of
 from .reader import Source as Source
 from .reader import address_of as address_of
 from .reader import is_reading as is_reading

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -242,6 +242,15 @@ def returned_columns(sql: str) -> dict[str, int]:
 def named_parameters(sql: str) -> list[str]:
     """Return the sorted names of the parameters that a query uses, outside of texts and comments."""
     return _names(_clause(sql, usual_dialect()))
+
+
+def texts_of(sql: str) -> Iterator[tuple[str, int]]:
+    """Yield each text of a query without its quotes, and its line."""
+    at = 0
+    for is_inert, text in tokens(sql, usual_dialect()):
+        if is_inert and text[0] in "'\"":
+            yield text[1:-1], Spot.at(sql, at).line
+        at += len(text)
 
 
 def _clause(sql: str, dialect: Dialect) -> sa.TextClause:

@@ -75,6 +75,24 @@ def test_a_query_that_a_launch_refuses_is_a_mistake(
     assert total == "1 folder checked: 1 mistake, 0 warnings"
 
 
+def test_a_parameter_in_quotes_is_a_warning(sendoff: Command) -> None:
+    query = """SELECT device_id FROM devices -- not :period_end
+WHERE ':period_start' < day AND note <> 'of :period_end' AND
+kind <> ':kind' AND ended < ":period_end" """
+    write("one", FINE, query)
+    Path("one/outcome.sql").write_text("SELECT device_id FROM orders WHERE ordered_at >= ':sent_at'")
+    done = sendoff("check", "one")
+    text = "in quotes is a text, which is not replaced by the parameter's value. Remove the quotes"
+    assert (done.returncode, done.stdout.splitlines()[:-1]) == (
+        0,
+        [
+            f"one/audience.sql:2: warning: :period_start {text}",
+            f"one/audience.sql:3: warning: :period_end {text}",
+            f"one/outcome.sql:1: warning: :sent_at {text}",
+        ],
+    )
+
+
 def test_parameters_of_partitions_are_offered_only_if_the_query_has_one(sendoff: Command) -> None:
     query = "SELECT device_id FROM devices WHERE day > :start"
     write("one", FINE, query)
