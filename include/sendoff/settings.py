@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sendoff.errors import SettingsError
@@ -25,6 +26,14 @@ from sendoff.errors import SettingsError
 _PREFIX = "SENDOFF_"
 _SOURCE = "SENDOFF_SETTINGS_FROM"
 _GROUP = "sendoff.settings"
+_EXPECTED = {
+    "bool_parsing": "it must be true or false",
+    "float_parsing": "it must be a number",
+    "int_parsing": "it must be a whole number",
+    "greater_than": "it must be above {gt:g}",
+    "greater_than_equal": "it must be at least {ge:g}",
+    "less_than_equal": "it must be at most {le:g}",
+}  # by the type of pydantic's error
 WAREHOUSE = "sendoff_warehouse"
 """The connection of the warehouse, unless a campaign names another one."""
 
@@ -327,10 +336,15 @@ def _validated(given: Mapping[str, Any], found: Mapping[str, Found]) -> Settings
         return Settings(**{**_from_files(given), **values, **given})
     except ValidationError as error:
         problems = "; ".join(
-            f"{_named(item['loc'], given, found)}: {item['msg'].removeprefix('Value error, ')}"
+            f"{_named(item['loc'], given, found)}: {_problem(item)}"
             for item in error.errors(include_input=False, include_url=False)
         )
         raise SettingsError(problems) from None
+
+
+def _problem(error: ErrorDetails) -> str:
+    expected = _EXPECTED.get(error["type"])
+    return expected.format(**error.get("ctx", {})) if expected else error["msg"].removeprefix("Value error, ")
 
 
 def _named(place: Sequence[int | str], given: Collection[str], found: Mapping[str, Found]) -> str:

@@ -25,6 +25,25 @@ def test_two_secrets_are_separated_by_a_comma(monkeypatch: pytest.MonkeyPatch) -
     assert [secret.get_secret_value() for secret in load_settings().post_back_secrets] == list(SECRETS)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("TIMEOUT", "sixty", "a number"),
+        ("TIMEOUT", "0", "above 0"),
+        ("TIMEOUT", "91", "at most 90"),
+        ("REQUESTS_AT_ONCE", "4.5", "a whole number"),
+        ("ALLOW_HTTP", "maybe", "true or false"),
+        ("MACHINE_OPEN_SECONDS", "-7", "at least 0"),
+    ],
+)
+def test_a_wrong_value_is_described_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
+) -> None:
+    monkeypatch.setenv(f"SENDOFF_{name}", value)
+    with pytest.raises(SettingsError, match=f"^SENDOFF_{name}: it must be {expected}$"):
+        load_settings()
+
+
 @pytest.mark.parametrize("secrets", ["short", ",".join([*SECRETS, "c" * 32]), "\n".join(SECRETS)])
 def test_wrong_secrets_are_named_and_not_shown(monkeypatch: pytest.MonkeyPatch, secrets: str) -> None:
     monkeypatch.setenv("SENDOFF_POST_BACK_SECRETS", secrets)
@@ -105,7 +124,7 @@ def test_a_wrong_argument_is_named_as_an_argument(monkeypatch: pytest.MonkeyPatc
         load_settings(timeout="soon")
     assert "timeout: " in str(caught.value)
     for too_long in ("91", "inf"):
-        with pytest.raises(SettingsError, match="less than or equal to 90"):
+        with pytest.raises(SettingsError, match="timeout: it must be at most 90"):
             load_settings(timeout=too_long)
     assert "SENDOFF_TOKEN_LIFETIME: " in str(caught.value)
     assert "soon" not in str(caught.value)

@@ -16,7 +16,7 @@ from urllib3.exceptions import HTTPError
 
 from sendoff.cli.shared import AsJson, LedgerUrl, WarehouseUrls, app, opened, print_json, warehouse_urls
 from sendoff.errors import SendoffError, SettingsError, UnreachableError
-from sendoff.settings import WAREHOUSE, connection_for, load_settings
+from sendoff.settings import WAREHOUSE, connection_for, environment_settings, load_settings
 
 if TYPE_CHECKING:
     from sendoff.campaign import Campaign
@@ -57,7 +57,8 @@ def doctor(
     """Check whether this machine can send: its ledger, service, receiver and warehouses.
 
     It asks the service for a token, the warehouse for one row, and the receiver's public address whether it has the
-    same secrets as this machine. It sends no message and stores nothing.
+    same secrets as this machine. It sends no message and stores nothing. If a variable has a wrong value, it checks
+    nothing else.
 
     *unclear*: this machine cannot reach the receiver. Check from outside whether the service can. The exit code is 1
     if something is wrong.
@@ -65,7 +66,9 @@ def doctor(
     from sendoff.campaign import load_campaigns
 
     campaigns = [each.campaign for each in load_campaigns(folders or ())]
-    found = [_examined(part, check) for part, check in _checks(campaigns, warehouses or [], ledger_url)]
+    found = [_examined("settings", _settings)]  # all other parts need them
+    if found[0].state == "ok":
+        found = [_examined(part, check) for part, check in _checks(campaigns, warehouses or [], ledger_url)]
     if as_json:
         print_json([asdict(each) for each in found])
     else:
@@ -102,6 +105,11 @@ def _checks(
     names = {name for each in campaigns for name in (each.warehouse, *each.other_warehouses)}
     for name in sorted(names) or [WAREHOUSE]:
         yield f"warehouse {name}", partial(_warehouse, name, url_of)
+
+
+def _settings() -> str:
+    environment_settings()
+    return "every variable has a valid value"
 
 
 def _ledger(url: str | None) -> str:
