@@ -905,7 +905,7 @@ def test_who_set_a_global_pause_is_told_to_those_alone_whose_campaigns_it_holds(
     vera = as_()
     for seen, is_told in (({"other"}, True), ({"spring_sale"}, False), (set(), False)):
         monkeypatch.setattr(ByDag, "seen", frozenset(seen))
-        for path in ("", "waiting", "campaigns"):
+        for path in ("", "waiting", "campaigns", "calendar"):
             text = vera.get(path).text
             assert ("another" in text) is is_told, (seen, path)
             assert ("A global pause is in effect" in text) is not is_told, (seen, path)
@@ -918,6 +918,38 @@ def test_who_set_a_global_pause_is_told_to_those_alone_whose_campaigns_it_holds(
     text = vera.get("waiting").text
     assert "a flood" in text
     assert "Another global pause is in effect" in text
+
+
+def test_during_a_global_pause_nothing_is_said_to_go_out_at_once(olga: Person, ledger: Ledger) -> None:
+    definition, opens_at = closed_window()
+    later = {
+        "kind": "recurring",
+        "time": "18:30",
+        "time_zone": "UTC",
+        "start": f"{NOW:%Y-%m-%d}",
+        "end": "never",
+    }
+    keys = {
+        freeze(ledger, "spring_sale", state="held"): "once the global pause ends",
+        freeze(
+            ledger, "night_owls", definition=definition, state="held"
+        ): f"{opens_at}, in [^.]+, if the global pause has ended by then",
+        freeze(
+            ledger, "every_day", definition={**PUSH, "send": later}, state="held"
+        ): "repeatedly: [^.]+, once the global pause ends",
+    }
+    pause_all(ledger, "ann", "a storm", now=NOW)
+    text = words(olga.get("waiting").text)
+    for key, then in keys.items():
+        assert re.search(f"When approved, it goes out {then}\\.", text)
+        sends = f"goes to 12 devices {then}. Until the pause ends, you can stop it."
+        assert re.search(sends, text)
+        assert re.search(sends, words(olga.get(f"launches/{key}").text))
+    assert "cannot be taken back" not in text
+    key = next(iter(keys))
+    answer = olga.post(f"launches/{key}/release", {**WHY, "since": ledger.audit_log.newest(key)})
+    assert "goes out" not in answer.text
+    assert "A global pause stops launches:" in words(olga.get("calendar").text)
 
 
 def test_a_persons_history_names_them_nowhere(
@@ -2128,7 +2160,7 @@ def test_a_stuck_launch_says_what_has_happened_and_what_continuing_it_does(
             f"It then goes out {opens_at}, in [^.]+, to 6 devices. No one gets it twice.", said
         ), path
     said = words(olga.post(f"launches/{key}/continue").text)
-    assert f"Night owls continues. It goes out {opens_at}." in said
+    assert re.search(f"Night owls continues. It goes out {opens_at}, in [^.]+\\.", said)
     assert "worker" not in said
     send(ledger, key, Accepted(200, 1))
     run.end("dispatch", "failed")
@@ -2136,7 +2168,7 @@ def test_a_stuck_launch_says_what_has_happened_and_what_continuing_it_does(
     assert "Stuck: this launch stopped part way. 4 devices have not got it yet." in said
     assert re.search(f"The rest then goes out {opens_at}, in [^.]+. No one gets it twice.", said)
     said = words(olga.post(f"launches/{key}/continue").text)
-    assert f"Night owls continues. Its remaining 2 requests go out {opens_at}." in said
+    assert re.search(f"Night owls continues. Its remaining 2 requests go out {opens_at}, in [^.]+\\.", said)
 
 
 @pytest.mark.airflow_database

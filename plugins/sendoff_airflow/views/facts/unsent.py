@@ -21,7 +21,8 @@ class Unsent:
     """What of a launch is not sent yet, and when it goes out if nothing stops it.
 
     ``recipients`` and ``cut_off`` are 0 if the service chooses the recipients. Without a time and ``words`` it goes out
-    at once. ``words``: the schedule in the service, if the service does not send it at once.
+    at once, or when the global pause ends. ``words``: the schedule in the service, if the service does not send it at
+    once.
     """
 
     launch: LaunchRecord
@@ -33,6 +34,7 @@ class Unsent:
     at: datetime | None
     words: str
     is_too_late: bool
+    is_paused: bool  # by a global pause
     may_repeat: bool  # doubts are resent without a question
 
 
@@ -54,6 +56,7 @@ def unsent_of(ledger: Ledger, launch: LaunchRecord, variations: Iterable[Variati
         at=times.first_at if times else outlook.until,
         words=times.words if times else "",
         is_too_late=outlook.is_too_late,
+        is_paused=bool(ledger.pauses.of_connection(launch.connection)),
         may_repeat=bool(doubts) and Campaign.frozen(launch.definition).on_doubt == "resend",
     )
 

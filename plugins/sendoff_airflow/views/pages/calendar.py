@@ -15,6 +15,7 @@ from sendoff.ledger import ListedLaunch, NotLaunched
 from sendoff.states import Stage
 from sendoff_airflow.views.airflow_state import airflow_dags
 from sendoff_airflow.views.facts.happenings import ComingRuns, Days, Happening, Timed, happenings
+from sendoff_airflow.views.facts.holds import visible_pauses
 from sendoff_airflow.views.facts.launch_rows import WAITS, LaunchRow
 from sendoff_airflow.views.pages.launches import campaigns_seen
 from sendoff_airflow.views.web.dependencies import REFRESH_SLOW, LedgerDep
@@ -87,6 +88,7 @@ def show_calendar(
         weeks=[days[at : at + 7] for at in range(0, len(days), 7)],
         most=max(day.recipients for day in days),
         is_cut=found.is_cut,
+        pauses=visible_pauses(ledger, viewer, visible),
         before=_first_of(first, -1) if first > date(1970, 1, 1) else None,
         after=after if after <= last_month else None,
         refresh=REFRESH_SLOW,
