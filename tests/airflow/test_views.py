@@ -920,6 +920,23 @@ def test_who_set_a_global_pause_is_told_to_those_alone_whose_campaigns_it_holds(
     assert "Another global pause is in effect" in text
 
 
+def test_a_launch_by_the_time_zones_of_its_recipients_says_when_the_first_and_the_last_get_it(
+    olga: Person, ledger: Ledger
+) -> None:
+    day = (NOW + timedelta(days=3)).replace(hour=12, minute=0, second=0)
+    once = {"kind": "once", "date": f"{day:%Y-%m-%d}", "time": "12:00", "time_zone": "user"}
+    last = day + timedelta(hours=12)
+    made = freeze(ledger, "everywhere", definition={**PUSH, "send": once}, state="held", sends=last)
+    range_ = (
+        rf"{FILTERS['moment'](day - timedelta(hours=14))}, in [^.]+, to {FILTERS['moment'](last)}, in [^.]+\."
+    )
+    for path in ("waiting", f"launches/{made}"):
+        assert re.search(f"goes to 12 devices {range_}", words(olga.get(path).text)), path
+    assert re.search(f"When approved, it goes out {range_}", words(olga.get("waiting").text))
+    assert f"Due at the latest {FILTERS['moment'](last)}" in words(olga.get("?words=everywhere").text)
+    assert "by 00:00, about 12" in words(olga.get(f"calendar?month={last:%Y-%m}").text)
+
+
 def test_during_a_global_pause_nothing_is_said_to_go_out_at_once(olga: Person, ledger: Ledger) -> None:
     definition, opens_at = closed_window()
     later = {

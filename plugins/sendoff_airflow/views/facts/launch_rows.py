@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from sendoff.campaign import OWN_ZONE, QUERY_ZONE, Campaign, Once
+from sendoff.errors import CampaignError
 from sendoff.launch import Standing, has_begun, has_gone_out
 from sendoff.ledger import LaunchRecord, Ledger, ListedLaunch, Selection
 from sendoff.states import LaunchState, Stage
@@ -42,7 +45,18 @@ class LaunchRow:
         """The words before the time: whether it went out, goes out by itself, or waits for someone."""
         if self.goes_out_at is not None and self.goes_out_at <= datetime.now(UTC):
             return "Went out" if has_gone_out(self.standing.requests) else "Was due"
-        return "Due" if self.standing.stage in WAITS else "Goes out"
+        verb = "Due" if self.standing.stage in WAITS else "Goes out"
+        return f"{verb} at the latest" if self.is_last else verb
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the service sends it by then, at different moments in different time zones."""
+        if self.goes_out_at is None or self.goes_out_at <= datetime.now(UTC):
+            return False
+        with suppress(CampaignError):  # another version of Sendoff froze it
+            send = Campaign.frozen(self.launch.definition).send
+            return isinstance(send, Once) and send.time_zone in (OWN_ZONE, QUERY_ZONE)
+        return False
 
     @property
     def is_unsent(self) -> bool:

@@ -32,6 +32,7 @@ class Unsent:
     cut_off: int  # recipients of the interrupted requests
     is_begun: bool
     at: datetime | None
+    last_at: datetime | None  # later than ``at`` if time zones get it one after the other
     words: str
     is_too_late: bool
     is_paused: bool  # by a global pause
@@ -54,6 +55,7 @@ def unsent_of(ledger: Ledger, launch: LaunchRecord, variations: Iterable[Variati
         recipients.get(DispatchState.IN_FLIGHT, 0),
         is_begun=has_begun(requests),
         at=times.first_at if times else outlook.until,
+        last_at=times.last_at if times else outlook.until,
         words=times.words if times else "",
         is_too_late=outlook.is_too_late,
         is_paused=bool(ledger.pauses.of_connection(launch.connection)),

@@ -43,6 +43,7 @@ class Entry:
     state: str
     recipients: int | None
     is_expected: bool  # some of it is still to come, or waits
+    is_last: bool = False  # ``at`` is the last of several moments
     times: int = 1
 
 
@@ -144,6 +145,7 @@ def _entry(day: date, campaign: str, group: Sequence[Timed], newest: ListedLaunc
         state=next((state for state in _TELLING if state in states), entries[-1].state),
         recipients=None if None in counts else sum(count or 0 for count in counts),
         is_expected=any(each.is_expected for each in entries),
+        is_last=entries[0].is_last,
         times=sum(each.times for each in entries),
     )
 
@@ -156,11 +158,17 @@ def _alone(at: datetime, each: Happening, newest: ListedLaunch | None) -> Entry:
         recipients = each.listed.reached or 0 if is_over else each.listed.recipients
         address = f"launches/{quote(launch.launch_key, safe='')}"
         return Entry(
-            launch.title, address, None if each.is_open else at, stage, recipients, is_expected=stage in WAITS
+            launch.title,
+            address,
+            None if each.is_open else at,
+            stage,
+            recipients,
+            stage in WAITS,
+            each.is_last,
         )
     address = f"campaigns/{quote(each.campaign, safe='')}"
     if isinstance(each, NotLaunched):
         return Entry(each.title, address, at, Stage.NOT_LAUNCHED, 0, is_expected=False)
     times = 1 + each.more
     last = newest.recipients if newest else None
-    return Entry(each.schedule.title, address, at, "scheduled", last and last * times, True, times)
+    return Entry(each.schedule.title, address, at, "scheduled", last and last * times, True, times=times)
