@@ -858,7 +858,7 @@ def test_an_uploaded_file_shows_its_counts_before_anything_changes(
     check("40 devices would be added, 0 removed")
     assert members() == 0
     window.get_by_role("button", name="Add 40").click()
-    window.get_by_text("40 devices added, for every campaign.").wait_for()
+    window.get_by_text("40 devices added, for every campaign, except transactional ones.").wait_for()
     window.locator("main").get_by_text("40 devices added").wait_for()  # the page shows the new state
     assert members() == 40
     file.write_text("device_id\n")
@@ -868,7 +868,7 @@ def test_an_uploaded_file_shows_its_counts_before_anything_changes(
     assert members() == 40
     window.get_by_label("is the file complete?").check()
     window.get_by_role("button", name="Remove 40").click()
-    window.get_by_text("40 devices removed, for every campaign.").wait_for()
+    window.get_by_text("40 devices removed, for every campaign, except transactional ones.").wait_for()
     window.locator("main").get_by_text("40 devices removed").wait_for()
     assert members() == 0
     file.write_text("device_id\n8000000001\nforty\n")

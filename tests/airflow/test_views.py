@@ -81,6 +81,7 @@ HOSTILE = "<img src=x onerror=alert(1)>&\"'"
 SMALL = r'<small class="pale">.*?</small>'
 """The name of a campaign beside its title."""
 WHY = {"reason": "because"}
+ACCOUNT = "every campaign, except transactional ones"
 NOBODY = "0" * 32
 NEWEST = (NOW - timedelta(hours=6)).replace(minute=0, second=0)
 """The end of the newest period of a campaign of these tests. They run daily, at an hour that is never now."""
@@ -2999,7 +3000,7 @@ def test_a_file_is_counted_before_it_is_applied(olga: Person, ledger: Ledger) ->
     assert "the list changed since you checked it" in olga.post("suppression/file", other).text
     assert suppressed(ledger) == []
     done = olga.post("suppression/file", {**FILE, "csv": content, "checked": token})
-    assert "3 devices added, for every campaign." in done.text
+    assert f"3 devices added, for {ACCOUNT}." in done.text
     assert suppressed(ledger) == [7, 8, 9]
     seen = olga.post("suppression/check", {**FILE, "csv": "device_id\n8\n11\n", "how": "remove"})
     assert "1 device would be removed" in seen.text
@@ -3008,11 +3009,9 @@ def test_a_file_is_counted_before_it_is_applied(olga: Person, ledger: Ledger) ->
     assert olga.post("suppression/file", body).status_code == 200
     assert suppressed(ledger) == [7, 9]
     seen = words(olga.post("suppression/check", {**FILE, "csv": "device_id\n8\n11\n", "how": "remove"}).text)
-    assert "0 devices would be removed for every campaign. 2 devices have no entry of the source crm." in seen
+    assert f"0 devices would be removed for {ACCOUNT}. 2 devices have no entry of the source crm." in seen
     seen = words(olga.post("suppression/check", {**FILE, "csv": "device_id\n7\n"}).text)
-    assert (
-        "0 devices would be added for every campaign. 1 device has an entry of the source crm already" in seen
-    )
+    assert f"0 devices would be added for {ACCOUNT}. 1 device has an entry of the source crm already" in seen
 
 
 def test_the_names_of_channels_keep_their_capitals(olga: Person, ledger: Ledger) -> None:
@@ -3024,10 +3023,10 @@ def test_the_names_of_channels_keep_their_capitals(olga: Person, ledger: Ledger)
 
 def test_a_file_with_a_later_end_prolongs_what_is_on_the_list(olga: Person, ledger: Ledger) -> None:
     for until, button, done in (
-        ("2090-01-01", "Add 2", "2 devices added, for every campaign."),
+        ("2090-01-01", "Add 2", f"2 devices added, for {ACCOUNT}."),
         ("2090-01-01", None, None),
-        ("2091-01-01", "Suppress 2 for longer", "2 devices suppressed for longer, for every campaign."),
-        ("", "Suppress 2 for longer", "2 devices suppressed for longer, for every campaign."),
+        ("2091-01-01", "Suppress 2 for longer", f"2 devices suppressed for longer, for {ACCOUNT}."),
+        ("", "Suppress 2 for longer", f"2 devices suppressed for longer, for {ACCOUNT}."),
         ("2092-01-01", None, None),
     ):
         body = {**FILE, "csv": "device_id\n7\n8\n", "until": until}

@@ -74,7 +74,7 @@ def describe_scope(scope: str) -> str:
         return f"campaigns with {Channel(name).label}"
     if kind == "topic":
         return f"campaigns on the topic {name}"
-    return "every campaign, also transactional ones" if scope == EVERYTHING else "every campaign"
+    return f"every campaign, {'also' if scope == EVERYTHING else 'except'} transactional ones"
 
 
 def end_of(until: date | datetime | str | None, now: datetime) -> datetime | None:

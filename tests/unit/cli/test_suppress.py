@@ -21,6 +21,7 @@ from sendoff.ledger.storage.schema import decisions
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 WHY = ("--reason", "asked for it")
+ACCOUNT = "every campaign, except transactional ones"
 DEVICES = [40_000_017, 40_000_021]
 
 
@@ -58,27 +59,25 @@ def write(file: Path, devices: list[int]) -> str:
 def test_recipients_are_added_shown_and_removed(ledger: Ledger, suppress: Command) -> None:
     named = [str(device) for device in DEVICES]
     done = suppress("add", *named, *WHY)
-    assert (done.stdout, done.stderr) == ("suppressed for every campaign: 2 devices\n", "")
+    assert (done.stdout, done.stderr) == (f"suppressed for {ACCOUNT}: 2 devices\n", "")
     assert members(ledger) == DEVICES
     again = suppress("add", named[0], *WHY).stdout
     assert again.splitlines()[1:] == ["no new entry, as they have one or were erased: 1 device"]
 
     shown = suppress("show", named[0]).stdout
-    assert shown.startswith("suppressed for every campaign: source command, by ")
+    assert shown.startswith(f"suppressed for {ACCOUNT}: source command, by ")
     assert "reason: asked for it" in shown
     (entry,) = json.loads(suppress("show", named[0], "--json").stdout)
     assert (entry["scope"], entry["source"], entry["identifier"]) == ("account", "command", named[0])
-    assert suppress("list").stdout == ("every campaign: 2 devices by device_id, source command\n")
+    assert suppress("list").stdout == (f"{ACCOUNT}: 2 devices by device_id, source command\n")
     assert json.loads(suppress("list", "--json").stdout) == [
         {"scope": "account", "identified_by": "device_id", "source": "command", "entries": 2}
     ]
 
     done = suppress("remove", named[0], "1", *WHY)
-    assert (
-        done.stdout == "not suppressed any more for every campaign: 1 device\nwere not suppressed: 1 device\n"
-    )
+    assert done.stdout == f"not suppressed any more for {ACCOUNT}: 1 device\nwere not suppressed: 1 device\n"
     assert members(ledger) == DEVICES[1:]
-    assert suppress("show", named[0]).stdout.startswith("not suppressed any more for every campaign")
+    assert suppress("show", named[0]).stdout.startswith(f"not suppressed any more for {ACCOUNT}")
     assert "no entry" in suppress("show", "5").stdout
 
 
@@ -145,7 +144,7 @@ def test_a_file_is_added_and_its_rows_without_an_identifier_are_counted(
 ) -> None:
     file.write_text("since,device_id\n2026,7\n2026,\n2026,9\n")
     done = suppress("add", "--file", str(file), "--source", "crm", *WHY)
-    assert done.stdout == "suppressed for every campaign: 2 devices\n"
+    assert done.stdout == f"suppressed for {ACCOUNT}: 2 devices\n"
     assert done.stderr == "skipped: 1 row without an identifier\n"
     assert members(ledger) == [7, 9]
     assert ledger.suppressions.of_person("device_id", 7)[0].source == "crm"
@@ -236,8 +235,8 @@ def test_a_file_ends_only_entries_of_the_source_that_is_named(
     assert refused.returncode == 2
     assert "Name the source whose entries end: --source" in refused.stderr
     done = suppress("remove", "--file", str(file), "--source", "command", *WHY)
-    assert done.stdout == "not suppressed any more for every campaign: 2 devices\n"
-    assert suppress("list").stdout == "every campaign: 1 device by device_id, source opt-out\n"
+    assert done.stdout == f"not suppressed any more for {ACCOUNT}: 2 devices\n"
+    assert suppress("list").stdout == f"{ACCOUNT}: 1 device by device_id, source opt-out\n"
     assert suppress("remove", "7", *WHY).returncode == 0
     assert suppress("list").stdout == "no one is suppressed\n"
 
