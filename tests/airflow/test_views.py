@@ -1559,6 +1559,14 @@ def test_the_list_shows_the_states_that_people_understand(vera: Person, ledger: 
     assert len(titles(vera.get("?state=nonsense&sort=nonsense&since=nonsense").text)) == 7
 
 
+def test_what_it_sends_begins_with_the_launch_and_its_state(vera: Person, ledger: Ledger) -> None:
+    key = freeze(ledger, "spring_sale")
+    ledger.audit_log.decide(Decision(key, "stopped", "ann", "the wrong picture", NOW))
+    period = ledger.launches.get(key).period
+    text = words(vera.get(f"launches/{key}/preview").text.partition('class="crumbs"')[2])
+    assert text.startswith(f">Spring sale {FILTERS['span']((period.start, period.end))} stopped What it sends"), text
+
+
 def test_what_it_sends_names_the_time_at_which_the_service_sends_it(vera: Person, ledger: Ledger) -> None:
     sends = NOW + timedelta(days=1)
     key = freeze(ledger, "evening", sends=sends)

@@ -182,6 +182,7 @@ def show_preview(
         request,
         "preview.html",
         launch=launch,
+        stage=standings_of(ledger, Selection.of([launch]))[launch.launch_key].stage,
         messages=messages,
         lead=lead,
         shown=shown,
