@@ -20,12 +20,13 @@ import pytest
 import requests
 from PIL import Image
 
+from sendoff.audience.identifiers import integers
 from sendoff.campaign import load_journey
 from sendoff.demo.processes import Supervisor, answers
 from sendoff.dispatch.control import reject
-from sendoff.ledger import Ledger
+from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.postbacks import reconcile_launch
-from sendoff.states import Accepted
+from sendoff.states import Accepted, InDoubt, Refused
 
 from ..launches import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, answer, fill, freeze, send
 from ..ports import reserve_ports
@@ -310,6 +311,11 @@ def visit(browser: Any, airflow: Airflow) -> Iterator[Any]:
     yield open_page
     for window in windows:
         window.context.close()
+
+
+CUT_OFF = """() => [...document.querySelectorAll("main .scroll, main .grid")]
+    .filter((each) => each.scrollWidth > each.clientWidth + 1).map((each) => each.outerHTML.slice(0, 80))"""
+"""The tables that are wider than their place."""
 
 
 @pytest.fixture(scope="module")
@@ -899,3 +905,19 @@ def test_the_pictures_are_taken(visit: Any, airflow: Airflow, pages: dict[str, s
         picture = folder / f"{name}{'-dark' if scheme == 'dark' else ''}.png"
         window.screenshot(path=picture, full_page=whole)
         assert picture.stat().st_size > 20_000
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_long_words_are_broken_and_not_cut_off(visit: Any, airflow: Airflow, width: int) -> None:
+    name = f"{width}_" + "c" * 146
+    with airflow.ledger() as ledger:
+        key = freeze(ledger, name)
+        send(ledger, key, InDoubt("d" * 200), Refused(400, "r" * 200))
+        source = SuppressionChange("account", "device_id", "s" * 60, "ann", "asked for it")
+        ledger.suppressions.add(source, integers([width]), NOW, is_audited=True)
+    window = visit("sendoff/campaigns", width=width)
+    for path in ("campaigns", f"waiting?launch={key}", f"launches/{key}?state=all", "suppression"):
+        window.goto(f"{airflow.url}/sendoff/{path}")
+        window.evaluate("document.querySelectorAll('main details').forEach((each) => { each.open = true; })")
+        assert window.evaluate("document.documentElement.scrollWidth") <= width, path
+        assert window.evaluate(CUT_OFF) == [], path
