@@ -70,6 +70,14 @@ def test_one_press_opts_out(
     window.context.close()
 
 
+def test_a_topic_of_one_long_word_fits_a_phone(browser: Any, opt_outs: OptOutSigner) -> None:
+    window = new_window(browser, viewport={"width": 390, "height": 700})
+    window.goto(opt_outs.sign(OptOut(KEY, f"topic:{'a' * 64}", "device_id", "9")))
+    assert "a" * 64 in window.inner_text("main")
+    assert window.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    window.context.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 390])
 def test_the_page_is_in_the_language_of_the_browser_from_right_to_left(

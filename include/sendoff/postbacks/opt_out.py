@@ -167,7 +167,7 @@ def _scopes(opt_out: OptOut, body: bytes) -> list[str]:
 
 _STYLE = (
     ":root{color-scheme:light dark}body{font:18px/1.5 system-ui,sans-serif;margin:0;display:grid;"
-    "min-height:100vh;place-items:center;background:Canvas;color:CanvasText}"
+    "min-height:100vh;place-items:center;background:Canvas;color:CanvasText;overflow-wrap:anywhere}"
     "main{max-width:26rem;padding:1.5rem}h1{font-size:1.5rem;margin:0 0 .5rem}"
     "button{font:inherit;padding:.7rem 1.2rem;border-radius:.4rem;border:1px solid;cursor:pointer;margin-top:.5rem}"
     "form p{margin:2rem 0 .5rem}"
