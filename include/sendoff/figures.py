@@ -37,6 +37,9 @@ WHY_UNKNOWABLE: Mapping[str, str] = {
 OPENED_SINCE, DELIVERED_SINCE = "opened since", "delivered since"
 """Reasons for *not sent*: a request left out the recipient because of their verdict in an earlier launch."""
 
+ERASED_SINCE = "erased since"
+"""Reason for members of a frozen audience who get no message: they were erased later."""
+
 _REASONS: Mapping[str, str] = {
     "held out": "control group",
     "holdout": "control group",
@@ -45,6 +48,7 @@ _REASONS: Mapping[str, str] = {
     "size_limit": "size limit",
     OPENED_SINCE: "opened an earlier message since",
     DELIVERED_SINCE: "got an earlier message since",
+    ERASED_SINCE: "erased: they asked to be forgotten",
     "forged": "of another campaign",
 }
 

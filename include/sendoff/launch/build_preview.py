@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 from sendoff.audience import GROUP_COLUMNS, Audience, Segment, in_unknown_zones
 from sendoff.audience.identifiers import union
 from sendoff.campaign import Campaign, CampaignFolder, Once, OwnRequest, Period, Variation, advice, launch_key
-from sendoff.figures import counted
+from sendoff.figures import ERASED_SINCE, counted
 from sendoff.launch.gates import CUTS, GateResult
 from sendoff.launch.own_hours import hours_by_words
 from sendoff.launch.plan import Plan, check_same_resend, plan_launch
@@ -145,16 +145,16 @@ def _frozen(ledger: Ledger, launch: LaunchRecord) -> _Subject:
     if not launch.is_chosen_by_service:
         groups = {name: group for name in GROUP_COLUMNS if (group := ledger.launches.groups(key, name))}
         people = ledger.launches.audience(key)
-        dropped = dict(launch.dropped)
-        if launch.erased:
-            dropped["erased"] = dropped.get("erased", 0) + launch.erased
-        audience = Audience(launch.identified_by, people, launch.rows, dropped, groups)
+        audience = Audience(launch.identified_by, people, launch.rows, launch.dropped, groups)
     return _Subject(
         name=launch.campaign,
         period=launch.period,
         campaign=Campaign.frozen(launch.definition),
         audience=audience,
-        suppressed=ledger.launches.suppressed_sizes(key),
+        suppressed={
+            **ledger.launches.suppressed_sizes(key),
+            **({ERASED_SINCE: launch.erased} if launch.erased else {}),
+        },
         parts=parts,
         first=ledger.dispatch_queries.segment(key, 1) if parts else None,
         previous=ledger.launches.previous(launch.connection, launch.campaign, launch.period),
@@ -194,7 +194,7 @@ def _preview(
         identified_by=audience.identified_by if audience else None,
         rows=audience.rows if audience else 0,
         dropped=dict(audience.dropped) if audience else {},
-        audience=len(audience.identifiers) if audience else None,
+        audience=len(audience.identifiers) + subject.suppressed.get(ERASED_SINCE, 0) if audience else None,
         suppressed=dict(subject.suppressed),
         people=subject.people,
         change=change,

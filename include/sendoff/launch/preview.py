@@ -94,9 +94,10 @@ class Preview:
     """The figures of a launch that has not been sent, and one of its requests.
 
     ``audience`` and ``people`` are None if the service chooses the recipients. ``people`` are the recipients.
-    ``audience`` also counts the suppressed ones that are not in ``dropped``, such as the holdout. ``variants``,
-    ``languages``, ``time_zones`` and ``own_hours`` are empty if they make no difference. ``own_hours``: recipients
-    by when they get the message, in words. ``launch_key`` and ``state`` are set for a launch frozen in the ledger.
+    ``audience`` also counts the suppressed ones that are not in ``dropped``, such as the holdout and people who were
+    erased since the freeze. ``variants``, ``languages``, ``time_zones`` and ``own_hours`` are empty if they make no
+    difference. ``own_hours``: recipients by when they get the message, in words. ``launch_key`` and ``state`` are set
+    for a launch frozen in the ledger.
     ``existing_launch``: the launch that the ledger has for the period; a run continues it instead of the one
     previewed here. For a frozen launch, it is that launch itself, once a request was made. ``request``: the first
     request, with the number of recipients in place of their identifiers; None if there is none. ``is_own_request``:

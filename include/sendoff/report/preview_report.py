@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from sendoff.campaign import Channel
-from sendoff.figures import counted, duration, listed, noun_of, share, spoken_reason
+from sendoff.figures import ERASED_SINCE, counted, duration, listed, noun_of, share, spoken_reason
 from sendoff.launch import ExistingLaunch, Preview, Rendering, Zone
 from sendoff.report.model import (
     Block,
@@ -147,15 +147,15 @@ def _people(preview: Preview) -> Iterator[Block]:
         return
     lines = [Line("", preview.rows, "identifiers in the request" if is_own else "rows of the query")]
     lines += [Line("-", count, spoken_reason(reason)) for reason, count in preview.dropped.items()]
-    people = Line("=", preview.people, noun_of(preview.identified_by)[1])
-    if is_own:
-        yield Sum([*lines, people])
-        return
-    lines.append(Line("=", preview.audience, "audience"))
+    if not is_own:
+        lines.append(Line("=", preview.audience, "audience"))
     later = [item for item in preview.suppressed.items() if item[0] not in preview.dropped]
-    if later or preview.people != preview.audience:
-        lines += [*(Line("-", count, spoken_reason(reason)) for reason, count in later), people]
+    if is_own or later or preview.people != preview.audience:
+        lines += [Line("-", count, spoken_reason(reason)) for reason, count in later]
+        lines.append(Line("=", preview.people, noun_of(preview.identified_by)[1]))
     yield Sum(lines)
+    if is_own:
+        return
     if source := preview.source:
         verdicts = ", ".join(Verdict(verdict).label for verdict in source.verdicts)
         several = len(source.launch_keys)
@@ -188,9 +188,10 @@ def _parts(preview: Preview) -> Iterator[tuple[str, Iterable[Block]]]:
     if preview.waves:
         waves = [(str(number), f"{size:,}") for number, size in enumerate(preview.waves, start=1)]
         yield "By wave", [Table(("wave", noun), waves, frozenset((1,)))]
+    not_erased = (preview.audience or 0) - preview.suppressed.get(ERASED_SINCE, 0)
     for column, sizes in preview.groups.items():
         if sizes and not (column == "time_zone" and preview.time_zones):
-            yield f"The audience by {column}", [_sizes(sizes, column, noun, preview.audience)]
+            yield f"The audience by {column}", [_sizes(sizes, column, noun, not_erased)]
 
 
 def _winner(preview: Preview) -> Iterator[Sentence]:

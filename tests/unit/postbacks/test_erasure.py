@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -69,7 +70,7 @@ from sendoff.postbacks.group_commit import ReceiverCounts
 from sendoff.postbacks.opt_out import OptOutEndpoint
 from sendoff.postbacks.reading import BodyReader
 from sendoff.postbacks.server import _check_ledger
-from sendoff.report import as_text, describe_launch
+from sendoff.report import as_text, describe_launch, describe_preview
 from sendoff.service import OptOut, OptOutSigner
 from sendoff.service.postbacks import PostBack
 from sendoff.settings import load_settings
@@ -311,7 +312,10 @@ def test_the_report_counts_the_erased_and_adds_up(ledger: Ledger) -> None:
     assert "DOES NOT ADD UP" not in text
     assert f"Of the {36 - 3 - figures.control_group} devices outside the control group" in text
     preview = preview_launch(ledger, KEY)
-    assert preview.audience == preview.rows - sum(preview.dropped.values()) == 33
+    assert preview.audience == preview.rows - sum(preview.dropped.values()) == figures.audience
+    assert preview.people == 36 - preview.held_out - figures.erased
+    rest = r" +- +4 +control group\n +- +3 +erased: they asked to be forgotten\n += +29 +devices\n"
+    assert re.search(rf"= +36 +audience\n{rest}", as_text(describe_preview(preview)))
     assert {name: len(members) for name, members in ledger.verdicts.sets(KEY).items()} == {
         name: count for name, count in figures.verdicts.items() if name in ledger.verdicts.sets(KEY)
     }
