@@ -177,6 +177,21 @@ def test_what_a_campaign_does_often_on_one_day_is_one_entry(
     assert "and 11 more times that day" in words_of(vera.get("").text)
 
 
+def test_a_campaign_that_is_sending_is_not_shown_as_stopped(
+    vera: Person,  # noqa: F811
+    ledger: Ledger,
+) -> None:
+    now = datetime.now(UTC)
+    stopped = freeze(ledger, "calendar_busy", day=2, made=now, sends=now)
+    send(ledger, stopped, Accepted(200, 1), at=now)
+    ledger.audit_log.decide(Decision(stopped, "stopped", "ada", "the wrong picture", now))
+    running = freeze(ledger, "calendar_busy", made=now, sends=now)
+    send(ledger, running, Accepted(200, 1), None, at=now)
+    assert re.search(
+        r"Spring sale [^a-z]*2 times, [0-9]+ +sending", days_of(vera.get("calendar").text)[now.date()]
+    )
+
+
 def test_a_run_after_the_end_of_its_dag_is_not_shown(
     server: TestClient,  # noqa: F811
     vera: Person,  # noqa: F811

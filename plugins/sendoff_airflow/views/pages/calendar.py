@@ -28,7 +28,8 @@ MONTHS_AHEAD = 3
 """How many months the calendar goes beyond the current one."""
 
 _MOST_HAPPENING = 1_000  # launches of each kind in a month
-_TELLING = (*WAITS, Stage.REFUSED, Stage.STOPPED, Stage.NOT_LAUNCHED)  # states that a group shows first
+_TELLING = (*WAITS, Stage.SENDING, Stage.REFUSED, Stage.STOPPED, Stage.NOT_LAUNCHED)
+"""The states that a group shows first."""
 
 router = APIRouter(default_response_class=HTMLResponse)
 
