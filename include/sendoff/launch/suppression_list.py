@@ -56,6 +56,8 @@ def suppression_scope(
         raise UsageError("found more than one of topic, channel and everything. Use one of them, or none")
     if channel is not None and channel not in list(Channel):
         raise UsageError(f"found the channel {channel!r}. Use {', '.join(Channel)}")
+    if topic == "":
+        raise UsageError("the topic is missing. Enter one, as in campaign.yaml")
     if topic is not None and not is_suppression_scope(topic_scope(topic)):
         raise UsageError(
             f"found the topic {topic!r}. Use at most 64 lower-case letters, digits, '-' and '_', as in campaign.yaml"

@@ -388,7 +388,7 @@ UNSEEN = "the campaign's query did not return it in a usable row"
         ({"dispatch": None}, TURN),
         ({"awaits_winner": True}, WINNER),
         ({"awaits_winner": True, "dispatch": "accepted"}, "sent, and not reported on yet"),
-        ({"awaits_winner": True, "launch_state": "held"}, "not sent yet: the launch waits for a decision"),
+        ({"awaits_winner": True, "launch_state": "held"}, "not sent yet: the launch waits for a person"),
         ({"is_doubted": True}, DOUBTED),
         ({"is_doubted": True, "dispatch": "refused"}, DOUBTED),
         ({"dispatch": "refused"}, "not sent: the service refused the request"),

@@ -60,7 +60,7 @@ _WHEN = {
     Arm.CONTROL: "control: at once",
 }
 _WAITING = {
-    LaunchState.HELD: "not sent yet: the launch waits for a decision",
+    LaunchState.HELD: "not sent yet: the launch waits for a person",
     LaunchState.RELEASED: "not sent yet: its turn comes later",
     LaunchState.PAUSED: "not sent yet: the launch is paused",
     LaunchState.REJECTED: "not sent: the launch was rejected",
