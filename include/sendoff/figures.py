@@ -246,7 +246,18 @@ def _date(moment: datetime) -> str:
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun, singular or plural: ``1 person``, ``2,000 people``."""
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+    return f"{count:,} {noun_for(count, noun, plural)}"
+
+
+def noun_for(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a noun alone, singular or plural, for a number that stands elsewhere."""
+    return noun if count == 1 else plural or f"{noun}s"
+
+
+def rows_for(count: int, *, is_own_request: bool) -> str:
+    """Return what the rows of a launch are, for a number that stands elsewhere."""
+    one, of = ("identifier", "in the request") if is_own_request else ("row", "of the query")
+    return f"{noun_for(count, one)} {of}"
 
 
 def people_of(count: int | None) -> str:

@@ -1145,6 +1145,19 @@ def test_the_sums_of_a_launch_are_seen_to_add_up(vera: Person, ledger: Ledger) -
     assert "There is no report yet" in vera.get(f"launches/{keys['running']}").text
 
 
+def test_one_recipient_one_row_and_one_request_are_singular(vera: Person, ledger: Ledger) -> None:
+    key = freeze(ledger, "one_person", people=1, size=10)
+    send(ledger, key, TIMED_OUT)
+    text = words(vera.get(f"launches/{key}").text.replace("<", " <"))
+    for said in ("1 row of the query", "= 1 device ", "= 1 request, one for each segment"):
+        assert said in text, said
+    text = words(vera.get(f"launches/{key}/preview").text.replace("<", " <"))
+    for said in ("1 of 1 request made, 0 accepted.", "1 row of the query", "1 request of up to"):
+        assert said in text, said
+    assert "each; how long" not in text
+    assert "these requests" not in words(vera.get(f"waiting?launch={key}").text)
+
+
 def test_a_launch_with_an_address_to_opt_out_says_how_many_used_it(vera: Person, ledger: Ledger) -> None:
     template = {"id": 7, "channels": ["email"], "unsubscribe_url": "stop"}
     key = freeze(ledger, "digest", definition={"title": "Digest", "template": template})
@@ -1564,7 +1577,9 @@ def test_what_it_sends_begins_with_the_launch_and_its_state(vera: Person, ledger
     ledger.audit_log.decide(Decision(key, "stopped", "ann", "the wrong picture", NOW))
     period = ledger.launches.get(key).period
     text = words(vera.get(f"launches/{key}/preview").text.partition('class="crumbs"')[2])
-    assert text.startswith(f">Spring sale {FILTERS['span']((period.start, period.end))} stopped What it sends"), text
+    assert text.startswith(
+        f">Spring sale {FILTERS['span']((period.start, period.end))} stopped What it sends"
+    ), text
 
 
 def test_what_it_sends_names_the_time_at_which_the_service_sends_it(vera: Person, ledger: Ledger) -> None:
@@ -3073,6 +3088,7 @@ def test_a_replacement_that_removes_much_is_confirmed_first(olga: Person, ledger
         ({"csv": "device_id\n\ufffd4711\n"}, "not UTF-8"),
         ({"csv": "device_id\n"}, "no identifiers"),
         ({"csv": "device_id\n7\n", "scope": "topic", "topic": "Big News"}, "found the topic"),
+        ({"csv": "device_id\n7\n", "scope": "topic"}, "the topic is missing. Enter one"),
         ({"csv": "device_id\n7\n", "until": "2020-01-31"}, "in the past"),
         ({"csv": "device_id\n7\n", "until": "soon"}, "Enter the end as a date"),
         ({"csv": "device_id\n7\n", "source": " "}, "Enter a source"),

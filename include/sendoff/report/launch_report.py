@@ -13,7 +13,7 @@ from typing import Any
 
 from sendoff.comparison import LEVEL, Comparison, Side, amount, conclusion, percent, spoken
 from sendoff.errors import SettingsError
-from sendoff.figures import LaunchStats, counted, spoken_reason
+from sendoff.figures import LaunchStats, counted, noun_for, rows_for, spoken_reason
 from sendoff.report import wording
 from sendoff.report.model import (
     Block,
@@ -186,7 +186,7 @@ def _timeline(figures: LaunchStats, zone: tzinfo) -> Block:
 def _rows_to_audience(figures: LaunchStats) -> Sum:
     return Sum(
         [
-            Line("", figures.rows, wording.source_of_people(figures)),
+            Line("", figures.rows, rows_for(figures.rows, is_own_request=figures.is_own_request)),
             *(Line("-", count, spoken_reason(reason)) for reason, count in figures.dropped.items()),
             Line("=", figures.audience, f"audience, in {counted(figures.segments, 'segment')}"),
         ]
@@ -201,7 +201,7 @@ def _verdicts(figures: LaunchStats) -> Sum:
         lines.append(Line("+", figures.erased, "erased", note=_ERASED))
     total = sum(figures.verdicts.values()) + figures.erased
     if figures.is_chosen_by_service:
-        lines.append(Line("=", total, f"{figures.noun[1]} in the post-backs"))
+        lines.append(Line("=", total, f"{noun_for(total, *figures.noun)} in the post-backs"))
         return Sum(lines, has_tiles=True)
     lines.append(Line("=", total, "audience"))
     people = counted(figures.audience, *figures.noun)

@@ -10,7 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from sendoff.campaign import Channel
-from sendoff.figures import ERASED_SINCE, counted, duration, listed, noun_of, share, spoken_reason
+from sendoff.figures import (
+    ERASED_SINCE,
+    counted,
+    duration,
+    listed,
+    noun_for,
+    noun_of,
+    rows_for,
+    share,
+    spoken_reason,
+)
 from sendoff.launch import ExistingLaunch, Preview, Rendering, Zone
 from sendoff.report.model import (
     Block,
@@ -86,8 +96,8 @@ def _existing_launch(preview: Preview, launch: ExistingLaunch) -> Iterator[Block
     if launch.last_at and launch.accepted == launch.requests:
         yield Sentence(_handed_over(preview, launch, launch.last_at), is_alarm=True)
     else:
-        sent = f"{launch.requests_made:,} of {launch.requests:,} requests were made"
-        words = f"{sent}, and {launch.accepted:,} were accepted."
+        made = f"{launch.requests_made:,} of {counted(launch.requests, 'request')} made"
+        words = f"{made}, {launch.accepted:,} accepted."
         begun = () if preview.launch_key else ("ALREADY LAUNCHED, ", Moment(launch.created_at), ": ")
         yield Sentence((*begun, words), is_alarm=True)
     if preview.launch_key is None:
@@ -145,14 +155,14 @@ def _people(preview: Preview) -> Iterator[Block]:
         why = "The request has no single list of people" if is_own else _CHOSEN[preview.targeting]
         yield Sentence(f"{why}, so their number is not known here.")
         return
-    lines = [Line("", preview.rows, "identifiers in the request" if is_own else "rows of the query")]
+    lines = [Line("", preview.rows, rows_for(preview.rows, is_own_request=is_own))]
     lines += [Line("-", count, spoken_reason(reason)) for reason, count in preview.dropped.items()]
     if not is_own:
         lines.append(Line("=", preview.audience, "audience"))
     later = [item for item in preview.suppressed.items() if item[0] not in preview.dropped]
     if is_own or later or preview.people != preview.audience:
         lines += [Line("-", count, spoken_reason(reason)) for reason, count in later]
-        lines.append(Line("=", preview.people, noun_of(preview.identified_by)[1]))
+        lines.append(Line("=", preview.people, noun_for(preview.people, *noun_of(preview.identified_by))))
     yield Sum(lines)
     if is_own:
         return
@@ -237,11 +247,12 @@ def _when(preview: Preview) -> Iterator[Block]:
 def _cost(preview: Preview) -> Iterator[Block]:
     requests = counted(preview.requests, "request")
     if preview.people is not None and not preview.is_own_request:
-        requests += f" of up to {counted(preview.segment_size, *noun_of(preview.identified_by))} each"
+        each = " each" if preview.requests > 1 else ""
+        requests += f" of up to {counted(preview.segment_size, *noun_of(preview.identified_by))}{each}"
     if preview.seconds is None:
-        took = "how long they take is not known, because no rate limit was given"
+        took = "how long this takes is not known, because no rate limit was given"
     else:
-        took = f"at {preview.rate:g} per second they take {duration(preview.seconds)} or more"
+        took = f"at {preview.rate:g} per second this takes {duration(preview.seconds)} or more"
     yield Sentence(f"{requests}; {took}.")
     if preview.waves and preview.wave_wait_seconds is not None:
         yield Sentence(f"Wait between two waves: {duration(preview.wave_wait_seconds)}.")

@@ -74,11 +74,6 @@ def reached(figures: LaunchStats) -> list[str]:
     return said
 
 
-def source_of_people(figures: LaunchStats) -> str:
-    """Return what the rows of a launch are."""
-    return "identifiers in the request" if figures.is_own_request else "rows of the query"
-
-
 def rounding(figures: LaunchStats) -> list[str]:
     """Return a sentence if the rounded shares of the verdicts do not sum to 100 %."""
     if figures.is_chosen_by_service or not figures.audience or figures.unaccounted_identifiers:

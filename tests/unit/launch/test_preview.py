@@ -227,7 +227,7 @@ def test_a_preview_of_a_period_that_is_half_sent_says_that_a_run_continues_it(
     made = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, now=NOW)
     send_all(ledger, made.launch_key, most=1)
     text = " ".join(printed(look(folder(), warehouse, ledger)).split())
-    assert "ALREADY LAUNCHED, 2026-03-02 09:00 UTC: 1 of 3 requests were made, and 1 were accepted." in text
+    assert "ALREADY LAUNCHED, 2026-03-02 09:00 UTC: 1 of 3 requests made, 1 accepted." in text
     assert "A run for the period continues it." in text
     assert preview_launch(ledger, made.launch_key).would_send
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sendoff.campaign import Campaign, OwnRequest
+from sendoff.figures import ERASED_SINCE, noun_for, rows_for, spoken_reason
 from sendoff.ledger import LaunchRecord
 from sendoff.report import Block, Line, Sentence, Sum
 from sendoff.states import DispatchState
@@ -26,7 +27,7 @@ def rows_to_people(launch: LaunchRecord, left_out: Mapping[str, int], people: in
     is_own = isinstance(Campaign.frozen(launch.definition), OwnRequest)
     return Sum(
         [
-            Line("", launch.rows, "identifiers in the request" if is_own else "rows of the query"),
+            Line("", launch.rows, rows_for(launch.rows, is_own_request=is_own)),
             *(
                 Line(
                     "-",
@@ -38,8 +39,8 @@ def rows_to_people(launch: LaunchRecord, left_out: Mapping[str, int], people: in
             ),
             Line("=", launch.audience, "audience"),
             *([Line("-", held_out, "control group, which gets no message")] if held_out else []),
-            *([Line("-", launch.erased, "erased: they asked to be forgotten")] if launch.erased else []),
-            Line("=", people, launch.noun[1]),
+            *([Line("-", launch.erased, spoken_reason(ERASED_SINCE))] if launch.erased else []),
+            Line("=", people, noun_for(people, *launch.noun)),
         ]
     )
 
@@ -51,4 +52,4 @@ def requests_by_state(states: Mapping[str, int], segments: int) -> Sum:
         Line("+" if number else "", states[state], state.replace("_", " "), state)
         for number, state in enumerate(made)
     ]
-    return Sum([*lines, Line("=", segments, "requests, one for each segment")])
+    return Sum([*lines, Line("=", segments, f"{noun_for(segments, 'request')}, one for each segment")])

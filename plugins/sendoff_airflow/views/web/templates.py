@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from sendoff.campaign import Period
-from sendoff.figures import counted, in_words, noun_of, share, span_in_words, spoken_reason
+from sendoff.figures import counted, in_words, noun_for, noun_of, share, span_in_words, spoken_reason
 from sendoff.launch import describe_scope
 from sendoff.states import DispatchState
 from sendoff_airflow.views.web.permissions import MARK
@@ -131,6 +131,7 @@ FILTERS = {
     "moment": in_words,
     "grouped": grouped,
     "noun": noun_of,
+    "noun_for": noun_for,
     "part": lambda text: quote(str(text), safe=""),
     "parts": _parts,
     "period": _period,
