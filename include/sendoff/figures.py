@@ -46,6 +46,8 @@ _REASONS: Mapping[str, str] = {
     "suppressed": "on the suppression list",
     "already_sent": "already sent",
     "size_limit": "size limit",
+    "cap": "over the cap on messages",
+    "null": "without an identifier",
     OPENED_SINCE: "opened an earlier message since",
     DELIVERED_SINCE: "got an earlier message since",
     ERASED_SINCE: "erased: they asked to be forgotten",

@@ -515,7 +515,7 @@ def test_the_card_of_a_held_launch_shows_the_number_the_messages_and_who_is_left
             f'id="held-{key}"',
             f"<b>Send it to {10_866:,} devices?</b>",
             'class="mockup"',
-            "Left out: 66 cap, 1,134 control group.",
+            "Left out: 66 over the cap on messages, 1,134 control group.",
         )
     ]
     assert places == sorted(places)
@@ -1131,7 +1131,7 @@ def test_the_sums_of_a_launch_are_seen_to_add_up(vera: Person, ledger: Ledger) -
     text = re.sub(r"<[^>]+>|\s+", " ", vera.get(f"launches/{keys['reported']}").text)
     for words in (
         "1,240 rows of the query",
-        "17 left out by rule: cap",
+        "17 left out by rule: over the cap on messages",
         "= 1,200 audience",
         "60 control group",
         "= 1,140 devices",
@@ -2366,7 +2366,10 @@ def test_a_dry_run_is_left_to_airflow_and_its_counts_are_shown(
     text = olga.get("campaigns/dry").text
     assert "<img" not in text
     flat = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
-    assert "1,010 rows of the query - 10 null = 1,000 audience - 100 control group = 900 recipients" in flat
+    assert (
+        "1,010 rows of the query - 10 without an identifier = 1,000 audience - 100 control group = 900 recipients"
+        in flat
+    )
     assert "failed Least: 900 people" in flat
     assert "counted the period 16 Nov 2026 09:00 UTC to 17 Nov 2026 09:00 UTC" in flat
     assert "after it was due" not in flat  # only a launch can be late

@@ -57,11 +57,11 @@ _UNMEASURED = "not measured, so this is not a count"
 MACHINE = "probably a machine"
 _ERASED = "asked to be forgotten"
 _OTHER_MEANINGS: Mapping[str, str] = {
-    "null": "Rows of the query without an identifier.",
+    "without an identifier": "Rows of the query whose identifier is empty.",
     "invalid": "Rows of the query with an invalid identifier.",
     "duplicate": "Rows or post-backs that repeat an earlier one.",
     "priority": "Left out because a campaign with higher priority reaches them on the same day.",
-    "cap": "Left out because they would get more messages than the cap allows.",
+    "over the cap on messages": "Left out because they would get more messages than the cap allows.",
     "size limit": "Left out because the size of this run was limited.",
     "already sent": "Left out because they got, or may have got, an earlier launch for the same period.",
     "control group": "Chosen by chance to get no message, so that the others can be compared with them.",

@@ -166,11 +166,17 @@ def test_the_text_shows_a_sum_from_rows_to_audience() -> None:
 
 
 def test_the_text_shows_every_reason_of_dropping_in_the_order_of_the_audience() -> None:
-    reasons = {"null": 3, "gave it back": 5, "cap": 7, "priority": 11, "size limit": 4}
-    stored = {reason.replace("size limit", "size_limit"): count for reason, count in reasons.items()}
+    reasons = {
+        "null": (3, "without an identifier"),
+        "gave it back": (5, "gave it back"),
+        "cap": (7, "over the cap on messages"),
+        "priority": (11, "priority"),
+        "size_limit": (4, "size limit"),
+    }
+    stored = {reason: count for reason, (count, _) in reasons.items()}
     lines = section(as_text(figures(dropped=stored)), "From rows to audience")
     assert [line.split(maxsplit=2)[1:] for line in lines[1:-1]] == [
-        [str(count), reason] for reason, count in reasons.items()
+        [str(count), said] for count, said in reasons.values()
     ]
 
 

@@ -32,7 +32,9 @@ def rows_to_people(launch: LaunchRecord, left_out: Mapping[str, int], people: in
                 Line(
                     "-",
                     count,
-                    _KNOWN.get(reason, f"left out by rule: {reason}") if reason in by_rule else reason,
+                    _KNOWN.get(reason, f"left out by rule: {spoken_reason(reason)}")
+                    if reason in by_rule
+                    else spoken_reason(reason),
                 )
                 for reason, count in launch.dropped.items()
                 if count
