@@ -1100,6 +1100,24 @@ def test_suppressed_requests_have_another_word_than_people_on_the_suppression_li
     assert FILTERS["reason"]("opened since") == "opened an earlier message since"
 
 
+def test_requests_whose_recipients_were_all_left_out_are_not_made(olga: Person, ledger: Ledger) -> None:
+    some, none = freeze(ledger, "spring_sale", people=4), freeze(ledger, "all_out", people=2)
+    change = SuppressionChange("account", "device_id", "crm", "ann")
+    ledger.suppressions.add(change, devices(2), NOW)
+    send(ledger, some, Accepted(200, 1))
+    assert ledger.dispatches.claim(none, worker="w", now=NOW, lease=timedelta(minutes=5)) is None
+    for key, made in ((some, "1 of 2 requests made"), (none, "0 of 1 request made")):
+        assert made in words(olga.get(f"launches/{key}").text)
+        assert made in words(olga.get("").text)
+    assert "Nothing was sent." in words(olga.get(f"launches/{none}").text)
+    reconcile_launch(ledger, none)
+    assert "2 on the suppression list" in words(olga.get(f"launches/{none}").text)
+    result = (
+        olga.get("campaigns").text.partition('campaigns/all_out"')[2].partition('<td data-name="state"')[0]
+    )
+    assert words(result).endswith(": not sent ")
+
+
 def test_pages_show_the_titles_of_campaigns_instead_of_their_names(vera: Person, ledger: Ledger) -> None:
     key = freeze(ledger, "wc_2026", people=4, definition={**PUSH, "title": "Winter coats"})
     send(ledger, key, TIMED_OUT)

@@ -26,8 +26,9 @@ from sendoff.launch.suppression import Warehouses
 from sendoff.ledger import HourSize, LaunchRecord, LaunchSource, Ledger, SegmentSize
 from sendoff.service import redacted_own_request, redacted_request
 from sendoff.service.wire import FieldNames
-from sendoff.states import DecisionKind, DispatchState
+from sendoff.states import UNFINISHED, DecisionKind, DispatchState
 
+_NOT_MADE = (*UNFINISHED, DispatchState.SUPPRESSED)
 _OWN_REQUEST = (
     "A request of your own: its JSON is sent as it was written. Sendoff adds only the app token and the addresses of "
     "post-backs that it lacks. No suppression and no gate applies."
@@ -71,7 +72,11 @@ def preview_launch(
     launch.check_recipients()
     existing = _existing_launch(ledger, launch)
     return _preview(
-        _frozen(ledger, launch), ledger, rate, names, existing if existing.requests_made else None
+        _frozen(ledger, launch),
+        ledger,
+        rate,
+        names,
+        existing if existing.requests_left < existing.requests else None,
     )
 
 
@@ -87,7 +92,8 @@ def _existing_launch(ledger: Ledger, launch: LaunchRecord) -> ExistingLaunch:
         if launch.is_chosen_by_service
         else sum(segment.people for segment in ledger.dispatch_queries.segment_sizes(key)),
         requests=requests,
-        requests_made=requests - states.get(DispatchState.PLANNED, 0),
+        requests_made=sum(count for state, count in states.items() if state not in _NOT_MADE),
+        requests_left=states.get(DispatchState.PLANNED, 0),
         accepted=states.get(DispatchState.ACCEPTED, 0),
         last_at=ledger.dispatch_queries.newest_outcome(key),
         sends_at=launch.sends_at,

@@ -40,14 +40,15 @@ class ExistingLaunch:
     people: int | None  # None if the service chooses the recipients
     requests: int
     requests_made: int  # with any outcome
+    requests_left: int  # still planned
     accepted: int
     last_at: datetime | None  # when the newest outcome was recorded; None before the first request
     sends_at: datetime | None  # when the service has sent it at the latest; None: repeatedly
 
     @property
     def is_made(self) -> bool:
-        """Whether all requests were made."""
-        return self.requests_made == self.requests
+        """Whether no request is left to make."""
+        return not self.requests_left
 
     @property
     def is_finished(self) -> bool:

@@ -73,14 +73,8 @@ def has_gone_out(requests: Collection[str]) -> bool:
 
 
 def has_begun(requests: Collection[str]) -> bool:
-    """Check whether a launch has begun, by the states of its requests.
-
-    While requests are planned, those whose recipients were all suppressed do not count.
-    """
-    return DispatchState.PLANNED not in requests or not {*requests} <= {
-        DispatchState.PLANNED,
-        DispatchState.SUPPRESSED,
-    }
+    """Check whether a request of a launch was begun, by the states of its requests."""
+    return not {*requests} <= {DispatchState.PLANNED, DispatchState.SUPPRESSED}
 
 
 def _standing(facts: LaunchFacts, is_paused: bool, now: datetime) -> Standing | None:

@@ -29,7 +29,7 @@ from sendoff.launch.preview import Preview
 from sendoff.launch.reachability import platforms_pushed_to, unreachable
 from sendoff.launch.rendering import plain_text, renderings
 from sendoff.launch.send_times import describe_schedule, ends_before
-from sendoff.ledger import Ledger
+from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.ledger.storage.schema import metadata
 from sendoff.report import as_html, as_markdown, as_terminal, describe_preview
 from sendoff.states import Accepted
@@ -219,6 +219,21 @@ def test_a_preview_of_a_period_that_was_sent_says_so_and_when(ledger: Ledger, wa
     assert "sends nothing more" in text
     assert "would be sent" not in text
     assert seen.to_json()["existing_launch"]["last_at"] == NOW.isoformat()
+
+
+def test_a_preview_does_not_count_requests_as_made_whose_recipients_were_all_left_out(
+    ledger: Ledger, warehouse: str
+) -> None:
+    made = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, now=NOW)
+    first = ledger.dispatch_queries.segment(made.launch_key, 1).identifiers
+    assert first is not None
+    ledger.suppressions.add(SuppressionChange("account", "device_id", "crm", "ann"), [*first], NOW)
+    send_all(ledger, made.launch_key)
+    seen = look(folder(), warehouse, ledger)
+    text = " ".join(printed(seen).split())
+    assert "2 of 3 requests were made, and 2 were accepted." in text
+    assert "sends nothing more" in text
+    assert not preview_launch(ledger, made.launch_key).would_send
 
 
 def test_a_preview_of_a_period_that_is_half_sent_says_that_a_run_continues_it(

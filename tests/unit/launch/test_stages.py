@@ -214,7 +214,8 @@ def test_each_state_has_a_label_in_words() -> None:
     [
         ({"planned": 2}, False),
         ({"planned": 1, "suppressed": 1}, False),  # no one has got it
-        ({"suppressed": 2}, True),  # it has ended
+        ({"suppressed": 2}, False),
+        ({"refused": 1}, True),
         ({"planned": 1, "in_flight": 1}, True),
         ({"accepted": 2}, True),
     ],

@@ -11,7 +11,7 @@ from sendoff.campaign import OWN_ZONE, QUERY_ZONE, Campaign, Once
 from sendoff.errors import CampaignError
 from sendoff.launch import Standing, has_begun, has_gone_out
 from sendoff.ledger import LaunchRecord, Ledger, ListedLaunch, Selection
-from sendoff.states import LaunchState, Stage
+from sendoff.states import DispatchState, LaunchState, Stage
 from sendoff_airflow.views.facts.holds import standings_of
 
 WAITS = (Stage.STUCK, Stage.PAUSED, Stage.WAITING_FOR_APPROVAL, Stage.WAITING_FOR_DECISION)
@@ -68,6 +68,11 @@ class LaunchRow:
         """Whether no one got it so far: no request was begun, or the service sends it later."""
         is_later = self.goes_out_at is not None and self.goes_out_at > datetime.now(UTC)
         return self.is_unsent or (is_later and not self.listed.reached)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it goes out any more: it has ended, or all its recipients were to be left out."""
+        return self.launch.state.is_final or self.standing.requests.keys() == {DispatchState.SUPPRESSED}
 
     @property
     def is_open(self) -> bool:

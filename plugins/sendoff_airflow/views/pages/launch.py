@@ -114,7 +114,9 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         recipients=ledger.dispatch_queries.recipients(launch.launch_key),
         doubts=states.get(DispatchState.IN_DOUBT, 0),
         so_far=ledger.aggregates.newest(launch.launch_key) if launch.settled_at is None else None,
-        results=results_of(ledger, launch, zone) if is_begun else None,
+        results=results_of(ledger, launch, zone)
+        if is_begun or not states.get(DispatchState.PLANNED)
+        else None,
         opted_out=ledger.launch_counts.opt_outs([launch_key])[launch_key]
         if is_begun and campaign.shows_opt_outs
         else None,
