@@ -51,7 +51,7 @@ from sendoff.campaign import Campaign, Period, Variation, launch_key, load_journ
 from sendoff.campaign.gates import Gates
 from sendoff.comparison.engagement import CONTROL_GROUP
 from sendoff.comparison.statistics import compared_shares
-from sendoff.dispatch.control import pause, pause_all, reject, resolve
+from sendoff.dispatch.control import pause, pause_all, reject, resolve, stop
 from sendoff.ledger import Decision, Ledger, NotLaunched, Selection, SuppressionChange
 from sendoff.ledger.storage.schema import dispatches, outcomes
 from sendoff.ledger.storage.schema import launches as launches_table
@@ -2079,7 +2079,9 @@ def test_a_launch_and_its_run_lead_to_each_other(
     [doubt] = ledger.doubts.open(key)
     asked = {**WHY, "requests": [f"{doubt.dispatch_key}:1"]}
     answer = olga.post(f"launches/{key}/doubts/resend", asked)
-    assert "continues: its 1 request goes out as soon as Airflow has a free worker." in words(answer.text)
+    assert "continues: its remaining 1 request goes out as soon as Airflow has a free worker." in words(
+        answer.text
+    )
     assert "Airflow runs the task dispatch again" in words(answer.text)
     found = airflow_db.run_of(key, "leads")
     assert found is not None
@@ -2256,7 +2258,7 @@ def test_a_stuck_launch_says_what_is_not_known_and_what_is_too_late(
         )
         for key in (rest, whole):
             ledger.dispatches.claim(key, worker="w", now=hour_ago, lease=timedelta(seconds=-1))
-        unknown = "It is not known whether 2 devices of 1 interrupted request got it."
+        unknown = "It is not known whether 2 devices of 1 request without a clear answer got it."
         said = words(olga.get(f"launches/{rest}").text)
         assert f"Stuck: this launch stopped part way. 2 devices have not got it yet. {unknown}" in said
         assert "The rest then goes out at once." in said
@@ -2265,6 +2267,44 @@ def test_a_stuck_launch_says_what_is_not_known_and_what_is_too_late(
         assert f"Stuck: this launch stopped part way. {unknown}" in said
         assert f"{last} sent to them again." in said
         assert "No one gets it twice." not in said
+
+
+@pytest.mark.airflow_database
+def test_a_stuck_launch_says_what_is_not_known_about_a_doubt_that_was_planned_again(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    key = freeze(ledger, "lost", people=6, size=6)
+    (doubted,) = send(ledger, key, TIMED_OUT)
+    resolve(ledger, doubted, Resolution.RESEND, "ann", "the service lost it", now=NOW)
+    reconcile_launch(ledger, key)
+    Run(server, tmp_path, "lost", key).end("dispatch", "failed")
+    said = words(olga.get(f"launches/{key}").text)
+    unknown = "It is not known whether 6 devices of 1 request without a clear answer got it."
+    assert f"Stuck: this launch stopped part way. {unknown}" in said
+    assert "1 request in doubt was planned again: it is still not known" in said
+    assert "No one gets it twice." not in said
+    stop(ledger, key, "ann", "enough")
+    said = words(olga.get(f"launches/{key}").text)
+    assert "6 in doubt" in said
+    assert "Nothing was sent" not in said
+    assert "Went out" in words(olga.get("").text)
+
+
+def test_recipients_of_a_doubt_that_was_planned_again_may_have_the_message(
+    olga: Person, ledger: Ledger
+) -> None:
+    key = freeze(ledger, "spring_sale", people=6)
+    doubted, _ = send(ledger, key, TIMED_OUT, Accepted(200, 1))
+    resolve(ledger, doubted, Resolution.RESEND, "ann", "the service lost it", now=NOW)
+    assert "at most 4 of 6 devices have the message. 2 devices have not" in words(
+        olga.get(f"launches/{key}").text
+    )
+    pause(ledger, key, "ann", "wait", now=NOW)
+    said = words(olga.get(f"launches/{key}").text)
+    assert (
+        "The launch continues where it stopped, within half a minute. 2 devices have not got it yet." in said
+    )
+    assert "No one gets it twice." not in said
 
 
 @pytest.mark.airflow_database

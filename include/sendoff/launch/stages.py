@@ -32,12 +32,14 @@ _BY_STATE = {
 class Standing:
     """The state of a launch, and its requests by state.
 
-    ``until``: when a scheduled launch continues, or when the service has sent it.
+    ``until``: when a scheduled launch continues, or when the service has sent it. ``known``: its requests by
+    their known result. A request that was planned again or refused after a doubt counts as in doubt there.
     """
 
     stage: Stage
     until: datetime | None = None
     requests: Mapping[str, int] = field(default_factory=dict, compare=False)
+    known: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 def standings(
@@ -56,7 +58,7 @@ def standings(
     if idle := [key for key, standing in found.items() if standing is None]:
         found |= _idle(ledger, idle, works, moment)
     return {
-        key: replace(standing, requests=facts[key].requests)
+        key: replace(standing, requests=facts[key].requests, known=facts[key].known)
         for key, standing in found.items()
         if standing is not None
     }
@@ -67,14 +69,14 @@ def standing_of(ledger: Ledger, launch: LaunchRecord) -> Standing:
     return standings(ledger, Selection.of([launch]))[launch.launch_key]
 
 
-def has_gone_out(requests: Collection[str]) -> bool:
-    """Check whether recipients of a launch may have got it, by the states of its requests."""
-    return not {*requests} <= {DispatchState.PLANNED, DispatchState.REFUSED, DispatchState.SUPPRESSED}
+def has_gone_out(known: Collection[str]) -> bool:
+    """Check whether recipients of a launch may have got it, by the known results of its requests."""
+    return not {*known} <= {DispatchState.PLANNED, DispatchState.REFUSED, DispatchState.SUPPRESSED}
 
 
-def has_begun(requests: Collection[str]) -> bool:
-    """Check whether a request of a launch was begun, by the states of its requests."""
-    return not {*requests} <= {DispatchState.PLANNED, DispatchState.SUPPRESSED}
+def has_begun(known: Collection[str]) -> bool:
+    """Check whether a request of a launch was begun, by the known results of its requests."""
+    return not {*known} <= {DispatchState.PLANNED, DispatchState.SUPPRESSED}
 
 
 def _standing(facts: LaunchFacts, is_paused: bool, now: datetime) -> Standing | None:
@@ -90,7 +92,7 @@ def _standing(facts: LaunchFacts, is_paused: bool, now: datetime) -> Standing | 
         return Standing(Stage.SENDING)
     if requests.get(DispatchState.PLANNED) or requests.get(DispatchState.IN_FLIGHT):
         return None
-    if requests.keys() - {DispatchState.SUPPRESSED} == {DispatchState.REFUSED}:
+    if facts.known.keys() - {DispatchState.SUPPRESSED} == {DispatchState.REFUSED}:
         return Standing(Stage.REFUSED)
     if facts.sends_at is not None and facts.sends_at > now:
         return Standing(Stage.SCHEDULED, facts.sends_at)

@@ -21,7 +21,7 @@ from sendoff.launch.stages import (
 )
 from sendoff.ledger import Decision, Ledger, Selection
 from sendoff.postbacks.reconcile import is_settled, reconcile_launch
-from sendoff.states import Accepted, InDoubt, Refused, Stage
+from sendoff.states import Accepted, InDoubt, Refused, Resolution, Stage
 
 from ...factories import KEY, NOW, make_campaign, make_launch, send
 
@@ -68,6 +68,18 @@ def test_each_state_of_the_ledger_has_a_state_that_people_understand(
     make_launch(ledger, [1, 2], size=1)
     change(ledger)
     assert stage(ledger) == expected
+
+
+def test_a_launch_is_not_refused_if_an_earlier_attempt_is_in_doubt(ledger: Ledger) -> None:
+    make_launch(ledger, [1])
+    (dispatch,) = send(ledger, KEY, DOUBT)
+    assert ledger.doubts.resolve(dispatch, Resolution.RESEND, "ann", "again", NOW)
+    found = standing(ledger)
+    assert (found.stage, has_begun(found.known), has_gone_out(found.known)) == (Stage.SENDING, True, True)
+    assert stage(ledger, LATER) == Stage.STUCK  # it is still to be sent
+    send(ledger, KEY, NO)
+    assert stage(ledger) == Stage.WAITING_FOR_RESPONSES
+    assert has_gone_out(standing(ledger).known)
 
 
 def test_a_held_launch_waits_for_approval_until_it_is_rejected(ledger: Ledger) -> None:

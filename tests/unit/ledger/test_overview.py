@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import astuple
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,7 +18,7 @@ from sendoff.ledger import Decision, Ledger, NotLaunched, Selection
 from sendoff.ledger.results.overview import LaunchFacts
 from sendoff.postbacks import forget
 from sendoff.postbacks.reconcile import reconcile_launch
-from sendoff.states import Accepted, InDoubt, Refused
+from sendoff.states import Accepted, InDoubt, Refused, Resolution
 
 from ...factories import NOW, PERIOD, claimed, make_campaign, make_launch, post_back, send, store
 from ...leases import end_leases
@@ -119,7 +120,8 @@ def test_the_facts_about_a_launch_are_its_state_and_progress(ledger: Ledger, key
     facts = ledger.overview.facts(Selection(CAMPAIGNS))
     assert list(facts) == [keys["news"], keys["welcome"], keys["spring_sale"]]  # newest first
     made, sends_at = NOW + timedelta(days=1), NOW + timedelta(days=9)
-    planned = LaunchFacts("released", "service", sends_at, made, False, False, False, {"planned": 1}, False)
+    states = {"planned": 1}
+    planned = LaunchFacts("released", "service", sends_at, made, False, False, False, states, states, False)
     assert facts[keys["welcome"]] == planned
     reported = facts[keys["spring_sale"]]
     assert (reported.is_reported, reported.is_settled, reported.requests) == (True, False, {"accepted": 3})
@@ -141,6 +143,22 @@ def test_the_facts_about_a_launch_follow_what_happens_to_it(ledger: Ledger, keys
     assert (facts("welcome").was_held, facts("welcome").is_leased) == (False, False)
     end_leases(ledger)
     assert not facts("news").is_leased
+
+
+@pytest.mark.parametrize("became", ["planned", "refused"])
+def test_a_launch_with_a_request_that_left_doubt_may_have_gone_out(
+    ledger: Ledger, keys: dict[str, str], became: str
+) -> None:
+    (dispatch,) = send(ledger, keys["news"], InDoubt("HTTP 500"))
+    assert ledger.doubts.resolve(dispatch, Resolution.RESEND, "ann", "again", NOW)
+    if became == "refused":
+        send(ledger, keys["news"], Refused(400, "no"))
+    stop(ledger, keys["news"], "ann", "no")
+    [facts] = ledger.overview.facts(Selection(["news"])).values()
+    assert facts.requests == Counter([became, "planned"])
+    assert facts.known == {"in_doubt": 1, "planned": 1}
+    [row] = ledger.overview.page(Selection(["news"]))
+    assert row.sends_at is not None
 
 
 def test_a_launch_was_last_acted_on_when_a_request_was_begun_or_someone_decided(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +17,7 @@ from sendoff.audience import Segment
 from sendoff.audience.identifiers import Identifiers, empty, from_bytes
 from sendoff.campaign import Slot, Variation
 from sendoff.ledger.requests.claims import VARIANT, segment_of
-from sendoff.ledger.requests.doubts import recorded_later
+from sendoff.ledger.requests.doubts import KNOWN_STATE, recorded_later
 from sendoff.ledger.storage.bulk import streamed
 from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.joins import OF_SEGMENT, SENT_TO
@@ -150,6 +151,17 @@ class DispatchQueries(LedgerPart):
         """Count the recipients of the dispatches of a launch by state: 0 if the service chooses them."""
         rows = self._database.rows(_RECIPIENTS, {"launch": launch_key})
         return {state: int(size) for state, size in rows}
+
+    def known_states(self, launch_key: str) -> dict[str, int]:
+        """Count the dispatches of a launch by ``KNOWN_STATE``: *in doubt* if any attempt is."""
+        return dict(self._database.rows(_KNOWN_STATES, {"launch": launch_key}))
+
+    def known_recipients(self, launch_key: str) -> dict[str, int]:
+        """Count the recipients of the dispatches of a launch by ``KNOWN_STATE``."""
+        counts: Counter[str] = Counter()
+        for _, size, known in self._database.rows(_KNOWN_RECIPIENTS, {"launch": launch_key}):
+            counts[known] += int(size)
+        return dict(counts)
 
     def progress(self, launch_key: str) -> list[Progress]:
         """Count the dispatches of a launch by wave, time zone, and state; empty combinations are left out."""
@@ -378,6 +390,8 @@ _RECIPIENTS = (
     .where(_OF_LAUNCH)
     .group_by(dispatches.c.state)
 )
+_KNOWN_STATES = sa.select(KNOWN_STATE, sa.func.count()).where(_OF_LAUNCH).group_by("known")
+_KNOWN_RECIPIENTS = _RECIPIENTS.add_columns(KNOWN_STATE).group_by("known")
 _PARTS = (dispatches.c.wave, dispatches.c.time_zone, dispatches.c.state)
 _PROGRESS = sa.select(*_PARTS, sa.func.count()).where(_OF_LAUNCH).group_by(*_PARTS)
 _REQUESTS = (

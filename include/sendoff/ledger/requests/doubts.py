@@ -235,6 +235,17 @@ def is_still_doubted(dispatch_key: Any) -> sa.Exists:
     return sa.exists().where(_not_cleared(dispatch_key))
 
 
+_HAS_LEFT_DOUBT = sa.and_(
+    dispatches.c.state.in_((DispatchState.PLANNED, DispatchState.REFUSED)),
+    dispatches.c.attempt > 0,
+    is_still_doubted(dispatches.c.dispatch_key),
+)
+KNOWN_STATE = sa.case((_HAS_LEFT_DOUBT, DispatchState.IN_DOUBT), else_=dispatches.c.state).label("known")
+"""The known result of a dispatch.
+
+It is the state, but *in doubt* also if the dispatch was planned again or refused while an earlier attempt is in doubt.
+"""
+
 _OF_LAUNCH = dispatches.c.launch_key == sa.bindparam("launch")
 _DOUBTFUL = sa.and_(
     outcomes.c.dispatch_key == dispatches.c.dispatch_key, outcomes.c.kind == OutcomeKind.IN_DOUBT
@@ -261,10 +272,7 @@ _OPEN: sa.Select[Any] = (
 )
 _OPEN_OF_LAUNCH = _OPEN.where(_OF_LAUNCH)
 _KEYS_OF_LAUNCH = sa.select(dispatches.c.dispatch_key).where(_OF_LAUNCH)
-_WITH_EARLIER_DOUBT = _KEYS_OF_LAUNCH.where(
-    dispatches.c.state.in_((DispatchState.PLANNED, DispatchState.REFUSED)),
-    is_still_doubted(dispatches.c.dispatch_key),
-)
+_WITH_EARLIER_DOUBT = _KEYS_OF_LAUNCH.where(_HAS_LEFT_DOUBT)
 _CLEARED_WRITE_OFFS = _KEYS_OF_LAUNCH.where(
     dispatches.c.state == DispatchState.WRITTEN_OFF, sa.not_(is_still_doubted(dispatches.c.dispatch_key))
 )

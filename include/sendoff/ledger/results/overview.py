@@ -17,6 +17,7 @@ from sendoff.ledger.control.audit_log import DECIDES
 from sendoff.ledger.launches.launch_record import LAUNCH, LaunchRecord, launch_of
 from sendoff.ledger.launches.launches import is_one_of
 from sendoff.ledger.launches.not_launched import IS_CURRENT
+from sendoff.ledger.requests.doubts import KNOWN_STATE
 from sendoff.ledger.storage.database import LedgerPart, LedgerTime
 from sendoff.ledger.storage.joins import OF_SEGMENT
 from sendoff.ledger.storage.schema import (
@@ -94,6 +95,7 @@ class LaunchFacts:
     is_reported: bool
     was_held: bool  # because something went wrong
     requests: Mapping[str, int]  # by state
+    known: Mapping[str, int]  # by their known result: in doubt if any attempt is
     is_leased: bool  # a worker is making a request
 
 
@@ -216,12 +218,14 @@ class Overview(LedgerPart):
         """Return the facts about each selected launch by its key, newest first."""
         chosen = selection.where()
         requests: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        known: defaultdict[str, Counter[str]] = defaultdict(Counter)
         with self._database.read() as db:
-            for key, state, count in db.execute(_REQUESTS.where(*chosen)):
-                requests[key][state] = count
+            for key, state, known_state, count in db.execute(_REQUESTS.where(*chosen)):
+                requests[key][state] += count
+                known[key][known_state] += count
             leased = set(db.scalars(_LEASED))
             return {
-                key: LaunchFacts(*(*facts, requests[key], key in leased))
+                key: LaunchFacts(*(*facts, requests[key], known[key], key in leased))
                 for key, *facts in db.execute(_FACTS.where(*chosen))
             }
 
@@ -271,7 +275,7 @@ _IS_SENT = (
     sa.exists()
     .where(
         _OF_LAUNCH,
-        dispatches.c.state.in_((DispatchState.ACCEPTED, DispatchState.IN_DOUBT, DispatchState.WRITTEN_OFF)),
+        KNOWN_STATE.in_((DispatchState.ACCEPTED, DispatchState.IN_DOUBT, DispatchState.WRITTEN_OFF)),
     )
     .correlate(launches)
 )
@@ -332,9 +336,9 @@ _FACTS = (
     .order_by(launches.c.created_at.desc(), launches.c.launch_key)
 )
 _REQUESTS = (
-    sa.select(dispatches.c.launch_key, dispatches.c.state, sa.func.count())
+    sa.select(dispatches.c.launch_key, dispatches.c.state, KNOWN_STATE, sa.func.count())
     .join(launches, _OF_LAUNCH)
-    .group_by(dispatches.c.launch_key, dispatches.c.state)
+    .group_by(dispatches.c.launch_key, dispatches.c.state, "known")
 )
 _LEASED = (
     sa.select(dispatches.c.launch_key)

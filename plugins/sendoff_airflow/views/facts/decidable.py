@@ -9,7 +9,7 @@ from functools import cached_property
 
 from sendoff.campaign import Variation
 from sendoff.dispatch import Proposal, awaited_role, newest_of, proposal_of
-from sendoff.launch import HeldByService, has_begun, held_by_service
+from sendoff.launch import HeldByService, held_by_service
 from sendoff.ledger import Decision, LaunchRecord, Ledger
 from sendoff.states import DecisionKind, LaunchState
 from sendoff_airflow.views.airflow_state import airflow_db
@@ -77,6 +77,7 @@ def decidable(
     decisions = ledger.audit_log.of_launch(launch.launch_key)
     role, is_held = awaited_role(launch, decisions), launch.state == LaunchState.HELD
     acts = acts_on(launch, role, requests)
+    unsent = unsent_of(ledger, launch, variations) if acts else None
     return Decidable(
         viewer,
         launch,
@@ -88,7 +89,7 @@ def decidable(
         role=role,
         asked=asked_at(viewer, launch) if role else None,
         rejects_itself_at=deadlines_of([launch]).get(launch.launch_key),
-        unsent=unsent_of(ledger, launch, variations) if acts else None,
-        reached=reached_of(ledger, launch) if is_held and not has_begun(requests) else None,
+        unsent=unsent,
+        reached=reached_of(ledger, launch) if is_held and unsent and not unsent.is_begun else None,
         later=held_by_service(ledger, launch),
     )

@@ -44,7 +44,7 @@ class LaunchRow:
     def when(self) -> str:
         """The words before the time: whether it went out, goes out by itself, or waits for someone."""
         if self.goes_out_at is not None and self.goes_out_at <= datetime.now(UTC):
-            return "Went out" if has_gone_out(self.standing.requests) else "Was due"
+            return "Went out" if has_gone_out(self.standing.known) else "Was due"
         verb = "Due" if self.standing.stage in WAITS else "Goes out"
         return f"{verb} at the latest" if self.is_last else verb
 
@@ -61,7 +61,7 @@ class LaunchRow:
     @property
     def is_unsent(self) -> bool:
         """Whether no request of it was begun."""
-        return not has_begun(self.standing.requests)
+        return not has_begun(self.standing.known)
 
     @property
     def is_still_to_go_out(self) -> bool:

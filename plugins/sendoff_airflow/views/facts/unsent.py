@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,7 +20,7 @@ _MOST_READ = 1_000_000
 class Unsent:
     """What of a launch is not sent yet, and when it goes out if nothing stops it.
 
-    ``recipients`` and ``cut_off`` are 0 if the service chooses the recipients. Without a time and ``words`` it goes out
+    The numbers of recipients are 0 if the service chooses the recipients. Without a time and ``words`` it goes out
     at once, or when the global pause ends. ``words``: the schedule in the service, if the service does not send it at
     once.
     """
@@ -28,15 +28,16 @@ class Unsent:
     launch: LaunchRecord
     requests: int  # planned
     recipients: int  # of the planned requests
-    interrupted: int  # requests whose worker ended without an answer
-    cut_off: int  # recipients of the interrupted requests
+    untouched: int  # of these recipients: no attempt for them is in doubt
+    unclear: int  # requests that are planned again after a doubt, or whose worker ended without an answer
+    unclear_recipients: int
     is_begun: bool
     at: datetime | None
     last_at: datetime | None  # later than ``at`` if time zones get it one after the other
     words: str
     is_too_late: bool
     is_paused: bool  # by a global pause
-    may_repeat: bool  # doubts are resent without a question
+    may_repeat: bool  # doubts are planned again, or resent without a question
 
 
 def unsent_of(ledger: Ledger, launch: LaunchRecord, variations: Iterable[Variation] | None = None) -> Unsent:
@@ -46,21 +47,31 @@ def unsent_of(ledger: Ledger, launch: LaunchRecord, variations: Iterable[Variati
     if variations is None:
         variations = [part.variation for part in ledger.dispatch_queries.segment_sizes(key)]
     times, outlook = goes_out(launch, variations), outlook_of(ledger, launch)
-    doubts = requests.get(DispatchState.IN_DOUBT, 0) + requests.get(DispatchState.IN_FLIGHT, 0)
+    known = ledger.dispatch_queries.known_states(key)
+    untouched = _planned(ledger.dispatch_queries.known_recipients(key))
+    repeated = _planned(requests) - _planned(known)
+    interrupted = requests.get(DispatchState.IN_FLIGHT, 0)
+    doubts = requests.get(DispatchState.IN_DOUBT, 0) + interrupted
+    is_resent = Campaign.frozen(launch.definition).on_doubt == "resend"
     return Unsent(
         launch,
-        requests.get(DispatchState.PLANNED, 0),
-        recipients.get(DispatchState.PLANNED, 0),
-        requests.get(DispatchState.IN_FLIGHT, 0),
-        recipients.get(DispatchState.IN_FLIGHT, 0),
-        is_begun=has_begun(requests),
+        _planned(requests),
+        _planned(recipients),
+        untouched,
+        interrupted + repeated,
+        recipients.get(DispatchState.IN_FLIGHT, 0) + _planned(recipients) - untouched,
+        is_begun=has_begun(known),
         at=times.first_at if times else outlook.until,
         last_at=times.last_at if times else outlook.until,
         words=times.words if times else "",
         is_too_late=outlook.is_too_late,
         is_paused=bool(ledger.pauses.of_connection(launch.connection)),
-        may_repeat=bool(doubts) and Campaign.frozen(launch.definition).on_doubt == "resend",
+        may_repeat=bool(repeated or (doubts and is_resent)),
     )
+
+
+def _planned(counts: Mapping[str, int]) -> int:
+    return counts.get(DispatchState.PLANNED, 0)
 
 
 def reached_of(ledger: Ledger, launch: LaunchRecord) -> int | None:

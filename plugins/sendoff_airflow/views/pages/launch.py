@@ -73,11 +73,12 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
     same_period = _of_same_period(ledger, launch)
     stands = standings_of(ledger, Selection.of([launch, *same_period]))
     standing = stands[launch.launch_key]
-    states = standing.requests
+    states, known = standing.requests, standing.known
+    doubts = states.get(DispatchState.IN_DOUBT, 0)
     left_out = {} if launch.is_chosen_by_service else ledger.launches.suppressed_sizes(launch.launch_key)
     parts = ledger.dispatch_queries.segment_sizes(launch.launch_key)
     variations = [part.variation for part in parts]
-    is_begun = has_begun(states)
+    is_begun = has_begun(known)
     chosen = _FILTERS.get(state, _NOT_ACCEPTED)
     total = sum(states.get(name, 0) for name in chosen)
     paged = Paged(number, REQUESTS_PER_PAGE, total, {"state": state})
@@ -96,7 +97,7 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         goes_out=goes_out(launch, variations),
         is_begun=is_begun,
         went_out_at=listed.sends_at
-        if listed.sends_at and listed.sends_at <= datetime.now(UTC) and has_gone_out(states)
+        if listed.sends_at and listed.sends_at <= datetime.now(UTC) and has_gone_out(known)
         else None,
         same_period=[(each, stands[each.launch_key].stage) for each in same_period],
         resent=newest_of(deciding.decisions, DecisionKind.RESEND) if launch.resend else None,
@@ -111,8 +112,9 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         else blocks_as_html(checked(rows_to_people(launch, left_out, sum(size for _, _, size in parts)))),
         requests=blocks_as_html(checked(requests_by_state(states, launch.segments))),
         states=states,
-        recipients=ledger.dispatch_queries.recipients(launch.launch_key),
-        doubts=states.get(DispatchState.IN_DOUBT, 0),
+        recipients=ledger.dispatch_queries.known_recipients(launch.launch_key),
+        doubts=doubts,
+        repeated=known.get(DispatchState.IN_DOUBT, 0) - doubts,
         so_far=ledger.aggregates.newest(launch.launch_key) if launch.settled_at is None else None,
         results=results_of(ledger, launch, zone)
         if is_begun or not states.get(DispatchState.PLANNED)
