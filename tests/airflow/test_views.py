@@ -2718,6 +2718,28 @@ def test_a_launch_says_how_many_got_nothing_why_and_whether_that_is_the_end(
         assert "reached no one" not in text
 
 
+def test_requests_that_were_refused_after_a_doubt_are_not_said_to_have_reached_no_one(
+    vera: Person, ledger: Ledger
+) -> None:
+    keys = [freeze(ledger, "news", people=4), freeze(ledger, "everybody", by_service=True)]
+    for key in keys:
+        (doubted,) = send(ledger, key, TIMED_OUT)
+        resolve(ledger, doubted, Resolution.RESEND, "ann", "the service lost it", now=NOW)
+        send(ledger, key, Refused(400, "no"))
+        said = words(vera.get(f"launches/{key}").text)
+        assert "1 request in doubt was planned again: it is still not known" in said
+        assert "because the service refused" not in said
+        assert "refused all requests" not in vera.get("campaigns").text
+    send(ledger, keys[0], Refused(400, "no"))
+    said = words(vera.get(f"launches/{keys[0]}").text)
+    assert "2 devices got nothing, because the service refused 1 request." in said
+    figures = reconcile_launch(ledger, keys[1])
+    assert (figures.dispatches, figures.doubted) == ({"refused": 1}, {"refused": 1})
+    assert "1 request in doubt: the service gave no clear answer" in words(
+        vera.get(f"launches/{keys[1]}").text
+    )
+
+
 @pytest.mark.airflow_database
 def test_a_period_is_sent_again_to_those_who_got_nothing_with_one_button(
     server: TestClient, olga: Person, vera: Person, ledger: Ledger, tmp_path: Path

@@ -59,6 +59,7 @@ class _Sent:
     by_arm: Mapping[str, Identifiers]
     rest: Identifiers  # of a launch with variants, recipients whose variant was not frozen
     states: Mapping[str, int]  # of the dispatches, read together with their recipients
+    doubted: Mapping[str, int]  # planned and refused dispatches with an earlier doubt, by state
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,7 @@ def _reconcile(ledger: Ledger, launch_key: str, now: datetime | None) -> LaunchS
         erased=launch.erased,
         unmeasured=measurable.unmeasured,
         identified_by=launch.identified_by,
+        doubted=dict(sent.doubted),
     )
     try:
         ledger.verdicts.store(figures, sets, revision=revision, erasures=erasures)
@@ -257,6 +259,7 @@ def _sent(ledger: Ledger, launch: LaunchRecord, unattributed: Collection[str]) -
     doubted = ledger.doubts.with_earlier_doubt(launch.launch_key)
     cleared = ledger.doubts.cleared_write_offs(launch.launch_key)
     states: Counter[str] = Counter()
+    still_doubted: Counter[str] = Counter()
     for dispatch, segment, left_out in ledger.dispatch_queries.frozen_segments(launch.launch_key):
         states[dispatch.state] += 1
         if variant := variants.get(dispatch.segment, _REST if has_rest else ""):
@@ -269,6 +272,7 @@ def _sent(ledger: Ledger, launch: LaunchRecord, unattributed: Collection[str]) -
         if state == DispatchState.WRITTEN_OFF and dispatch.dispatch_key in cleared:
             state = DispatchState.PLANNED
         elif is_doubted or state in (DispatchState.IN_FLIGHT, DispatchState.WRITTEN_OFF):
+            still_doubted[state] += is_doubted
             state = DispatchState.IN_DOUBT
         if left_out:
             sent.add("suppressed", left_out.always)
@@ -285,6 +289,7 @@ def _sent(ledger: Ledger, launch: LaunchRecord, unattributed: Collection[str]) -
         by_arm={arm: by_arm.take(arm) for arm in sorted(set(arms.values()))},
         rest=by_variant.take(_REST),
         states=states,
+        doubted=+still_doubted,
     )
 
 

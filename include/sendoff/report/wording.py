@@ -5,6 +5,7 @@ They are the same in every form of the report.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from sendoff.campaign import Period
@@ -124,14 +125,23 @@ def requests_without_people(figures: LaunchStats) -> list[str]:
     """
     if not figures.is_chosen_by_service:
         return []
+    known = _known(figures)
     return [
         f"{counted(count, 'request')} {what}"
         for state, what in (
             *_REQUESTS.items(),
             (DispatchState.PLANNED, f"not made{_NOT_MADE.get(figures.state, '.')}"),
         )
-        if (count := figures.dispatches.get(state))
+        if (count := known.get(state))
     ]
+
+
+def _known(figures: LaunchStats) -> Mapping[str, int]:
+    """Return the requests by their known result. Those planned again or refused after a doubt are in doubt."""
+    counts = Counter(figures.dispatches)
+    counts.subtract(figures.doubted)
+    counts[DispatchState.IN_DOUBT] += sum(figures.doubted.values())
+    return +counts
 
 
 def what_cannot_be_known(figures: LaunchStats) -> list[str]:
@@ -295,6 +305,7 @@ def _requests(figures: LaunchStats) -> Mapping[str, int]:
     """Return the requests by state. A rejected or stopped launch never makes its planned requests."""
     if figures.state not in (LaunchState.REJECTED, LaunchState.STOPPED):
         return figures.dispatches
-    others = {state: count for state, count in figures.dispatches.items() if state != DispatchState.PLANNED}
-    left = figures.dispatches.get(DispatchState.PLANNED, 0)
+    known = _known(figures)
+    others = {state: count for state, count in known.items() if state != DispatchState.PLANNED}
+    left = known.get(DispatchState.PLANNED, 0)
     return others | {f"not made, and never will be (launch {figures.state})": left}

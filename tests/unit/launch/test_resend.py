@@ -85,9 +85,9 @@ def people_of(ledger: Ledger, launch: LaunchRecord) -> list[int]:
 def test_those_who_got_nothing_are_those_whose_requests_were_refused_or_not_made(ledger: Ledger) -> None:
     first = prepare(ledger)
     send(ledger, first.launch_key, ACCEPTED, REFUSED)
-    assert ledger.launches.got_nothing(first.launch_key) == {"refused": 2}
+    assert ledger.launches.got_nothing(first.launch_key) == {"refused": (1, 2)}
     assert ledger.audit_log.decide(Decision(first.launch_key, "stopped", "ann", None, NOW))
-    assert ledger.launches.got_nothing(first.launch_key) == {"refused": 2, "planned": 2}
+    assert ledger.launches.got_nothing(first.launch_key) == {"refused": (1, 2), "planned": (1, 2)}
     again = prepare(ledger, 1)
     assert people_of(ledger, again) == [3, 4, 5, 6]
     assert again.dropped["already_sent"] == 2
@@ -101,7 +101,7 @@ def test_recipients_whom_a_refused_request_left_out_are_counted_for_their_own_re
     ledger.suppressions.add(SuppressionChange("account", "device_id", "csv", "ann"), [1, 5], NOW)
     send(ledger, key, REFUSED, ACCEPTED)
     assert ledger.audit_log.decide(Decision(key, "stopped", "ann", None, NOW))
-    assert ledger.launches.got_nothing(key) == {"refused": 1, "planned": 2}
+    assert ledger.launches.got_nothing(key) == {"refused": (1, 1), "planned": (1, 2)}
     figures = reconcile_launch(ledger, key, now=NOW)
     assert figures.not_sent_because == {"refused": 1, "launch stopped": 2, "suppressed": 1}
 
@@ -146,7 +146,7 @@ def test_a_refused_request_counts_as_sent_after_a_post_back_reports_a_delivery(l
     _, refused, _ = send(ledger, first.launch_key, ACCEPTED, REFUSED, REFUSED)
     store(ledger, post_back(refused, "delivery", 3))
     aggregate(ledger, now=NOW)
-    assert ledger.launches.got_nothing(first.launch_key) == {"refused": 2}
+    assert ledger.launches.got_nothing(first.launch_key) == {"refused": (1, 2)}
     assert people_of(ledger, prepare(ledger, 1)) == [5, 6]
 
 

@@ -46,6 +46,7 @@ def test_figures_of_before_are_still_read() -> None:
         "by_variant",
         "unmeasured",
         "identified_by",
+        "doubted",
     )
     stored = {name: value for name, value in figures().to_json().items() if name not in new}
     assert LaunchStats.from_json(stored) == figures(unknowable_because={})
@@ -383,6 +384,14 @@ def test_nothing_is_said_of_people_whom_nobody_knows(words: str, tmp_path: Path)
     [
         ({"dispatches": {"in_doubt": 1}}, "1 request in doubt: the service gave no clear answer"),
         ({"dispatches": {"refused": 1}}, "1 request refused by the service: it reached no one."),
+        (
+            {"dispatches": {"refused": 1}, "doubted": {"refused": 1}},
+            "1 request in doubt: the service gave no",
+        ),
+        (
+            {"dispatches": {"planned": 1}, "doubted": {"planned": 1}},
+            "1 request in doubt: the service gave no",
+        ),
         ({"dispatches": {"planned": 1}}, "1 request not made."),
         ({"dispatches": {"planned": 1}, "state": "held"}, "1 request not made: the launch is held."),
         ({"dispatches": {"planned": 1}, "state": "rejected"}, "1 request not made: the launch was rejected."),
@@ -393,6 +402,7 @@ def test_requests_stand_for_people_whom_nobody_knows(changes: dict[str, Any], wo
     nobody = {"audience": 0, "verdicts": dict.fromkeys(Verdict, 0)}
     text = as_text(chosen_by_service(**nobody, **changes))
     assert words in text
+    assert text.count("1 request ") == 1
     assert "Post-backs name 0 people." in " ".join(text.split())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -28,6 +28,13 @@ from sendoff.ledger.storage.stored_sets import GROUPS, SUPPRESSED, joined
 from sendoff.ledger.suppression.active_verdicts import LaunchSource, sources_of
 from sendoff.ledger.suppression.withheld import recipients_of
 from sendoff.states import LIVING, DispatchState
+
+
+class NotReached(NamedTuple):
+    """Requests whose recipients got nothing, and the number of these recipients: 0 if the service chooses them."""
+
+    requests: int
+    recipients: int
 
 
 class Launches(LedgerPart):
@@ -215,17 +222,16 @@ class Launches(LedgerPart):
         with self._database.read() as db:
             return joined(kind, (people for _, people in recipients_of(db, launch_key, query)))
 
-    def got_nothing(self, launch_key: str) -> dict[str, int]:
+    def got_nothing(self, launch_key: str) -> dict[str, NotReached]:
         """Count the recipients who got nothing and get nothing by themselves, by the state of their request.
 
-        :meth:`sent` leaves them out. Recipients that a refused request left out do not count. The counts are 0 if the
-        service chooses the recipients.
+        :meth:`sent` leaves them out. Recipients that a refused request left out do not count.
         """
         left_out = sa.case(
             (dispatches.c.state == DispatchState.REFUSED, sa.func.coalesce(WITHHELD, 0)), else_=0
         )
         query = (
-            sa.select(dispatches.c.state, sa.func.sum(segments_table.c.size - left_out))
+            sa.select(dispatches.c.state, sa.func.count(), sa.func.sum(segments_table.c.size - left_out))
             .join(launches, launches.c.launch_key == dispatches.c.launch_key)
             .join(segments_table, OF_SEGMENT)
             .where(
@@ -235,7 +241,7 @@ class Launches(LedgerPart):
             )
             .group_by(dispatches.c.state)
         )
-        return {state: int(size) for state, size in self._database.rows(query)}
+        return {state: NotReached(count, int(size)) for state, count, size in self._database.rows(query)}
 
     def recipient(self, launch_key: str, identifier: int | str) -> RecipientStatus:
         """Return the status of one identifier in a launch.

@@ -45,7 +45,7 @@ class GotNothing:
     already, or cannot be sent again in this way.
     """
 
-    requests: int  # refused
+    requests: int  # refused, without a doubt about an earlier attempt
     refused: int
     not_made: int
     written_off: int
@@ -66,18 +66,19 @@ def got_nothing(
 
     ``same_period``: the launches of its campaign for the same period. ``requests``: those of the launch by state.
     """
-    refused = requests.get(DispatchState.REFUSED, 0)
-    if not refused and not launch.state.is_final:
+    if not requests.get(DispatchState.REFUSED) and not launch.state.is_final:
         return None
     key = launch.launch_key
     counts, written_off = ledger.launches.got_nothing(key), requests.get(DispatchState.WRITTEN_OFF)
-    if not refused and not sum(counts.values()):
+    refused, refused_recipients = counts.get(DispatchState.REFUSED, (0, 0))
+    _, not_made = counts.get(DispatchState.PLANNED, (0, 0))
+    if not refused and not not_made:
         return None
     may_go_on = not launch.state.is_final and any(requests.get(state) for state in UNFINISHED)
     return GotNothing(
         refused,
-        counts.get(DispatchState.REFUSED, 0),
-        counts.get(DispatchState.PLANNED, 0),
+        refused_recipients,
+        not_made,
         ledger.dispatch_queries.recipients(key).get(DispatchState.WRITTEN_OFF, 0) if written_off else 0,
         ledger.dispatch_queries.reasons(key, OutcomeKind.REFUSED, limit=_MOST_REASONS) if refused else (),
         may_go_on,
