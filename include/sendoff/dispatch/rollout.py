@@ -1,8 +1,9 @@
 """Staged rollout: the next wave of a launch opens only if the waves before it went well.
 
 The open waves are judged when all their requests are sent. The limits are the share of refused requests and the share
-of missing recipients. A request in doubt counts as refused until a post-back proves otherwise. If a person releases a
-launch that a wave held, that wave and the earlier ones are not judged again.
+of missing recipients. A request in doubt counts as refused until a post-back proves otherwise, also if it is written
+off. A request that was not made, because all its recipients are left out, does not count. If a person releases a launch
+that a wave held, that wave and the earlier ones are not judged again.
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ from sendoff.dispatch.decisions import hold
 from sendoff.errors import NotYetError
 from sendoff.ledger import Decision, LaunchRecord, Ledger
 from sendoff.postbacks import aggregate, measurable_recipients, reconcile_launch
-from sendoff.states import UNFINISHED, DecisionKind, DispatchState, Verdict
+from sendoff.states import DecisionKind, DispatchState, Verdict
 
 _log = logging.getLogger(__name__)
+
+_REFUSED = (DispatchState.REFUSED, DispatchState.IN_DOUBT, DispatchState.WRITTEN_OFF)
 
 
 @dataclass(frozen=True, slots=True)
 class WaveResult:
-    """The result of the open waves. ``people``: accepted recipients whose silence would mean missing."""
+    """The result of the open waves.
+
+    ``requests``: accepted, refused, or in doubt. ``people``: accepted recipients whose silence would mean missing.
+    """
 
     wave: int
     requests: int
@@ -99,7 +105,7 @@ def _judge(
         people = len(accepted & measurable_recipients(ledger, launch, now))
     states: Counter[str] = Counter()
     for part in ledger.dispatch_queries.progress(key):
-        if part.wave in waves and part.state not in UNFINISHED:
+        if part.wave in waves:
             states[part.state] += part.dispatches
-    refused = states[DispatchState.REFUSED] + states[DispatchState.IN_DOUBT]
-    return WaveResult(launch.wave, states.total(), refused, people, missing)
+    refused = sum(states[state] for state in _REFUSED)
+    return WaveResult(launch.wave, states[DispatchState.ACCEPTED] + refused, refused, people, missing)

@@ -11,14 +11,14 @@ from sendoff.audience.identifiers import integers, union
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Variation
 from sendoff.campaign.gates import Rollout
-from sendoff.dispatch.control import release
+from sendoff.dispatch.control import release, resolve
 from sendoff.dispatch.rollout import open_next_wave
 from sendoff.errors import NotYetError
-from sendoff.ledger import Decision, Ledger
+from sendoff.ledger import Decision, Ledger, SuppressionChange
 from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.requests.dispatch_queries import Progress
 from sendoff.postbacks.aggregation import aggregate
-from sendoff.states import Accepted, InDoubt, Outcome, Refused
+from sendoff.states import Accepted, InDoubt, Outcome, Refused, Resolution
 
 from ...factories import KEY, NOW, claimed, make_launch, post_back, send, store
 from ...leases import expire
@@ -136,6 +136,39 @@ def test_a_doubt_that_a_post_back_resolves_counts_as_accepted(ledger: Ledger) ->
     make_launch(ledger, segments=WAVES)
     send(ledger, KEY, YES, YES, YES, DOUBT)
     deliveries(ledger, 7)
+    assert judge(ledger) == "released 2"
+
+
+@pytest.mark.parametrize(("delivered", "after"), [((), "held 1"), ((7,), "released 2")])
+def test_a_written_off_doubt_counts_as_refused_until_a_post_back_comes(
+    ledger: Ledger, delivered: tuple[int, ...], after: str
+) -> None:
+    make_launch(ledger, segments=WAVES)
+    *_, doubted = send(ledger, KEY, YES, YES, YES, DOUBT)
+    resolve(ledger, doubted, Resolution.WRITE_OFF, "ann", "no answer", now=NOW)
+    deliveries(ledger, *delivered)
+    assert judge(ledger, refused=24) == after
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "counted", "after"), [([NO], (1, 1), "held 1"), ([YES], (1, 0), "released 2")]
+)
+def test_requests_whose_recipients_are_all_left_out_do_not_count(
+    ledger: Ledger, outcomes: list[Outcome], counted: tuple[int, int], after: str
+) -> None:
+    make_launch(ledger, segments=WAVES)
+    ledger.suppressions.add(SuppressionChange("account", "device_id", "crm", "ann"), range(1, 7), NOW)
+    send(ledger, KEY, *outcomes)
+    assert judge(ledger, refused=25) == after
+    (decision,) = ledger.audit_log.of_launch(KEY)
+    assert decision.detail
+    assert (decision.detail["requests"], decision.detail["refused"]) == counted
+
+
+def test_a_wave_whose_recipients_are_all_left_out_opens_the_next_one(ledger: Ledger) -> None:
+    make_launch(ledger, segments=WAVES)
+    ledger.suppressions.add(SuppressionChange("account", "device_id", "crm", "ann"), range(1, 9), NOW)
+    assert ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=timedelta(minutes=5)) is None
     assert judge(ledger) == "released 2"
 
 
