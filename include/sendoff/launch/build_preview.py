@@ -83,14 +83,14 @@ def preview_launch(
 def _existing_launch(ledger: Ledger, launch: LaunchRecord) -> ExistingLaunch:
     key = launch.launch_key
     states = ledger.dispatch_queries.states(key)
-    requests = sum(states.values())
+    requests, recipients = sum(states.values()), ledger.dispatch_queries.recipients(key)
     return ExistingLaunch(
         launch_key=key,
         state=launch.state,
         created_at=launch.created_at,
         people=None
         if launch.is_chosen_by_service
-        else sum(segment.people for segment in ledger.dispatch_queries.segment_sizes(key)),
+        else sum(recipients.values()) - recipients.get(DispatchState.SUPPRESSED, 0),
         requests=requests,
         requests_made=sum(count for state, count in states.items() if state not in _NOT_MADE),
         requests_left=states.get(DispatchState.PLANNED, 0),

@@ -37,7 +37,7 @@ class ExistingLaunch:
     launch_key: str
     state: str
     created_at: datetime
-    people: int | None  # None if the service chooses the recipients
+    people: int | None  # without those left out when it was sent; None if the service chooses the recipients
     requests: int
     requests_made: int  # with any outcome
     requests_left: int  # still planned

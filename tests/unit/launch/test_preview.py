@@ -247,6 +247,19 @@ def test_a_preview_of_a_period_that_is_half_sent_says_that_a_run_continues_it(
     assert preview_launch(ledger, made.launch_key).would_send
 
 
+def test_a_preview_does_not_count_recipients_left_out_when_the_launch_was_sent(
+    ledger: Ledger, warehouse: str
+) -> None:
+    made = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, now=NOW)
+    [*_, (_, people)] = [
+        part for part in ledger.dispatch_queries.segments(made.launch_key) if len(part[1]) > 1
+    ]
+    gone = SuppressionChange("account", "device_id", "crm", "ann")
+    ledger.suppressions.add(gone, [*people][:1], NOW)
+    send_all(ledger, made.launch_key)
+    assert "ALREADY SENT to 4 devices" in printed(look(folder(), warehouse, ledger))
+
+
 def test_a_frozen_launch_that_was_sent_would_not_be_sent_again(ledger: Ledger, warehouse: str) -> None:
     made = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, now=NOW)
     assert preview_launch(ledger, made.launch_key).would_send

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from datetime import timedelta
 
 import sqlalchemy as sa
@@ -11,7 +12,7 @@ from sendoff.audience.segmentation import Segment
 from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.ledger.launches.launch_counts import RequestCount
 from sendoff.ledger.storage.schema import withheld
-from sendoff.states import Accepted, InDoubt, NotProcessed, Refused
+from sendoff.states import Accepted, InDoubt, NotProcessed, Refused, Resolution
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
 
@@ -56,6 +57,38 @@ def test_recipients_left_out_of_a_request_are_not_counted(ledger: Ledger) -> Non
             db.execute(sa.insert(withheld), {**row, "size": 1, "identifiers": integers([who]).to_bytes()})
     assert ledger.launch_counts.requests(KEY) == [(3, "accepted", 2, 2)]
     assert [sorted(people) for people, _ in ledger.launch_counts.accepted(KEY)] == [[1], [4, 5, 6]]
+
+
+def test_recipients_left_out_of_all_requests_were_not_sent_to(ledger: Ledger) -> None:
+    freeze(ledger)
+    leave_out(ledger, 1, 4)
+    doubted, accepted, _ = send(ledger, KEY, InDoubt("lost"), ACCEPTED, InDoubt("lost"))
+    leave_out(ledger, 2, 10, 16)
+    assert ledger.doubts.resolve(doubted, Resolution.RESEND, "ann", "again", NOW)
+    (planned,) = ledger.doubts.pending_resends(KEY)
+    send(ledger, KEY, InDoubt("lost"), NotProcessed("later"))  # without 1 and 2, and without 10
+    left = {each.dispatch_key: len(people) for each, people in ledger.dispatch_queries.segments(KEY)}
+    assert (planned.people, left[doubted], left[accepted]) == (2, 2, 2)  # 2 may have got the first request
+    assert {each.dispatch_key: each.people for each in ledger.dispatch_queries.requests(KEY)} == left
+    assert ledger.dispatch_queries.recipients(KEY) == {
+        "accepted": 2,
+        "in_doubt": 5,
+        "planned": 7,
+        "suppressed": 2,
+    }
+    assert sorted(each.people for each in ledger.doubts.open(KEY)) == [2, 3]
+    campaigns = [ledger.launches.get(KEY).campaign]
+    assert astuple(ledger.stats.doubt_totals(campaigns)) == (1, 2, 5)
+    assert [each.people for each in ledger.stats.launch_doubts(campaigns)] == [5]
+    assert [each.recipients for each in ledger.overview.accepted_parts(KEY)] == [2]
+    send(ledger, KEY, ACCEPTED, ACCEPTED)
+    assert ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=timedelta(minutes=5)) is None
+    assert ledger.dispatch_queries.states(KEY)["suppressed"] == 1
+    assert ledger.dispatch_queries.recipients(KEY) == {"accepted": 7, "in_doubt": 5, "suppressed": 4}
+
+
+def leave_out(ledger: Ledger, *people: int) -> None:
+    ledger.suppressions.add(SuppressionChange("account", "device_id", "crm", "ann"), people, NOW)
 
 
 def test_who_was_left_out_as_reached_and_later_as_opened_has_opened(ledger: Ledger) -> None:

@@ -23,6 +23,8 @@ from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.joins import OF_SEGMENT, SENT_TO
 from sendoff.ledger.storage.schema import attempts, dispatch_totals, dispatches, outcomes, segments
 from sendoff.ledger.suppression.withheld import (
+    LEFT_OUT_ALWAYS,
+    REMAINING,
     Withheld,
     recipients_of,
     remaining,
@@ -87,7 +89,7 @@ class Request:
     hour: int | None  # of the day, in the recipients' time zone; None: any
     language: str | None
     variant: str | None
-    people: int  # 0 if the service chooses them
+    people: int  # without those left out of all its attempts; 0 if the service chooses them
     state: DispatchState
     attempt: int  # 0 before the first
     campaign_id: int | None
@@ -148,9 +150,16 @@ class DispatchQueries(LedgerPart):
         return dict(self._database.rows(_STATES, {"launch": launch_key}))
 
     def recipients(self, launch_key: str) -> dict[str, int]:
-        """Count the recipients of the dispatches of a launch by state: 0 if the service chooses them."""
-        rows = self._database.rows(_RECIPIENTS, {"launch": launch_key})
-        return {state: int(size) for state, size in rows}
+        """Count the recipients of the dispatches of a launch by state: 0 if the service chooses them.
+
+        Recipients who were left out of all requests count as suppressed.
+        """
+        counts: Counter[str] = Counter()
+        for state, size, left_out in self._database.rows(_RECIPIENTS, {"launch": launch_key}):
+            counts[state] += int(size - left_out)
+            if left_out:
+                counts[DispatchState.SUPPRESSED] += int(left_out)
+        return dict(counts)
 
     def known_states(self, launch_key: str) -> dict[str, int]:
         """Count the dispatches of a launch by ``KNOWN_STATE``: *in doubt* if any attempt is."""
@@ -384,9 +393,10 @@ _PLANNED = (
 )
 _FROZEN = streamed(SENT_TO.add_columns(*_DISPATCH[1:]).where(_OF_LAUNCH).order_by(dispatches.c.segment), 100)
 _STATES = sa.select(dispatches.c.state, sa.func.count()).where(_OF_LAUNCH).group_by(dispatches.c.state)
+# Not a join: without statistics, PostgreSQL would compare each dispatch with all segments.
+_SIZE = sa.select(segments.c.size).where(OF_SEGMENT).scalar_subquery()
 _RECIPIENTS = (
-    sa.select(dispatches.c.state, sa.func.sum(segments.c.size))
-    .join(segments, OF_SEGMENT)
+    sa.select(dispatches.c.state, sa.func.sum(_SIZE), sa.func.sum(LEFT_OUT_ALWAYS))
     .where(_OF_LAUNCH)
     .group_by(dispatches.c.state)
 )
@@ -399,7 +409,7 @@ _REQUESTS = (
         *(dispatches.c[name] for name in ("dispatch_key", "segment", "wave", "time_zone")),
         segments.c.language,
         VARIANT,
-        segments.c.size.label("people"),
+        REMAINING.label("people"),
         *(dispatches.c[name] for name in ("state", "attempt", "campaign_id")),
         sa.func.coalesce(dispatch_totals.c.deliveries, 0).label("deliveries"),
         sa.func.coalesce(dispatch_totals.c.opens, 0).label("opens"),

@@ -33,6 +33,7 @@ from sendoff.ledger.storage.schema import (
     outcomes,
     segments,
 )
+from sendoff.ledger.suppression.withheld import REMAINING
 from sendoff.states import LIVING, DecisionKind, DispatchState, InDoubt, LaunchState, OutcomeKind, Resolution
 
 _RESOLVED = {
@@ -154,7 +155,7 @@ class Doubts(LedgerPart):
                 launches.c.campaign,
                 launches.c.state,
                 dispatches.c.segment,
-                segments.c.size,
+                REMAINING,
                 segments.c.body.is_not(None),
             )
             .join(launches, launches.c.launch_key == dispatches.c.launch_key)
@@ -257,7 +258,7 @@ _OPEN: sa.Select[Any] = (
         dispatches.c.launch_key,
         launches.c.campaign,
         dispatches.c.segment,
-        segments.c.size,
+        REMAINING,
         dispatches.c.attempt,
         outcomes.c.recorded_at,
         outcomes.c.reason,

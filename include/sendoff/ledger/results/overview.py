@@ -31,6 +31,7 @@ from sendoff.ledger.storage.schema import (
     segments,
     suppressed,
 )
+from sendoff.ledger.suppression.withheld import REMAINING
 from sendoff.states import DecisionKind, DispatchState, LaunchState, PostBackKind, Verdict
 
 
@@ -361,7 +362,7 @@ _PLANNED = (
     .distinct()
 )
 _ACCEPTED = (
-    sa.select(dispatches.c.time_zone, dispatches.c.campaign_id, sa.func.sum(segments.c.size))
+    sa.select(dispatches.c.time_zone, dispatches.c.campaign_id, sa.func.sum(REMAINING))
     .join(segments, OF_SEGMENT)
     .where(dispatches.c.state == DispatchState.ACCEPTED)
     .group_by(dispatches.c.time_zone, dispatches.c.campaign_id)

@@ -12,6 +12,7 @@ from sendoff.ledger.results.feed_states import FeedStates
 from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.joins import OF_SEGMENT
 from sendoff.ledger.storage.schema import dispatches, launches, post_backs, receivers, reports, segments
+from sendoff.ledger.suppression.withheld import REMAINING
 from sendoff.states import LIVING, DispatchState
 from sendoff.telemetry import metrics
 
@@ -86,7 +87,7 @@ class Stats(LedgerPart):
         query = sa.select(
             sa.func.count(sa.distinct(dispatches.c.launch_key)),
             sa.func.count(),
-            sa.func.coalesce(sa.func.sum(segments.c.size), 0),
+            sa.func.coalesce(sa.func.sum(REMAINING), 0),
         )
         row = self._database.one(query.select_from(_IN_SEGMENTS).where(*_doubts_among(campaigns)))
         return DoubtTotals(*map(int, row))
@@ -104,9 +105,7 @@ class Stats(LedgerPart):
         ``launch_key``: only this launch.
         """
         query = (
-            sa.select(
-                dispatches.c.launch_key, sa.func.count(), sa.func.coalesce(sa.func.sum(segments.c.size), 0)
-            )
+            sa.select(dispatches.c.launch_key, sa.func.count(), sa.func.coalesce(sa.func.sum(REMAINING), 0))
             .select_from(_IN_SEGMENTS)
             .where(*_doubts_among(campaigns))
             .group_by(dispatches.c.launch_key, launches.c.created_at)

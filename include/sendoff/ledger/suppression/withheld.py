@@ -106,13 +106,17 @@ _SOME = (
     .join(dispatches, dispatches.c.dispatch_key == withheld.c.dispatch_key)
     .where(dispatches.c.launch_key == sa.bindparam("launch"))
 )
-_WAS_NOT_PROCESSED = sa.exists().where(
-    outcomes.c.dispatch_key == attempts.c.dispatch_key,
-    outcomes.c.attempt == attempts.c.number,
-    sa.or_(
-        outcomes.c.kind == OutcomeKind.NOT_PROCESSED,
-        sa.and_(outcomes.c.kind == OutcomeKind.REFUSED, attempts.c.number < dispatches.c.attempt),
-    ),
+_WAS_NOT_PROCESSED = (
+    sa.exists()
+    .where(
+        outcomes.c.dispatch_key == attempts.c.dispatch_key,
+        outcomes.c.attempt == attempts.c.number,
+        sa.or_(
+            outcomes.c.kind == OutcomeKind.NOT_PROCESSED,
+            sa.and_(outcomes.c.kind == OutcomeKind.REFUSED, attempts.c.number < dispatches.c.attempt),
+        ),
+    )
+    .correlate(attempts, dispatches)
 )
 _ATTEMPTS = (
     sa.select(attempts.c.dispatch_key, attempts.c.number, audiences.c.kind, withheld.c.identifiers)
@@ -122,6 +126,26 @@ _ATTEMPTS = (
     .where(attempts.c.dispatch_key.in_(_SOME), sa.not_(_WAS_NOT_PROCESSED))
     .order_by(attempts.c.dispatch_key, attempts.c.number)
 )
+_LEFT_OUT_OF_ATTEMPT = (
+    sa.select(sa.func.coalesce(sa.func.sum(withheld.c.size), 0))
+    .where(LEFT_OUT)
+    .correlate(attempts)
+    .scalar_subquery()
+)
+_FEWEST_LEFT_OUT = (
+    sa.select(sa.func.coalesce(sa.func.min(_LEFT_OUT_OF_ATTEMPT), 0))
+    .where(attempts.c.dispatch_key == dispatches.c.dispatch_key, sa.not_(_WAS_NOT_PROCESSED))
+    .correlate(dispatches)
+    .scalar_subquery()
+)
+_LEAVES_OUT = sa.exists().where(withheld.c.dispatch_key == dispatches.c.dispatch_key).correlate(dispatches)
+LEFT_OUT_ALWAYS = sa.case((_LEAVES_OUT, _FEWEST_LEFT_OUT), else_=0)
+"""The number of recipients whom each attempt of a dispatch left out that the service may have processed.
+
+It is exact, unless each of these attempts left out a recipient that another one did not.
+"""
+REMAINING = segments.c.size - LEFT_OUT_ALWAYS
+"""The number of recipients that :func:`remaining` returns for a dispatch, without reading them."""
 _BY_VERDICT = (
     sa.select(withheld.c.reason, audiences.c.kind, withheld.c.identifiers)
     .join(dispatches, dispatches.c.dispatch_key == withheld.c.dispatch_key)
