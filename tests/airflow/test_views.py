@@ -61,7 +61,7 @@ from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.postbacks.retention import delete_recipients
 from sendoff.report import Line, Sum, VerdictRows, store_outcome, stored_outcomes
 from sendoff.report.wording import what_cannot_be_known
-from sendoff.states import Accepted, Arm, Refused, Resolution
+from sendoff.states import Accepted, Arm, NotProcessed, Refused, Resolution
 from sendoff_airflow.plugin import SendoffPlugin
 from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
 from sendoff_airflow.views.app import create_app as create_pages
@@ -72,7 +72,7 @@ from sendoff_airflow.views.pages.launches import LAUNCHES_PER_PAGE
 from sendoff_airflow.views.pages.waiting import DOUBTS_PER_LAUNCH, DOUBTS_PER_PAGE
 from sendoff_airflow.views.web.templates import FILTERS
 
-from ..factories import make_audience, make_launch
+from ..factories import claimed, make_audience, make_launch
 from ..launches import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, answer, devices, fill, freeze, send
 from ..waiting import PATIENCE
 
@@ -2738,6 +2738,20 @@ def test_requests_that_were_refused_after_a_doubt_are_not_said_to_have_reached_n
     assert "1 request in doubt: the service gave no clear answer" in words(
         vera.get(f"launches/{keys[1]}").text
     )
+
+
+def test_a_write_off_that_turns_out_not_to_be_processed_got_nothing(vera: Person, ledger: Ledger) -> None:
+    key = freeze(ledger, "spring_sale", people=6)
+    silent = claimed(ledger, key)
+    ledger.dispatches.record(silent, TIMED_OUT, NOW)
+    send(ledger, key, TIMED_OUT)
+    for doubt in ledger.doubts.open(key):
+        resolve(ledger, doubt.dispatch_key, Resolution.WRITE_OFF, "ann", "no one knows", now=NOW)
+    ledger.dispatches.record(silent, NotProcessed("busy"), NOW)
+    assert ledger.audit_log.decide(Decision(key, "stopped", "ann", None, NOW))
+    shown = words(vera.get(f"launches/{key}").text)
+    assert "4 devices got nothing, because the launch was stopped before their turn." in shown
+    assert "It is not known whether 2 devices of requests that were written off got it." in shown
 
 
 @pytest.mark.airflow_database

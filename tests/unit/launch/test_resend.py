@@ -137,6 +137,7 @@ def test_a_written_off_request_that_turns_out_to_be_refused_was_not_sent(ledger:
     for outcome, resolved in ((DOUBT, Resolution.WRITE_OFF), (REFUSED, None)):
         ledger.dispatches.record(claim, outcome, NOW)
         assert not resolved or ledger.doubts.resolve(claim.dispatch_key, resolved, "ann", "old", NOW)
+        assert ledger.launches.got_nothing(key) == ({} if resolved else {"written_off": 2})
     assert people_of(ledger, prepare(ledger, 1)) == [1, 2]
 
 

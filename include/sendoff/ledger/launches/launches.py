@@ -14,7 +14,6 @@ from sendoff.campaign import Period
 from sendoff.errors import AudienceError, ConflictError, NotFoundError
 from sendoff.ledger.launches import freeze
 from sendoff.ledger.launches.freeze import NewLaunch, Overlap
-from sendoff.ledger.launches.launch_counts import WITHHELD
 from sendoff.ledger.launches.launch_record import LAUNCH, LaunchRecord, launch_of
 from sendoff.ledger.launches.recipient import RecipientStatus, recipient_status
 from sendoff.ledger.requests.doubts import is_still_doubted
@@ -26,7 +25,7 @@ from sendoff.ledger.storage.schema import segments as segments_table
 from sendoff.ledger.storage.schema import suppressed as suppressed_table
 from sendoff.ledger.storage.stored_sets import GROUPS, SUPPRESSED, joined
 from sendoff.ledger.suppression.active_verdicts import LaunchSource, sources_of
-from sendoff.ledger.suppression.withheld import recipients_of
+from sendoff.ledger.suppression.withheld import REMAINING, recipients_of
 from sendoff.states import LIVING, DispatchState
 
 
@@ -225,18 +224,16 @@ class Launches(LedgerPart):
     def got_nothing(self, launch_key: str) -> dict[str, NotReached]:
         """Count the recipients who got nothing and get nothing by themselves, by the state of their request.
 
-        :meth:`sent` leaves them out. Recipients that a refused request left out do not count.
+        :meth:`sent` leaves them out. Requests that were written off count if it is known that none was processed.
+        Recipients that a refused request left out do not count.
         """
-        left_out = sa.case(
-            (dispatches.c.state == DispatchState.REFUSED, sa.func.coalesce(WITHHELD, 0)), else_=0
-        )
         query = (
-            sa.select(dispatches.c.state, sa.func.count(), sa.func.sum(segments_table.c.size - left_out))
+            sa.select(dispatches.c.state, sa.func.count(), sa.func.sum(REMAINING))
             .join(launches, launches.c.launch_key == dispatches.c.launch_key)
             .join(segments_table, OF_SEGMENT)
             .where(
                 dispatches.c.launch_key == launch_key,
-                dispatches.c.state.in_((DispatchState.PLANNED, DispatchState.REFUSED)),
+                dispatches.c.state.in_(_GOT_NOTHING),
                 sa.not_(_MAY_BE_SENT),
             )
             .group_by(dispatches.c.state)
@@ -307,6 +304,7 @@ _MAY_BE_SENT = sa.or_(
         dispatch_totals.c.deliveries + dispatch_totals.c.opens > 0,
     ),
 )
+_GOT_NOTHING = (DispatchState.PLANNED, DispatchState.REFUSED, DispatchState.WRITTEN_OFF)
 _MAY_SEND = (
     sa.exists().where(dispatches.c.launch_key == launches.c.launch_key, _MAY_BE_SENT).correlate(launches)
 )

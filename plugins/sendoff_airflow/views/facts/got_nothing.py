@@ -41,8 +41,8 @@ class GotNothing:
     """The recipients who got nothing from a launch, and get nothing from it by themselves.
 
     The numbers of recipients are 0 if the service chooses them. ``reasons``: why the service refused requests.
-    ``written_off``: recipients of requests whose result is not known. ``again``: None if the period was sent again
-    already, or cannot be sent again in this way.
+    ``written_off``: recipients of requests that were written off and whose result is not known. ``again``: None if the
+    period was sent again already, or cannot be sent again in this way.
     """
 
     requests: int  # refused, without a doubt about an earlier attempt
@@ -69,17 +69,21 @@ def got_nothing(
     if not requests.get(DispatchState.REFUSED) and not launch.state.is_final:
         return None
     key = launch.launch_key
-    counts, written_off = ledger.launches.got_nothing(key), requests.get(DispatchState.WRITTEN_OFF)
+    counts, written_off = ledger.launches.got_nothing(key), 0
     refused, refused_recipients = counts.get(DispatchState.REFUSED, (0, 0))
     _, not_made = counts.get(DispatchState.PLANNED, (0, 0))
-    if not refused and not not_made:
+    _, not_processed = counts.get(DispatchState.WRITTEN_OFF, (0, 0))
+    if requests.get(DispatchState.WRITTEN_OFF):
+        recipients = ledger.dispatch_queries.recipients(key)
+        written_off = recipients.get(DispatchState.WRITTEN_OFF, 0) - not_processed
+    if not refused and not (launch.state.is_final and not_made + not_processed):
         return None
     may_go_on = not launch.state.is_final and any(requests.get(state) for state in UNFINISHED)
     return GotNothing(
         refused,
         refused_recipients,
-        not_made,
-        ledger.dispatch_queries.recipients(key).get(DispatchState.WRITTEN_OFF, 0) if written_off else 0,
+        not_made + (not_processed if launch.state.is_final else 0),
+        written_off,
         ledger.dispatch_queries.reasons(key, OutcomeKind.REFUSED, limit=_MOST_REASONS) if refused else (),
         may_go_on,
         None if may_go_on or any(each.resend > launch.resend for each in same_period) else _again(launch),
