@@ -23,14 +23,14 @@ from sendoff.errors import (
     UsageError,
 )
 from sendoff.launch import LaunchOptions, prepare_launch, preview_campaign
-from sendoff.ledger import Decision, LaunchRecord, Ledger, NewLaunch, SuppressionChange
+from sendoff.ledger import Decision, LaunchRecord, LaunchSource, Ledger, NewLaunch, SuppressionChange
 from sendoff.ledger.launches.launches import Launches
 from sendoff.ledger.storage.schema import launches
 from sendoff.postbacks import aggregate, reconcile_launch
 from sendoff.report import as_text, describe_preview
-from sendoff.states import Accepted, InDoubt, Refused, Resolution
+from sendoff.states import Accepted, InDoubt, NotProcessed, Refused, Resolution, Verdict
 
-from ...factories import KEY, LEASE, NOW, PERIOD, claimed, make_launch, post_back, send, store
+from ...factories import KEY, LEASE, NOW, PERIOD, PUSH, claimed, make_launch, post_back, send, store
 
 DAY = timedelta(days=1)
 
@@ -104,6 +104,22 @@ def test_recipients_whom_a_refused_request_left_out_are_counted_for_their_own_re
     assert ledger.launches.got_nothing(key) == {"refused": (1, 1), "planned": (1, 2)}
     figures = reconcile_launch(ledger, key, now=NOW)
     assert figures.not_sent_because == {"refused": 1, "launch stopped": 2, "suppressed": 1}
+
+
+def test_recipients_left_out_by_a_verdict_before_the_launch_was_stopped_count_for_it(ledger: Ledger) -> None:
+    first = make_launch(ledger, range(1, 5), name="news", campaign=PUSH).launch_key
+    (key,) = send(ledger, first, ACCEPTED)
+    reminder = make_launch(
+        ledger, range(1, 5), campaign=PUSH, sources=[LaunchSource(first, (), (Verdict.ENGAGED,))]
+    ).launch_key
+    store(ledger, post_back(key, "open", 1))
+    ledger.suppressions.add(SuppressionChange("account", "device_id", "csv", "ann"), [2], NOW)
+    aggregate(ledger, now=NOW)
+    send(ledger, reminder, NotProcessed("busy"))
+    assert ledger.audit_log.decide(Decision(reminder, "stopped", "ann", None, NOW))
+    figures = reconcile_launch(ledger, reminder, now=NOW)
+    assert figures.not_sent_because == {"opened since": 1, "launch stopped": 3}
+    assert ledger.launches.got_nothing(reminder) == {"planned": 3}
 
 
 @pytest.mark.promise("twice/resend")

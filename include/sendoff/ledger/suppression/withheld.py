@@ -140,12 +140,24 @@ _FEWEST_LEFT_OUT = (
 )
 _LEAVES_OUT = sa.exists().where(withheld.c.dispatch_key == dispatches.c.dispatch_key).correlate(dispatches)
 LEFT_OUT_ALWAYS = sa.case((_LEAVES_OUT, _FEWEST_LEFT_OUT), else_=0)
-"""The number of recipients whom each attempt of a dispatch left out that the service may have processed.
+"""The number of recipients that all attempts of a dispatch left out, without attempts that were not processed.
 
-It is exact, unless each of these attempts left out a recipient that another one did not.
+It is exact, unless each attempt left out a recipient that another one did not.
 """
 REMAINING = segments.c.size - LEFT_OUT_ALWAYS
 """The number of recipients that :func:`remaining` returns for a dispatch, without reading them."""
+PLANNED_BUT_LEFT_OUT = (
+    sa.select(sa.func.coalesce(sa.func.sum(withheld.c.size), 0))
+    .where(
+        dispatches.c.state == DispatchState.PLANNED,
+        withheld.c.dispatch_key == dispatches.c.dispatch_key,
+        withheld.c.attempt == dispatches.c.attempt,
+        withheld.c.reason != SUPPRESSED,
+    )
+    .correlate(dispatches)
+    .scalar_subquery()
+)
+"""The number of recipients that the newest attempt of a planned dispatch left out because of a verdict."""
 _BY_VERDICT = (
     sa.select(withheld.c.reason, audiences.c.kind, withheld.c.identifiers)
     .join(dispatches, dispatches.c.dispatch_key == withheld.c.dispatch_key)
