@@ -119,7 +119,7 @@ def test_recipients_left_out_by_a_verdict_before_the_launch_was_stopped_count_fo
     assert ledger.audit_log.decide(Decision(reminder, "stopped", "ann", None, NOW))
     figures = reconcile_launch(ledger, reminder, now=NOW)
     assert figures.not_sent_because == {"opened since": 1, "launch stopped": 3}
-    assert ledger.launches.got_nothing(reminder) == {"planned": 3}
+    assert ledger.launches.got_nothing(reminder) == {"planned": (1, 3)}
 
 
 @pytest.mark.promise("twice/resend")
@@ -164,6 +164,22 @@ def test_a_refused_request_counts_as_sent_after_a_post_back_reports_a_delivery(l
     store(ledger, post_back(refused, "delivery", 3))
     aggregate(ledger, now=NOW)
     assert ledger.launches.got_nothing(first.launch_key) == {"refused": (1, 2)}
+    assert people_of(ledger, prepare(ledger, 1)) == [5, 6]
+
+
+@pytest.mark.promise("twice/resend")
+@pytest.mark.parametrize(("who", "in_doubt"), [(3, 1), (999, 2)], ids=["of a recipient", "of someone else"])
+def test_recipients_of_a_refused_request_that_a_post_back_came_from_are_in_doubt(
+    ledger: Ledger, who: int, in_doubt: int
+) -> None:
+    first = prepare(ledger)
+    _, refused, _ = send(ledger, first.launch_key, ACCEPTED, REFUSED, REFUSED)
+    store(ledger, post_back(refused, "open", who))
+    figures = reconcile_launch(ledger, first.launch_key, now=NOW)
+    assert figures.verdicts["in_doubt"] == in_doubt
+    assert figures.not_sent_because == {"refused": 2}
+    assert ledger.launches.got_nothing(first.launch_key) == {"refused": 2}
+    assert ledger.launches.recipient(first.launch_key, 4).sentence.startswith("may have been sent")
     assert people_of(ledger, prepare(ledger, 1)) == [5, 6]
 
 

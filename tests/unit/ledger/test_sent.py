@@ -311,7 +311,10 @@ def test_why_knows_of_an_earlier_request_in_doubt(ledger: Ledger) -> None:
     send(ledger, key, refused())
     for who, state in ((1, "refused"), (2, "planned")):
         found = ledger.launches.recipient(key, who)
-        assert found.sentence == "may have been sent: the service gave no clear answer to an earlier request"
+        assert (
+            found.sentence
+            == "may have been sent: it is not clear whether the service processed an earlier request"
+        )
         assert found.details == f"segment {who}, wave 1, request {state}"
         assert not found.is_waiting
 
@@ -375,7 +378,7 @@ def test_a_request_was_sent_if_the_service_accepted_it_or_a_report_proves_it(
 
 
 CLEARED = "not sent: the service did not process the request, as was found out later"
-DOUBTED = "may have been sent: the service gave no clear answer to an earlier request"
+DOUBTED = "may have been sent: it is not clear whether the service processed an earlier request"
 TURN = "not sent yet: its turn comes later"
 WINNER = "not sent yet: it gets the variant that wins in the test share, which is not decided yet"
 UNSEEN = "the campaign's query did not return it in a usable row"

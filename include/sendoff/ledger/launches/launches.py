@@ -16,11 +16,11 @@ from sendoff.ledger.launches import freeze
 from sendoff.ledger.launches.freeze import NewLaunch, Overlap
 from sendoff.ledger.launches.launch_record import LAUNCH, LaunchRecord, launch_of
 from sendoff.ledger.launches.recipient import RecipientStatus, recipient_status
-from sendoff.ledger.requests.doubts import is_still_doubted
+from sendoff.ledger.requests.doubts import may_be_processed
 from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.erasure_state import check_version
 from sendoff.ledger.storage.joins import OF_SEGMENT, SENT_TO
-from sendoff.ledger.storage.schema import audience_groups, dispatch_totals, dispatches, launches
+from sendoff.ledger.storage.schema import audience_groups, dispatches, launches
 from sendoff.ledger.storage.schema import segments as segments_table
 from sendoff.ledger.storage.schema import suppressed as suppressed_table
 from sendoff.ledger.storage.stored_sets import GROUPS, SUPPRESSED, joined
@@ -299,11 +299,7 @@ _MAY_BE_SENT = sa.or_(
         dispatches.c.state == DispatchState.PLANNED,
         launches.c.state.in_(LIVING),
     ),
-    is_still_doubted(dispatches.c.dispatch_key),  # also if it was written off
-    sa.exists().where(  # refused, and sent all the same
-        dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key,
-        dispatch_totals.c.deliveries + dispatch_totals.c.opens > 0,
-    ),
+    may_be_processed(dispatches.c.dispatch_key),  # also if it was refused or written off
 )
 _GOT_NOTHING = (DispatchState.PLANNED, DispatchState.REFUSED, DispatchState.WRITTEN_OFF)
 _MAY_SEND = (

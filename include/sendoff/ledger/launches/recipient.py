@@ -12,7 +12,7 @@ from sendoff.campaign import Campaign
 from sendoff.figures import NO_PLATFORM, PLATFORM, RELIABLE_PLATFORMS, UNREAD, WHY_UNKNOWABLE
 from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.requests.claims import VARIANT
-from sendoff.ledger.requests.doubts import is_still_doubted
+from sendoff.ledger.requests.doubts import may_be_processed
 from sendoff.ledger.storage.schema import (
     audience_groups,
     dispatch_totals,
@@ -48,7 +48,7 @@ _SENTENCES = {
     DispatchState.REFUSED: "not sent: the service refused the request",
     DispatchState.SUPPRESSED: "not sent: on the suppression list when the request was due",
 }
-_DOUBTED = "may have been sent: the service gave no clear answer to an earlier request"
+_DOUBTED = "may have been sent: it is not clear whether the service processed an earlier request"
 _CLEARED = "not sent: the service did not process the request, as was found out later"
 _WITHHELD = {
     Verdict.ENGAGED: "not sent: opened or clicked an earlier message before the request was due",
@@ -76,8 +76,8 @@ class RecipientStatus:
     result. ``dispatch``: the state of its request. ``verdict``: from the newest report, if there is one.
     ``awaits_winner``: its variant is decided when the test share of the launch has answered.
     ``verdict_because``: if the verdict is unknowable, why silence proves nothing. ``is_suspect``: a machine probably
-    made all of its opens. ``is_doubted``: whether a request of its segment is still in doubt, whatever the newest one
-    became. ``withheld_because``: if a request left it out because of a verdict in another launch, that
+    made all of its opens. ``is_doubted``: whether a request of its segment may have been processed, whatever the newest
+    one became. ``withheld_because``: if a request left it out because of a verdict in another launch, that
     verdict. ``hour``: the hour of the day at which it gets the message, in its time zone; None for any. ``arm``: set
     only if the campaign sends at own hours and its hour is known or random.
     """
@@ -266,5 +266,5 @@ _DISPATCH = sa.select(
     dispatches.c.dispatch_key,
     dispatches.c.state,
     dispatch_totals.c.suspects,
-    is_still_doubted(dispatches.c.dispatch_key).label("is_doubted"),
+    may_be_processed(dispatches.c.dispatch_key).label("is_doubted"),
 ).outerjoin(dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key)

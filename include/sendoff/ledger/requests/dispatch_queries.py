@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -154,12 +154,7 @@ class DispatchQueries(LedgerPart):
 
         Recipients who were left out of all requests count as suppressed.
         """
-        counts: Counter[str] = Counter()
-        for state, size, left_out in self._database.rows(_RECIPIENTS, {"launch": launch_key}):
-            counts[state] += int(size - left_out)
-            if left_out:
-                counts[DispatchState.SUPPRESSED] += int(left_out)
-        return dict(counts)
+        return _counted(self._database.rows(_RECIPIENTS, {"launch": launch_key}))
 
     def known_states(self, launch_key: str) -> dict[str, int]:
         """Count the dispatches of a launch by ``KNOWN_STATE``: *in doubt* if any attempt is."""
@@ -167,10 +162,7 @@ class DispatchQueries(LedgerPart):
 
     def known_recipients(self, launch_key: str) -> dict[str, int]:
         """Count the recipients of the dispatches of a launch by ``KNOWN_STATE``."""
-        counts: Counter[str] = Counter()
-        for _, size, known in self._database.rows(_KNOWN_RECIPIENTS, {"launch": launch_key}):
-            counts[known] += int(size)
-        return dict(counts)
+        return _counted(self._database.rows(_KNOWN_RECIPIENTS, {"launch": launch_key}))
 
     def progress(self, launch_key: str) -> list[Progress]:
         """Count the dispatches of a launch by wave, time zone, and state; empty combinations are left out."""
@@ -358,6 +350,16 @@ def _outcomes(launch_key: str, *columns: Any, since: datetime | None = None) -> 
     return query if since is None else query.where(outcomes.c.recorded_at > since)
 
 
+def _counted(rows: Iterable[Any]) -> dict[str, int]:
+    """Return recipients by state. ``rows``: state, recipients, and how many of them were left out of all requests."""
+    counts: Counter[str] = Counter()
+    for state, size, left_out in rows:
+        counts[state] += int(size - left_out)
+        if left_out:
+            counts[DispatchState.SUPPRESSED] += int(left_out)
+    return dict(counts)
+
+
 def _attempt_records(db: sa.Connection, dispatch_keys: Collection[str]) -> dict[str, list[AttemptRecord]]:
     """Return the records of the attempts of some dispatches, oldest first; at most the 5,000 newest."""
     query = (
@@ -395,13 +397,10 @@ _FROZEN = streamed(SENT_TO.add_columns(*_DISPATCH[1:]).where(_OF_LAUNCH).order_b
 _STATES = sa.select(dispatches.c.state, sa.func.count()).where(_OF_LAUNCH).group_by(dispatches.c.state)
 # Not a join: without statistics, PostgreSQL would compare each dispatch with all segments.
 _SIZE = sa.select(segments.c.size).where(OF_SEGMENT).scalar_subquery()
-_RECIPIENTS = (
-    sa.select(dispatches.c.state, sa.func.sum(_SIZE), sa.func.sum(LEFT_OUT_ALWAYS))
-    .where(_OF_LAUNCH)
-    .group_by(dispatches.c.state)
-)
+_SUMS = (sa.func.sum(_SIZE), sa.func.sum(LEFT_OUT_ALWAYS))
+_RECIPIENTS = sa.select(dispatches.c.state, *_SUMS).where(_OF_LAUNCH).group_by(dispatches.c.state)
 _KNOWN_STATES = sa.select(KNOWN_STATE, sa.func.count()).where(_OF_LAUNCH).group_by("known")
-_KNOWN_RECIPIENTS = _RECIPIENTS.add_columns(KNOWN_STATE).group_by("known")
+_KNOWN_RECIPIENTS = sa.select(KNOWN_STATE, *_SUMS).where(_OF_LAUNCH).group_by("known")
 _PARTS = (dispatches.c.wave, dispatches.c.time_zone, dispatches.c.state)
 _PROGRESS = sa.select(*_PARTS, sa.func.count()).where(_OF_LAUNCH).group_by(*_PARTS)
 _REQUESTS = (

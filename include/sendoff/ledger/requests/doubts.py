@@ -171,9 +171,9 @@ class Doubts(LedgerPart):
         return [PendingResend(*row) for row in self._database.rows(query)]
 
     def with_earlier_doubt(self, launch_key: str) -> frozenset[str]:
-        """Return the keys of the dispatches that have left doubt, although an earlier attempt is still in doubt.
+        """Return the keys of the planned and refused dispatches that the service may have processed.
 
-        They are planned again, or were refused when they were sent again.
+        An earlier attempt is still in doubt, or a post-back came although the service refused the request.
         """
         return frozenset(self._database.scalars(_WITH_EARLIER_DOUBT, {"launch": launch_key}))
 
@@ -236,15 +236,26 @@ def is_still_doubted(dispatch_key: Any) -> sa.Exists:
     return sa.exists().where(_not_cleared(dispatch_key))
 
 
+def may_be_processed(dispatch_key: Any) -> sa.ColumnElement[bool]:
+    """Return the condition that an attempt of a dispatch is still in doubt, or that a post-back came from it.
+
+    A post-back that is no evidence counts too, because no one may get a message twice.
+    """
+    totals = dispatch_totals.alias("received")
+    has_post_backs = (totals.c.dispatch_key == dispatch_key, totals.c.deliveries + totals.c.opens > 0)
+    return sa.or_(is_still_doubted(dispatch_key), sa.exists().where(*has_post_backs))
+
+
 _HAS_LEFT_DOUBT = sa.and_(
     dispatches.c.state.in_((DispatchState.PLANNED, DispatchState.REFUSED)),
     dispatches.c.attempt > 0,
-    is_still_doubted(dispatches.c.dispatch_key),
+    may_be_processed(dispatches.c.dispatch_key),
 )
 KNOWN_STATE = sa.case((_HAS_LEFT_DOUBT, DispatchState.IN_DOUBT), else_=dispatches.c.state).label("known")
 """The known result of a dispatch.
 
-It is the state, but *in doubt* also if the dispatch was planned again or refused while an earlier attempt is in doubt.
+It is the state, but *in doubt* also if the dispatch was planned again or refused while an earlier attempt is in doubt,
+or has post-backs.
 """
 
 _OF_LAUNCH = dispatches.c.launch_key == sa.bindparam("launch")
@@ -275,7 +286,7 @@ _OPEN_OF_LAUNCH = _OPEN.where(_OF_LAUNCH)
 _KEYS_OF_LAUNCH = sa.select(dispatches.c.dispatch_key).where(_OF_LAUNCH)
 _WITH_EARLIER_DOUBT = _KEYS_OF_LAUNCH.where(_HAS_LEFT_DOUBT)
 _CLEARED_WRITE_OFFS = _KEYS_OF_LAUNCH.where(
-    dispatches.c.state == DispatchState.WRITTEN_OFF, sa.not_(is_still_doubted(dispatches.c.dispatch_key))
+    dispatches.c.state == DispatchState.WRITTEN_OFF, sa.not_(may_be_processed(dispatches.c.dispatch_key))
 )
 _EXPIRED = (
     sa.update(dispatches)
