@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from sendoff.app.connections import Connections
+from sendoff.campaign import load_campaign
+from sendoff.cli.send import _urls
 from sendoff.cli.shared import warehouse_urls
 from sendoff.errors import SettingsError
 from sendoff.settings import Settings, connection_for, defaults_file, load_settings
@@ -203,6 +205,23 @@ def test_a_warehouse_that_the_source_lacks_is_the_same_error_in_a_shell_and_in_p
             "Vault has no connection shp, which the campaign names as its warehouse. Correct the campaign's field "
             "warehouse, or add the connection."
         )
+
+
+def test_a_campaign_without_a_query_needs_no_warehouse_of_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vault: Callable[..., None]
+) -> None:
+    vault()
+    monkeypatch.delenv("SENDOFF_WAREHOUSE_URL", raising=False)
+    head = "title: A\nmessage: {title: A, text: B}\nchannels: {android_push: {}}\n"
+    source = "audience: {source: {kind: verdicts, of: first, are: [missing]}}\n"
+    for name, text in (("second", head + source), ("first", head)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "campaign.yaml").write_text(text)
+    (tmp_path / "first/audience.sql").write_text("SELECT 1 AS device_id")
+    second, first = load_campaign(tmp_path / "second"), load_campaign(tmp_path / "first")
+    assert _urls([second], None) is None
+    with pytest.raises(SettingsError, match="Vault has no connection sendoff_warehouse"):
+        _urls([first], None)
 
 
 def test_equal_values_in_both_are_no_conflict(

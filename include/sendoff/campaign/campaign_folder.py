@@ -66,6 +66,12 @@ class CampaignFolder:
         """The oldest name of the campaign. Random shares depend on it, so a new name does not change them."""
         return (*self.campaign.formerly, self.name)[0]
 
+    @property
+    def reads_warehouse(self) -> bool:
+        """Whether a query chooses or leaves out recipients."""
+        is_of_dbt = isinstance(self.campaign.audience.source, DbtModelSource)
+        return bool(self.audience_sql or self.exclusion_sql or is_of_dbt)
+
     def place_of(self, *place: str | int) -> str:
         """Return the place of a field for an error: its file, and its line if the file still has it."""
         return str(self.finding(place, dotted((*self.within, *place))))

@@ -308,16 +308,14 @@ class _JourneyRun:
 def _connected(folders: Sequence[CampaignFolder], connection: str, options: _Options) -> App:
     """Return the app that sends some campaigns. Raise SettingsError with all settings that are missing."""
     sender = connected(connection, options.ledger_url, warehouse=_urls(folders, options.warehouse))
-    sender.check_settings(reads_warehouse=any(each.audience_sql or each.exclusion_sql for each in folders))
+    sender.check_settings(reads_warehouse=any(each.reads_warehouse for each in folders))
     return sender
 
 
 def _urls(folders: Iterable[CampaignFolder], given: list[str] | None) -> Mapping[str, str] | None:
     """Return the warehouse of each connection that some campaigns read, or None if it is a setting that is missing."""
-    campaigns = [folder.campaign for folder in folders if folder.campaign.targeting.kind == "query"]
-    if not campaigns:
-        return None
-    if not (given or has_source() or environment_settings().warehouse_url):
+    campaigns = [folder.campaign for folder in folders if folder.reads_warehouse]
+    if not campaigns or not (given or has_source() or environment_settings().warehouse_url):
         return None
     url_of = warehouse_urls(given or [], campaigns)
     return {name: url_of(name) for each in campaigns for name in (each.warehouse, *each.other_warehouses)}
