@@ -392,6 +392,7 @@ def database_stopped(env: Environment, how: signal.Signals) -> None:
     env.kill(env.backend.cluster.process, how)
     env.pause(0.5)
     env.backend.cluster.process.start()
+    env.backend.ledger.close()  # its connections ended with the server
     env.join(workers)
     env.carry_on(job)
     env.service.wait_until_quiet()
