@@ -28,7 +28,7 @@ from sendoff.ledger.launches.launches import Launches
 from sendoff.ledger.storage.schema import launches
 from sendoff.postbacks import aggregate, reconcile_launch
 from sendoff.report import as_text, describe_preview
-from sendoff.states import Accepted, InDoubt, NotProcessed, Refused, Resolution, Verdict
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Resolution, Verdict
 
 from ...factories import KEY, LEASE, NOW, PERIOD, PUSH, claimed, make_launch, post_back, send, store
 
@@ -533,3 +533,27 @@ def test_a_preview_counts_those_already_sent_to_in_the_last_launch(ledger: Ledge
     shown = preview_campaign(folder(range(2, 9)), period=later, warehouses=str, ledger=ledger, now=NOW)
     assert shown.change
     assert (shown.change.kept, shown.change.new, shown.change.gone) == (5, 2, 1)
+
+
+@pytest.mark.parametrize("opened", [(1,), (1, 2, 3)], ids=["one opened", "three opened"])
+@pytest.mark.parametrize("how", [Resolution.RESEND, Resolution.WRITE_OFF])
+@pytest.mark.parametrize("late", [REFUSED, NotProcessed("busy")], ids=["refused", "not processed"])
+def test_those_left_out_by_a_verdict_count_once_if_a_late_outcome_clears_a_doubt(
+    ledger: Ledger, how: Resolution, late: Outcome, opened: tuple[int, ...]
+) -> None:
+    first = make_launch(ledger, range(1, 5), name="news", campaign=PUSH).launch_key
+    (sent,) = send(ledger, first, ACCEPTED)
+    reminder = make_launch(
+        ledger, range(1, 5), campaign=PUSH, sources=[LaunchSource(first, (), (Verdict.ENGAGED,))]
+    ).launch_key
+    for who in opened:
+        store(ledger, post_back(sent, "open", who))
+    aggregate(ledger, now=NOW)
+    claim = claimed(ledger, reminder)
+    ledger.dispatches.record(claim, DOUBT, NOW)
+    assert ledger.doubts.resolve(claim.dispatch_key, how, "ann", "again", NOW)
+    ledger.dispatches.record(claim, late, NOW)
+    assert ledger.audit_log.decide(Decision(reminder, "stopped", "ann", None, NOW))
+    (found,) = ledger.launches.got_nothing(reminder).values()
+    assert found.recipients == 4 - len(opened)
+    assert reconcile_launch(ledger, reminder, now=NOW).not_sent_because["launch stopped"] == 4 - len(opened)

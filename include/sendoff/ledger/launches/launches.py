@@ -25,7 +25,7 @@ from sendoff.ledger.storage.schema import segments as segments_table
 from sendoff.ledger.storage.schema import suppressed as suppressed_table
 from sendoff.ledger.storage.stored_sets import GROUPS, SUPPRESSED, joined
 from sendoff.ledger.suppression.active_verdicts import LaunchSource, sources_of
-from sendoff.ledger.suppression.withheld import PLANNED_BUT_LEFT_OUT, REMAINING, recipients_of
+from sendoff.ledger.suppression.withheld import REMAINING, UNMADE_BUT_LEFT_OUT, recipients_of
 from sendoff.states import LIVING, DispatchState
 
 
@@ -225,11 +225,11 @@ class Launches(LedgerPart):
         """Count the recipients who got nothing and get nothing by themselves, by the state of their request.
 
         :meth:`sent` leaves them out. Requests that were written off count if it is known that none was processed.
-        Recipients that a refused request left out do not count, nor do recipients of a planned one that an earlier
-        attempt left out because of a verdict.
+        Recipients that a refused request left out do not count. Nor do those that the newest attempt of a planned or
+        written-off one left out because of a verdict.
         """
         query = (
-            sa.select(dispatches.c.state, sa.func.count(), sa.func.sum(REMAINING - PLANNED_BUT_LEFT_OUT))
+            sa.select(dispatches.c.state, sa.func.count(), sa.func.sum(REMAINING - UNMADE_BUT_LEFT_OUT))
             .join(launches, launches.c.launch_key == dispatches.c.launch_key)
             .join(segments_table, OF_SEGMENT)
             .where(

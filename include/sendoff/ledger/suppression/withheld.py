@@ -106,6 +106,7 @@ _SOME = (
     .join(dispatches, dispatches.c.dispatch_key == withheld.c.dispatch_key)
     .where(dispatches.c.launch_key == sa.bindparam("launch"))
 )
+_UNMADE = (DispatchState.PLANNED, DispatchState.WRITTEN_OFF)  # a late outcome leaves these states as they are
 _WAS_NOT_PROCESSED = (
     sa.exists()
     .where(
@@ -113,7 +114,10 @@ _WAS_NOT_PROCESSED = (
         outcomes.c.attempt == attempts.c.number,
         sa.or_(
             outcomes.c.kind == OutcomeKind.NOT_PROCESSED,
-            sa.and_(outcomes.c.kind == OutcomeKind.REFUSED, attempts.c.number < dispatches.c.attempt),
+            sa.and_(
+                outcomes.c.kind == OutcomeKind.REFUSED,
+                sa.or_(attempts.c.number < dispatches.c.attempt, dispatches.c.state.in_(_UNMADE)),
+            ),
         ),
     )
     .correlate(attempts, dispatches)
@@ -146,10 +150,10 @@ It is exact, unless each attempt left out a recipient that another one did not.
 """
 REMAINING = segments.c.size - LEFT_OUT_ALWAYS
 """The number of recipients that :func:`remaining` returns for a dispatch, without reading them."""
-PLANNED_BUT_LEFT_OUT = (
+UNMADE_BUT_LEFT_OUT = (
     sa.select(sa.func.coalesce(sa.func.sum(withheld.c.size), 0))
     .where(
-        dispatches.c.state == DispatchState.PLANNED,
+        dispatches.c.state.in_(_UNMADE),
         withheld.c.dispatch_key == dispatches.c.dispatch_key,
         withheld.c.attempt == dispatches.c.attempt,
         withheld.c.reason != SUPPRESSED,
@@ -157,7 +161,7 @@ PLANNED_BUT_LEFT_OUT = (
     .correlate(dispatches)
     .scalar_subquery()
 )
-"""The number of recipients that the newest attempt of a planned dispatch left out because of a verdict."""
+"""Of a planned or written-off dispatch, the number of those that a verdict left out of the newest attempt."""
 _BY_VERDICT = (
     sa.select(withheld.c.reason, audiences.c.kind, withheld.c.identifiers)
     .join(dispatches, dispatches.c.dispatch_key == withheld.c.dispatch_key)
