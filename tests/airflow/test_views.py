@@ -936,6 +936,12 @@ def test_a_launch_by_the_time_zones_of_its_recipients_says_when_the_first_and_th
     assert re.search(f"When approved, it goes out {range_}", words(olga.get("waiting").text))
     assert f"Due at the latest {FILTERS['moment'](last)}" in words(olga.get("?words=everywhere").text)
     assert "by 00:00, about 12" in words(olga.get(f"calendar?month={last:%Y-%m}").text)
+    off = freeze(ledger, "refused_there", definition={**PUSH, "send": once}, sends=last)
+    assert re.search(f"Goes out {range_[:-2]}", words(olga.get(f"launches/{off}").text))
+    assert "at the latest" in words(olga.get("?words=refused_there").text)
+    send(ledger, off, *[Refused(400, "no")] * len(ledger.dispatch_queries.of_launch(off)))
+    for path in (f"launches/{off}", "?words=refused_there", "campaigns?words=refused_there"):
+        assert not re.search("oes out|at the latest", words(olga.get(path).text)), path
 
 
 def test_during_a_global_pause_nothing_is_said_to_go_out_at_once(olga: Person, ledger: Ledger) -> None:
@@ -960,7 +966,8 @@ def test_during_a_global_pause_nothing_is_said_to_go_out_at_once(olga: Person, l
     text = words(olga.get("waiting").text)
     for key, then in keys.items():
         assert re.search(f"When approved, it goes out {then}\\.", text)
-        sends = f"goes to 12 devices {then}. Until the pause ends, you can stop it."
+        until = "Until then" if "has ended by then" in then else "Until the pause ends"
+        sends = f"goes to 12 devices {then}. {until}, you can stop it."
         assert re.search(sends, text)
         assert re.search(sends, words(olga.get(f"launches/{key}").text))
     assert "cannot be taken back" not in text
@@ -2281,7 +2288,7 @@ def test_a_stuck_launch_says_what_is_not_known_about_a_doubt_that_was_planned_ag
     said = words(olga.get(f"launches/{key}").text)
     unknown = "It is not known whether 6 devices of 1 request without a clear answer got it."
     assert f"Stuck: this launch stopped part way. {unknown}" in said
-    assert "1 request in doubt was planned again: it is still not known" in said
+    assert "1 request was planned again or refused, but the service may have processed it." in said
     assert "No one gets it twice." not in said
     stop(ledger, key, "ann", "enough")
     said = words(olga.get(f"launches/{key}").text)
@@ -2727,7 +2734,7 @@ def test_requests_that_were_refused_after_a_doubt_are_not_said_to_have_reached_n
         resolve(ledger, doubted, Resolution.RESEND, "ann", "the service lost it", now=NOW)
         send(ledger, key, Refused(400, "no"))
         said = words(vera.get(f"launches/{key}").text)
-        assert "1 request in doubt was planned again: it is still not known" in said
+        assert "1 request was planned again or refused, but the service may have processed it." in said
         assert "because the service refused" not in said
         assert "refused all requests" not in vera.get("campaigns").text
     send(ledger, keys[0], Refused(400, "no"))
@@ -2750,7 +2757,8 @@ def test_a_write_off_that_turns_out_not_to_be_processed_got_nothing(vera: Person
     ledger.dispatches.record(silent, NotProcessed("busy"), NOW)
     assert ledger.audit_log.decide(Decision(key, "stopped", "ann", None, NOW))
     shown = words(vera.get(f"launches/{key}").text)
-    assert "4 devices got nothing, because the launch was stopped before their turn." in shown
+    assert "4 devices got nothing: 2, because the launch was stopped before their turn, and 2, " in shown
+    assert "and 2, because the service did not process their request." in shown
     assert "It is not known whether 2 devices of requests that were written off got it." in shown
 
 

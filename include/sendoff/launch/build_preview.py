@@ -76,13 +76,13 @@ def preview_launch(
         ledger,
         rate,
         names,
-        existing if existing.requests_left < existing.requests else None,
+        existing if existing.requests_made or existing.requests_left < existing.requests else None,
     )
 
 
 def _existing_launch(ledger: Ledger, launch: LaunchRecord) -> ExistingLaunch:
     key = launch.launch_key
-    states = ledger.dispatch_queries.states(key)
+    states, known = ledger.dispatch_queries.states(key), ledger.dispatch_queries.known_states(key)
     requests, recipients = sum(states.values()), ledger.dispatch_queries.recipients(key)
     return ExistingLaunch(
         launch_key=key,
@@ -92,7 +92,7 @@ def _existing_launch(ledger: Ledger, launch: LaunchRecord) -> ExistingLaunch:
         if launch.is_chosen_by_service
         else sum(recipients.values()) - recipients.get(DispatchState.SUPPRESSED, 0),
         requests=requests,
-        requests_made=sum(count for state, count in states.items() if state not in _NOT_MADE),
+        requests_made=sum(count for state, count in known.items() if state not in _NOT_MADE),
         requests_left=states.get(DispatchState.PLANNED, 0),
         accepted=states.get(DispatchState.ACCEPTED, 0),
         last_at=ledger.dispatch_queries.newest_outcome(key),

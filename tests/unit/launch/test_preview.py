@@ -231,7 +231,7 @@ def test_a_preview_does_not_count_requests_as_made_whose_recipients_were_all_lef
     send_all(ledger, made.launch_key)
     seen = look(folder(), warehouse, ledger)
     text = " ".join(printed(seen).split())
-    assert "2 of 3 requests were made, and 2 were accepted." in text
+    assert "2 of 3 requests made, 2 accepted." in text
     assert "sends nothing more" in text
     assert not preview_launch(ledger, made.launch_key).would_send
 

@@ -48,6 +48,7 @@ class GotNothing:
     requests: int  # refused, without a doubt about an earlier attempt
     refused: int
     not_made: int
+    not_processed: int  # written off, and not processed
     written_off: int
     reasons: Sequence[str]
     may_go_on: bool
@@ -56,7 +57,7 @@ class GotNothing:
     @property
     def recipients(self) -> int:
         """The number of recipients who got nothing."""
-        return self.refused + self.not_made
+        return self.refused + self.not_made + self.not_processed
 
 
 def got_nothing(
@@ -66,7 +67,7 @@ def got_nothing(
 
     ``same_period``: the launches of its campaign for the same period. ``requests``: those of the launch by state.
     """
-    if not requests.get(DispatchState.REFUSED) and not launch.state.is_final:
+    if not launch.state.is_final and {DispatchState.REFUSED, DispatchState.WRITTEN_OFF}.isdisjoint(requests):
         return None
     key = launch.launch_key
     counts, written_off = ledger.launches.got_nothing(key), 0
@@ -76,13 +77,14 @@ def got_nothing(
     if requests.get(DispatchState.WRITTEN_OFF):
         recipients = ledger.dispatch_queries.recipients(key)
         written_off = recipients.get(DispatchState.WRITTEN_OFF, 0) - not_processed
-    if not refused and not (launch.state.is_final and not_made + not_processed):
+    if not (refused or not_made or not_processed):
         return None
     may_go_on = not launch.state.is_final and any(requests.get(state) for state in UNFINISHED)
     return GotNothing(
         refused,
         refused_recipients,
-        not_made + (not_processed if launch.state.is_final else 0),
+        not_made,
+        not_processed,
         written_off,
         ledger.dispatch_queries.reasons(key, OutcomeKind.REFUSED, limit=_MOST_REASONS) if refused else (),
         may_go_on,

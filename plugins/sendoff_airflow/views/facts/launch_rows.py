@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,7 +38,9 @@ class LaunchRow:
     @property
     def goes_out_at(self) -> datetime | None:
         """When it went out or will go out, if that is known."""
-        return self.listed.sends_at or self.standing.until
+        at = self.listed.sends_at or self.standing.until
+        is_off = at is not None and at > datetime.now(UTC) and sends_nothing(self.launch, self.standing.known)
+        return None if is_off else at
 
     @property
     def when(self) -> str:
@@ -71,8 +73,8 @@ class LaunchRow:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it goes out any more: it has ended, or all its recipients were to be left out."""
-        return self.launch.state.is_final or self.standing.requests.keys() == {DispatchState.SUPPRESSED}
+        """Whether nothing of it goes out any more."""
+        return self.launch.state.is_final or sends_nothing(self.launch, self.standing.known)
 
     @property
     def is_open(self) -> bool:
@@ -84,6 +86,12 @@ class LaunchRow:
         """Whether some of it went out, and the rest waits for the send window or the next wave."""
         until = self.standing.until
         return until is not None and self.listed.sends_at is not None and self.listed.sends_at < until
+
+
+def sends_nothing(launch: LaunchRecord, known: Mapping[str, int]) -> bool:
+    """Check whether no one has got a launch, and no one will. ``known``: its requests by their known result."""
+    is_off = launch.state.is_final or (bool(known) and DispatchState.PLANNED not in known)
+    return is_off and not has_gone_out(known)
 
 
 def rows_of(ledger: Ledger, listed: Sequence[ListedLaunch]) -> list[LaunchRow]:

@@ -22,6 +22,7 @@ from sendoff_airflow.views.facts.decidable import decidable
 from sendoff_airflow.views.facts.flow import checked, requests_by_state, rows_to_people
 from sendoff_airflow.views.facts.got_nothing import got_nothing
 from sendoff_airflow.views.facts.holds import standings_of, stuck_at, unanswered
+from sendoff_airflow.views.facts.launch_rows import sends_nothing
 from sendoff_airflow.views.facts.messages import email_page, messages_of_launch
 from sendoff_airflow.views.pages.results import downloads, outcomes_of, results_of
 from sendoff_airflow.views.web.dependencies import (
@@ -94,7 +95,7 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         may_steer=viewer.may_steer(launch.campaign),
         deciding=deciding,
         stuck=stuck_at(viewer, ledger, launch, standing),
-        goes_out=goes_out(launch, variations),
+        goes_out=None if sends_nothing(launch, known) else goes_out(launch, variations),
         is_begun=is_begun,
         went_out_at=listed.sends_at
         if listed.sends_at and listed.sends_at <= datetime.now(UTC) and has_gone_out(known)
