@@ -131,7 +131,12 @@ def test_what_cannot_be_stored_is_refused_and_not_a_failure(service):
 
 def test_the_service_ends_when_one_of_its_processes_has_ended(service_start):
     service = service_start("--workers", "2")
-    child = next(p for p in processes(service) if "messaging_service.web_process" in p.cmdline())
+
+    def children():
+        return [p for p in processes(service) if "messaging_service.web_process" in p.cmdline()]
+
+    until(children)  # a new process first has the command line of its parent
+    child = children()[0]
     others = [p for p in processes(service) if p != child]
     os.kill(child.pid, signal.SIGKILL)
     assert service.process.wait(PATIENCE) == 1
