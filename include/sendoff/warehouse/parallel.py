@@ -25,9 +25,13 @@ def together(
     ends and closes all readers.
     """
     queue: SimpleQueue[pa.RecordBatch | Future[None]] = SimpleQueue()
-    room, is_over = Semaphore(2 * len(readers)), Event()
+    room, may_begin, is_over = Semaphore(2 * len(readers)), Event(), Event()
+    ends: list[Future[None]] = []
 
     def bring(reader: Generator[pa.RecordBatch, None, None]) -> None:
+        may_begin.wait()
+        if is_over.is_set():
+            return
         with closing(reader):
             for batch in reader:
                 room.acquire()
@@ -37,7 +41,8 @@ def together(
 
     def end() -> None:
         is_over.set()
-        room.release(len(ends))
+        may_begin.set()
+        room.release(len(readers))
         # Repeatedly, because a reader may have begun to wait just after it was cancelled.
         while wait(ends, timeout=0).not_done:
             for reading, cancel in zip(ends, cancels, strict=True):
@@ -46,8 +51,10 @@ def together(
             wait(ends, timeout=_BETWEEN_CANCELS)
 
     threads = stack.enter_context(ThreadPoolExecutor(len(readers), "warehouse"))
-    ends = [threads.submit(bring, reader) for reader in readers]
     stack.callback(end)
+    # A signal may raise an error at any line. Each query must be known before it begins, so that it can be cancelled.
+    ends += [threads.submit(bring, reader) for reader in readers]
+    may_begin.set()
     return _batches(queue, room, ends)
 
 

@@ -19,6 +19,8 @@ from sendoff.warehouse import Source, read
 from sendoff.warehouse.databases import postgresql
 from sendoff.warehouse.parallel import together
 
+from ...waiting import PATIENCE
+
 ARE_FASTER = postgresql._are_faster
 ROWS = 10_000
 LOCK = 5_771_103
@@ -283,8 +285,10 @@ def test_every_batch_of_every_reader_arrives() -> None:
 
 def test_a_reader_is_closed_in_its_thread() -> None:
     closed: list[str] = []
+    both_begin = threading.Barrier(2)
 
     def reader() -> Generator[pa.RecordBatch, None, None]:
+        both_begin.wait(PATIENCE)
         try:
             while True:
                 yield pa.record_batch({"device_id": [1]})
@@ -294,3 +298,22 @@ def test_a_reader_is_closed_in_its_thread() -> None:
     with ExitStack() as stack:
         next(together([reader(), reader()], [lambda: None] * 2, stack))
     assert [name.partition("_")[0] for name in closed] == ["warehouse", "warehouse"]
+
+
+def test_no_reader_begins_before_it_can_be_cancelled() -> None:
+    begun = []
+
+    def reader() -> Generator[pa.RecordBatch, None, None]:
+        begun.append("a query")
+        yield pa.record_batch([])
+
+    class Interrupted(list[Generator[pa.RecordBatch, None, None]]):
+        """Readers, and a signal that raises an error while they are started."""
+
+        def __iter__(self) -> Iterator[Generator[pa.RecordBatch, None, None]]:
+            yield from super().__iter__()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), ExitStack() as stack:
+        together(Interrupted([reader()]), [lambda: None], stack)
+    assert begun == []
