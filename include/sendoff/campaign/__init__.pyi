@@ -47,6 +47,7 @@ from .field_types import is_time_zone as is_time_zone
 from .field_types import moment as moment
 from .field_types import problem as problem
 from .field_types import time_zone_of as time_zone_of
+from .folders import ASSETS as ASSETS
 from .folders import HOUSEKEEPING_DAGS as HOUSEKEEPING_DAGS
 from .folders import CheckedFolder as CheckedFolder
 from .folders import campaign_folders as campaign_folders

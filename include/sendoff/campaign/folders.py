@@ -28,9 +28,10 @@ HOUSEKEEPING_DAGS = (
 )
 """The default names of the DAGs for all campaigns."""
 
-_IDENTIFIERS = tuple(dict.fromkeys((*CREATED_FOR, *EXECUTED_FOR)))
-_ASSETS = ("audience", "launch", "report")
+ASSETS = ("audience", "launch", "report")
 """What follows a campaign's name in the names of its Airflow assets."""
+
+_IDENTIFIERS = tuple(dict.fromkeys((*CREATED_FOR, *EXECUTED_FOR)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +271,7 @@ def _misspelled(folder: CampaignFolder) -> Iterator[Finding]:
     named: dict[YamlPath, str] = {}
     for number, asset in enumerate(folder.campaign.after):
         name, _, what = asset.rpartition(".")
-        if what in _ASSETS:
+        if what in ASSETS:
             named["after", number] = name
     if isinstance(audience.source, VerdictSource):
         named["audience", "source", "of"] = audience.source.of

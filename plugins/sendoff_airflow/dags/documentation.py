@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sendoff.campaign import AudienceColumn, Campaign, CampaignFolder, FrozenModel, advice
+from sendoff.campaign import ASSETS, AudienceColumn, Campaign, CampaignFolder, FrozenModel, advice
 from sendoff.launch import describe_schedule
 from sendoff.report import (
     Block,
@@ -23,7 +23,6 @@ from sendoff.report import (
 )
 from sendoff_airflow.views.links import campaign_page
 
-ASSETS = ("audience", "launch", "report")
 _TASKS: tuple[tuple[Words, Words], ...] = (
     (
         Code("audience"),
