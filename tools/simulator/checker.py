@@ -45,6 +45,7 @@ _ALLOWED = {
 """The states of a launch in which a decision is possible."""
 _RESOLVED = {"resend_dispatch": "planned", "write_off_dispatch": "written_off"}
 _CLEARED = {"refused", "not_processed"}
+_FAILED = {"refused", "in_doubt", "written_off"}
 _SILENT = {"missing", "unknowable"}
 _ASKED_BY_SENDOFF = {"sendoff", "the end"}
 
@@ -461,6 +462,23 @@ def check_control(history: History) -> Iterator[str]:
                 yield f"{name} is claimed before its wave is open"
 
 
+def check_waves(history: History) -> Iterator[str]:
+    """Sendoff opens a wave only if few enough of the requests that were made before it are refused or in doubt.
+
+    A dispatch that a post-back names does not count: who opened the wave may have known of it.
+    """
+    limit = next((event.get("refused", 100) for event in history.by_kind["begin"]), 100)
+    waves = {event["dispatch"]: event["wave"] for event in history.by_kind["dispatches"]}
+    for event in history.by_kind["decisions"]:
+        if event["kind"] == "wave" and event.get("judged"):
+            before = History(each for each in history.events if each["n"] < event["n"])
+            named = {each["dispatch"] for each in before.by_kind["post-back"]}
+            made = [key for key in before.people if waves[key] <= event["judged"] and before.of(key)]
+            failed = [key for key in made if key not in named and before.state(key) <= _FAILED]
+            if 100 * len(failed) > limit * len(made):
+                yield f"wave {event['judged'] + 1} is open, and {len(failed)} of {len(made)} requests before it failed"
+
+
 def check_audit(history: History) -> Iterator[str]:
     """Each decision is in the audit log once, with its author, and the log explains the state of the launch."""
     rows = Counter((kind, who) for kind, who, _ in _rows(history, "audit"))
@@ -515,6 +533,7 @@ RULES: Mapping[str, Callable[[History], Iterator[str]]] = {
     "leases": check_leases,
     "resolutions": check_resolutions,
     "control": check_control,
+    "waves": check_waves,
     "audit": check_audit,
     "end": check_end,
 }

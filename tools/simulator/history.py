@@ -38,6 +38,7 @@ PERIOD = Period(BEGIN - timedelta(days=1), BEGIN)
 CAMPAIGNS = {launch_key("service", name, PERIOD): name for name in ("spring", "summer")}  # by launch
 SPRING = next(iter(CAMPAIGNS))
 AGAIN = launch_key("service", "spring", PERIOD, 1)  # spring again, only to those who got nothing
+REFUSED = 60  # percent of the requests of a wave
 FIRST = 700_001  # the identifier of the first recipient
 
 _FAULTS = ("crash", "reply lost", "ledger fails", "pause", "clock jump", "ledger clock jump")
@@ -117,6 +118,7 @@ class _History:
             resends=resends,
             on_doubt=self.campaigns[SPRING].on_doubt,
             lease=LEASE.total_seconds(),
+            refused=REFUSED,
         )
         try:
             self._spawn_actors()
@@ -462,7 +464,7 @@ _VERDICTS = "SELECT verdict, identifiers FROM verdicts WHERE launch_key = :launc
 def _campaign(targeting: str, has_template: bool, on_doubt: str, has_waves: bool, failures: int) -> Campaign:
     gates: dict[str, Any] = {"failures": {"refused": failures, "in_doubt": failures}}
     if has_waves and targeting == "query":
-        gates["rollout"] = {"shares": [50], "wait": {"length": 1, "unit": "minutes"}, "refused": 60}
+        gates["rollout"] = {"shares": [50], "wait": {"length": 1, "unit": "minutes"}, "refused": REFUSED}
     template = {"id": 4_711, "channels": ["email"], "columns": ["own"]}
     email = {"from_address": 1, "subject": "Hello", "text": "It is spring"}
     return Campaign.model_validate(

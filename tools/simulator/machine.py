@@ -463,6 +463,7 @@ def _shown(table: str, row: dict[str, Any]) -> dict[str, Any]:
         "kind": f"{row['kind']}_all" if "scope" in detail else str(row["kind"]),
         "who": row["who"],
         "dispatch": detail.get("dispatch"),
+        "judged": detail.get("wave"),
     }
 
 

@@ -89,6 +89,14 @@ MUTANTS: Mapping[str, Mutant] = {
         "            first.c.wave <= sa.select(OPEN_WAVE.c.wave).scalar_subquery(),",
         "            first.c.wave <= 1 + sa.select(OPEN_WAVE.c.wave).scalar_subquery(),",
     ),
+    "wave not judged": Mutant(
+        "sendoff.dispatch.rollout", "if allowed is not None and percent > allowed:", "if False:"
+    ),
+    "wave judged by requests that were not made": Mutant(
+        "sendoff.dispatch.rollout",
+        "WaveResult(launch.wave, states[DispatchState.ACCEPTED] + refused,",
+        "WaveResult(launch.wave, sum(states.values()),",
+    ),
     "suppression only when frozen": Mutant(
         "sendoff.ledger.requests.claims", "        if len(suppressed):", "        if False:"
     ),

@@ -27,7 +27,7 @@ def numbered(events: Sequence[Event]) -> list[Event]:
 def frozen() -> list[Event]:
     """Two dispatches, to the recipients 1 and 2 and to the recipient 3."""
     return [
-        {"event": "begin", "lease": 300.0},
+        {"event": "begin", "lease": 300.0, "refused": 50},
         {"event": "segments", "segment": 1, "people": [1, 2]},
         {"event": "segments", "segment": 2, "people": [3]},
         {"event": "dispatches", "dispatch": "a", "segment": 1, "wave": 1},
@@ -51,8 +51,8 @@ def request(
     ]
 
 
-def wave() -> Event:
-    return {"event": "decisions", "kind": "wave"}
+def wave(judged: int | None = None) -> Event:
+    return {"event": "decisions", "kind": "wave", "judged": judged}
 
 
 def post_back(dispatch: str, person: int, kind: str = "delivery", campaign: int = 1) -> list[Event]:
@@ -86,6 +86,7 @@ SENT = [*frozen(), *request("a", 1, [1, 2]), wave(), *request("b", 2, [3])]
 GOOD = [*SENT, *post_back("a", 1), *end({"delivered": [1], "missing": [2, 3]}, DONE, {"a": (1, 0)})]
 OPT_OUT = {"event": "opt-out answer", "person": 3, "status": 200}
 OF_ANNA = {"who": "anna", "kind": "write_off_dispatch", "dispatch": "a"}
+OF_ANNA_COMMITTED = {"event": "decisions", **OF_ANNA}
 DOUBTED = [*frozen(), *request("a", 1, [1, 2], "none"), wave(), *request("b", 2, [3])]
 
 OF_SENDOFF = {"event": "decisions", "who": "sendoff", "kind": "resend_dispatch", "dispatch": "a"}
@@ -138,7 +139,7 @@ def test_a_launch_without_a_fault_is_good() -> None:
             *frozen(),
             *request("a", 1, [1, 2], "rate limited"),
             *request("a", 2, [1, 2], attempt=2),
-            wave(),
+            wave(judged=1),
             *request("b", 3, [3]),
             *end({"missing": [1, 2, 3]}, DONE),
         ],
@@ -156,7 +157,13 @@ def test_a_launch_without_a_fault_is_good() -> None:
             *request("a", 4, [1, 2], attempt=3),
             *end({"missing": [1, 2, 3]}, DONE, audit=[*RESENT[:1] * 2, RESENT[1]]),
         ],
-        [*PROVEN, REFUSED, wave(), *request("b", 3, [3]), *end(OPENED, DONE, {"a": (0, 1)}, audit=RESENT)],
+        [
+            *PROVEN,
+            REFUSED,
+            wave(judged=1),
+            *request("b", 3, [3]),
+            *end(OPENED, DONE, {"a": (0, 1)}, audit=RESENT),
+        ],
         [
             *PROVEN[:-1],
             REFUSED,
@@ -206,6 +213,7 @@ BAD: dict[str, list[Event]] = {
     "leases": [*DOUBTED[:-6], {**DOUBTED[-7], "by": "another", "ledger": [10.0, 20.0]}, *ALL_MISSING],
     "resolutions": [*SENT, {"event": "decisions", **OF_ANNA}, *ALL_MISSING],
     "control": [*frozen(), {"event": "decisions", "kind": "paused"}, *request("a", 1, [1, 2]), *ALL_MISSING],
+    "waves": [*frozen(), *request("a", 1, [1, 2], "refused"), wave(judged=1), *end({}, {})],
     "audit": [*SENT, {"event": "decision answer", "done": True, **OF_ANNA}, *ALL_MISSING],
     "end": [*frozen(), *end({"not_sent": [1, 2, 3]}, {"a": "planned", "b": "planned"})],
 }
@@ -237,6 +245,21 @@ def test_each_rule_notices_a_bad_history(rule: str) -> None:
         ([*PROVEN[:-1], OF_SENDOFF, *ALL_MISSING], "is resent while 2 of its requests are in doubt"),
         ([*frozen(), OF_SENDOFF, *ALL_MISSING], "is resent while 0 of its requests are in doubt"),
         (without("launch"), "the history has no end"),
+        (
+            [*DOUBTED[:-6], OF_ANNA_COMMITTED, wave(judged=1), *end({}, {})],
+            "1 of 1 requests before it failed",
+        ),
+        (
+            [
+                *frozen(),
+                {"event": "segments", "segment": 3, "people": [4]},
+                {"event": "dispatches", "dispatch": "c", "segment": 3, "wave": 1},
+                *request("a", 1, [1, 2], "refused"),
+                wave(judged=1),
+                *end({}, {}),
+            ],
+            "1 of 1 requests before it failed",
+        ),
     ],
 )
 def test_parts_of_rules_notice_too(events: list[Event], breach: str) -> None:
