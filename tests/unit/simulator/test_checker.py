@@ -100,7 +100,7 @@ PROVEN = [
 ]
 REFUSED = {"event": "outcomes", "dispatch": "a", "attempt": 2, "kind": "refused"}
 OPENED = {"engaged": [1], "in_doubt": [2], "missing": [3]}
-RESENT = [["resend_dispatch", "sendoff", "a"], ["wave", "sendoff", None]]
+RESENT: list[list[Any]] = [["resend_dispatch", "sendoff", "a"], ["wave", "sendoff", None]]
 
 
 def test_a_launch_without_a_fault_is_good() -> None:
