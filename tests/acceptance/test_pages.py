@@ -585,7 +585,7 @@ def test_requests_in_doubt_are_selected_together_and_the_buttons_count_them(
     with airflow.ledger() as ledger:
         key = freeze(ledger, "spring_sale", people=7, day=12)
         send(ledger, key, TIMED_OUT, TIMED_OUT, TIMED_OUT)
-        sizes = [size for _, _, size in ledger.dispatch_queries.segment_sizes(key)][:3]
+        sizes = [part.people for part in ledger.dispatch_queries.segment_sizes(key)][:3]
         window = visit(f"sendoff/waiting#doubt-{key}")
         card = window.locator(f"#doubt-{key}")
         card.locator("summary").click()

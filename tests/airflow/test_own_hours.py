@@ -66,7 +66,8 @@ def test_each_recipient_gets_the_message_at_their_hour_of_the_day(
     key = house.launch_key(run)
     with house.ledger() as ledger:
         queries = ledger.dispatch_queries
-        arms, hours_of = queries.arms(key), queries.hours_of_segments(key)
+        arms, sizes = queries.arms(key), queries.segment_sizes(key)
+        hours_of = {number: part.hour for number, part in enumerate(sizes, 1) if part.hour is not None}
         segments = {each.dispatch_key: (each.segment, people) for each, people in queries.segments(key)}
         compared = of_own_hours(ledger, ledger.verdicts.figures(key))
     reached: Counter[int] = Counter()

@@ -112,7 +112,9 @@ def plan(url: str, kind: str, how: str) -> dict[str, float]:
         period = Period(NOW - DAY, NOW)
         launch = prepare_launch(ledger, folder, period=period, warehouses=_no_warehouse, now=NOW)
         seconds = time.perf_counter() - start
-        known = sum(people for arm, _, people in ledger.dispatch_queries.hours(launch.launch_key) if arm)
+        known = sum(
+            part.people for part in ledger.dispatch_queries.segment_sizes(launch.launch_key) if part.arm
+        )
     return {"seconds": round(seconds, 2), "mib": round(peak_memory() - before), "with_arm": known}
 
 

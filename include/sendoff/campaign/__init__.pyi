@@ -66,7 +66,6 @@ from .gates import Gates as Gates
 from .gates import HoldAbove as HoldAbove
 from .gates import Rollout as Rollout
 from .gates import SendWindow as SendWindow
-from .journey import Journey as Journey
 from .journey import JourneyFolder as JourneyFolder
 from .journey import QueryExit as QueryExit
 from .journey import VerdictExit as VerdictExit

@@ -23,7 +23,7 @@ from sendoff.launch.rendering import Rendering, renderings
 from sendoff.launch.sample import sample_request
 from sendoff.launch.send_times import SendTimes, ends_before, send_times_of
 from sendoff.launch.suppression import Warehouses
-from sendoff.ledger import HourSize, LaunchRecord, LaunchSource, Ledger, SegmentSize
+from sendoff.ledger import LaunchRecord, LaunchSource, Ledger, SegmentSize
 from sendoff.service import redacted_own_request, redacted_request
 from sendoff.service.wire import FieldNames
 from sendoff.states import UNFINISHED, DecisionKind, DispatchState
@@ -116,7 +116,6 @@ class _Subject:
     sources: Sequence[LaunchSource] = ()
     not_compared: Sequence[str] = ()
     frozen: LaunchRecord | None = None
-    hours: Sequence[HourSize] = ()
 
     @property
     def is_own_request(self) -> bool:
@@ -134,13 +133,15 @@ def _planned(name: str, period: Period, plan: Plan) -> _Subject:
         campaign=plan.campaign,
         audience=plan.audience,
         suppressed={reason: len(members) for reason, members in plan.suppressed.items() if len(members)},
-        parts=[SegmentSize(segment.variation, segment.wave, len(segment)) for segment in plan.segments],
+        parts=[
+            SegmentSize(segment.variation, segment.wave, len(segment), segment.hour, segment.arm)
+            for segment in plan.segments
+        ],
         first=plan.segments[0] if plan.segments else None,
         previous=plan.previous,
         gates=plan.gates,
         sources=plan.sources,
         not_compared=plan.not_compared,
-        hours=[HourSize(segment.arm, segment.hour, len(segment)) for segment in plan.segments],
     )
 
 
@@ -167,7 +168,6 @@ def _frozen(ledger: Ledger, launch: LaunchRecord) -> _Subject:
         gates=_recorded_gates(ledger, key),
         sources=ledger.launches.sources(key),
         frozen=launch,
-        hours=ledger.dispatch_queries.hours(key),
     )
 
 
@@ -208,7 +208,7 @@ def _preview(
         variants=_summed((part.variation.variant, part.people) for part in parts),
         languages=_summed((part.variation.language, part.people) for part in parts),
         time_zones=_zones(subject),
-        own_hours=hours_by_words(subject.hours) if campaign.own_hours else {},
+        own_hours=hours_by_words(parts) if campaign.own_hours else {},
         waves=_waves(subject),
         wave_wait_seconds=rollout.wait.timedelta().total_seconds()
         if (rollout := campaign.gates.rollout)

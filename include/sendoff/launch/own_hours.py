@@ -25,7 +25,7 @@ from zoneinfo import ZoneInfo
 from sendoff.audience import Timed, split, those_among
 from sendoff.audience.identifiers import Identifiers, empty, union
 from sendoff.campaign import Campaign, moment, next_open
-from sendoff.ledger import HourSize, Ledger
+from sendoff.ledger import Ledger, SegmentSize
 from sendoff.states import Arm
 
 LEARN_FROM = timedelta(days=90)
@@ -155,11 +155,11 @@ def _nearest(hour: int, allowed: Sequence[int]) -> int:
     return min(allowed, key=lambda each: min((each - hour) % 24, (hour - each) % 24))
 
 
-def hours_by_words(sizes: Iterable[HourSize]) -> dict[str, int]:
+def hours_by_words(sizes: Iterable[SegmentSize]) -> dict[str, int]:
     """Return the numbers of recipients by when they get the message, in words."""
     words = {None: "at once, no hour known", Arm.CONTROL: "at once, control group"}
     found: dict[str, int] = {}
-    for arm, hour, people in sorted(
+    for _, _, people, hour, arm in sorted(
         sizes, key=lambda size: (size.hour is not None, size.hour or 0, size.arm or "")
     ):
         name = (

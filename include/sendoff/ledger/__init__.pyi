@@ -29,7 +29,6 @@ from .post_backs.totals import ERASED as ERASED
 from .post_backs.totals import DispatchTotals as DispatchTotals
 from .requests.claims import Claim as Claim
 from .requests.dispatch_queries import AttemptRecord as AttemptRecord
-from .requests.dispatch_queries import HourSize as HourSize
 from .requests.dispatch_queries import Progress as Progress
 from .requests.dispatch_queries import Request as Request
 from .requests.dispatch_queries import SegmentSize as SegmentSize

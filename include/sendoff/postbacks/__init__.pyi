@@ -11,7 +11,6 @@ from .measurable import measurable_recipients as measurable_recipients
 from .reconcile import is_settled as is_settled
 from .reconcile import reconcile_launch as reconcile_launch
 from .reconcile import until_sent as until_sent
-from .retention import DeletedRecipients as DeletedRecipients
 from .retention import delete_recipients as delete_recipients
 from .retention import maintain as maintain
 from .server import serve as serve

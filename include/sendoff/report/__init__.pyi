@@ -43,3 +43,4 @@ from .result_tables import RESULT_TABLES as RESULT_TABLES
 from .result_tables import write_results as write_results
 from .terminal import as_terminal as as_terminal
 from .terminal import as_text as as_text
+from .wording import period_in_words as period_in_words

@@ -114,16 +114,14 @@ class VerdictRows:
     def _parts(self) -> Iterator[tuple[Identifiers, dict[str, Any]]]:
         """Yield groups of people, each with the values of the columns that its people share."""
         key, queries = self.launch.launch_key, self._ledger.dispatch_queries
-        parts, hours, arms = queries.segment_sizes(key), queries.hours_of_segments(key), queries.arms(key)
-        for (dispatch, people, left_out), (variation, wave, _) in zip(
-            queries.frozen_segments(key), parts, strict=True
+        for (dispatch, people, left_out), part in zip(
+            queries.frozen_segments(key), queries.segment_sizes(key), strict=True
         ):
-            number = dispatch.segment
-            about = asdict(variation) | {
-                "segment": number,
-                "wave": wave,
-                "hour": hours.get(number),
-                "arm": arms.get(number),
+            about = asdict(part.variation) | {
+                "segment": dispatch.segment,
+                "wave": part.wave,
+                "hour": part.hour,
+                "arm": part.arm,
                 "held_out": False,
             }
             if self.launch.is_chosen_by_service:  # only people in post-backs are known

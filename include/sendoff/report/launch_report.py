@@ -127,7 +127,7 @@ def describe_launch(
         )
     return Document(
         title=title or figures.campaign,
-        subtitle=wording.period_in_words(figures) if title else figures.period,
+        subtitle=wording.period_in_words(figures.period) if title else figures.period,
         caption=f"launch {figures.launch_key}{name}, {state}as of {figures.as_of:%Y-%m-%d %H:%M:%S %Z}",
         lead=[*(Sentence(each, is_alarm=True) for each in alarms), *sentences(wording.who_is_meant(figures))],
         sections=[

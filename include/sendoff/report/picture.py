@@ -94,7 +94,7 @@ def draw(figures: LaunchStats, path: Path, title: str | None = None) -> Path:
 
 
 def _head(figure: Figure, figures: LaunchStats, title: str | None) -> None:
-    period = period_in_words(figures) if title else figures.period
+    period = period_in_words(figures.period) if title else figures.period
     what = f"{period}   launch {figures.launch_key[:8]}   as of {figures.as_of:%Y-%m-%d %H:%M %Z}"
     source = f"audience: {figures.rows:,} rows less {sum(figures.dropped.values()):,} dropped"
     if figures.is_chosen_by_service:

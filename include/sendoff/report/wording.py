@@ -257,9 +257,9 @@ def _difference(
     return [f"The {what} sum to {total:,}, not to {figures.audience:,}: {'; '.join(reasons)}."]
 
 
-def period_in_words(figures: LaunchStats) -> str:
-    """Return the period of a launch for everybody, such as ``9 Nov 2026 to 15 Nov 2026``."""
-    period = Period.of(figures.period)
+def period_in_words(key: str) -> str:
+    """Return a period for everybody, such as ``9 Nov 2026 to 15 Nov 2026``."""
+    period = Period.of(key)
     return " ".join(filter(None, [span_in_words(period.start, period.end), period.partition]))
 
 

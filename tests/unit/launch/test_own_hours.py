@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sendoff.audience import Segment, segments_of
+from sendoff.audience import DEFAULT_VARIATION, Segment, segments_of
 from sendoff.audience.identifiers import Identifiers, integers, strings, union
 from sendoff.campaign import Campaign, Slot, campaign_from, check_campaign
 from sendoff.errors import CampaignError
 from sendoff.launch import closed_until, lateness, preview_launch
 from sendoff.launch.own_hours import HoursOfLaunch, _nearest, allowed_hours, hours_by_words, usual_hours
 from sendoff.launch.plan import prepare_launch
-from sendoff.ledger import HourSize, Ledger
+from sendoff.ledger import Ledger, SegmentSize
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.report import as_text, describe_preview
 from sendoff.states import Arm
@@ -39,7 +39,8 @@ def test_a_tenth_explores_and_half_is_sent_at_once_by_default() -> None:
 
 
 def test_hours_are_told_in_their_order_after_those_who_get_the_message_at_once() -> None:
-    sizes = [HourSize(Arm.EXPLORE, 1, 5), HourSize(Arm.OWN_HOUR, 0, 3), HourSize(None, None, 2)]
+    people = ((5, 1, Arm.EXPLORE), (3, 0, Arm.OWN_HOUR), (2, None, None))
+    sizes = [SegmentSize(DEFAULT_VARIATION, 0, *each) for each in people]
     assert list(hours_by_words(sizes).items()) == [
         ("at once, no hour known", 2),
         ("00:00, own hour", 3),
@@ -356,7 +357,10 @@ def test_texts_have_hours_too(ledger: Ledger) -> None:
     template = {"message": None, "channels": {}, "template": {"id": 7, "channels": ["email"]}}
     send = {"kind": "now", "own_hours": {"explore": 0, "control": 1}}
     key = prepare(ledger, range(1, 3), "user_id", send=send, **template)
-    assert set(ledger.dispatch_queries.hours(key)) == {(None, None, 1), (Arm.OWN_HOUR, 20, 1)}
+    assert {part[2:] for part in ledger.dispatch_queries.segment_sizes(key)} == {
+        (1, None, None),
+        (1, 20, Arm.OWN_HOUR),
+    }
 
 
 def test_identifiers_that_post_backs_lack_have_no_hours(ledger: Ledger) -> None:

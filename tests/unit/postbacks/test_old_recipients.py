@@ -143,7 +143,6 @@ def counted(ledger: Ledger, key: str) -> list[Any]:
         ledger.dispatch_queries.recipients(key),
         ledger.dispatch_queries.segment_sizes(key),
         ledger.dispatch_queries.requests(key),
-        ledger.dispatch_queries.hours(key),
         ledger.aggregates.newest(key),
         ledger.aggregates.timeline(key),
         ledger.verdicts.figures(key),

@@ -110,19 +110,13 @@ class Request:
 
 
 class SegmentSize(NamedTuple):
-    """One segment's variation, wave, and number of recipients."""
+    """One segment's variation, wave, number of recipients, hour of the day, and arm of an experiment with hours."""
 
     variation: Variation
     wave: int
     people: int
-
-
-class HourSize(NamedTuple):
-    """The number of recipients of one arm of an experiment with hours, and of one hour of the day."""
-
-    arm: Arm | None
-    hour: int | None
-    people: int
+    hour: int | None = None
+    arm: Arm | None = None
 
 
 class DispatchQueries(LedgerPart):
@@ -275,20 +269,9 @@ class DispatchQueries(LedgerPart):
         """Return the arm of each segment of a launch by its number, without segments that have none."""
         return {number: Arm(arm) for number, arm in self._by_number(launch_key, segments.c.arm).items()}
 
-    def hours_of_segments(self, launch_key: str) -> dict[int, int]:
-        """Return the hour of the day of each segment of a launch by its number, without segments that have none."""
-        return self._by_number(launch_key, segments.c.hour)
-
     def _by_number(self, launch_key: str, column: sa.Column[Any]) -> dict[int, Any]:
         is_own = (segments.c.launch_key == launch_key, column.is_not(None))
         return dict(self._database.rows(sa.select(segments.c.number, column).where(*is_own)))
-
-    def hours(self, launch_key: str) -> list[HourSize]:
-        """Return the arms and hours of a launch with their numbers of recipients."""
-        columns = segments.c.arm, segments.c.hour
-        query = sa.select(*columns, sa.func.sum(segments.c.size)).group_by(*columns)
-        rows = self._database.rows(query.where(segments.c.launch_key == launch_key))
-        return [HourSize(Arm(arm) if arm else None, hour, int(people)) for arm, hour, people in rows]
 
     def sending_span(self, launch_key: str) -> timedelta:
         """Return the time between the first and the last accepted request of a launch."""
@@ -299,10 +282,16 @@ class DispatchQueries(LedgerPart):
 
     def segment_sizes(self, launch_key: str) -> list[SegmentSize]:
         """Return the sizes of the segments of a launch, in order, without reading their identifiers."""
-        columns = (segments.c[name] for name in ("language", "time_zone", "wave", "size"))
+        columns = (segments.c[name] for name in ("language", "time_zone", "wave", "size", "hour", "arm"))
         query = sa.select(*columns, VARIANT).where(segments.c.launch_key == launch_key)
         return [
-            SegmentSize(Variation(row.language, row.variant, row.time_zone), row.wave, row.size)
+            SegmentSize(
+                Variation(row.language, row.variant, row.time_zone),
+                row.wave,
+                row.size,
+                row.hour,
+                Arm(row.arm) if row.arm else None,
+            )
             for row in self._database.rows(query.order_by(segments.c.number))
         ]
 

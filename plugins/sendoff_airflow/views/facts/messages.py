@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse
 from sendoff.campaign import Campaign, OwnRequest, Variation
 from sendoff.errors import CampaignError
 from sendoff.launch import Rendering, renderings
-from sendoff.ledger import LaunchRecord
+from sendoff.ledger import LaunchRecord, SegmentSize
 from sendoff_airflow.views.web.permissions import not_there
 
 _MOST_MESSAGES = 12
@@ -53,13 +53,11 @@ def messages_of(
     return [_message(campaign, each, period_end) for each in found]
 
 
-def messages_of_launch(
-    launch: LaunchRecord, parts: Iterable[tuple[Variation, int, int]]
-) -> Sequence[ShownMessage]:
+def messages_of_launch(launch: LaunchRecord, parts: Iterable[SegmentSize]) -> Sequence[ShownMessage]:
     """Return the messages of a launch, with the number of recipients of each. ``parts``: the sizes of its segments."""
     sizes: Counter[Variation] = Counter()
-    for variation, _, people in parts:
-        sizes[variation] += people
+    for part in parts:
+        sizes[part.variation] += part.people
     return messages_of(Campaign.frozen(launch.definition), sizes, launch.period.end)
 
 

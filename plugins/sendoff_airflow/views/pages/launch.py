@@ -110,7 +110,7 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         pauses=ledger.pauses.of_connection(launch.connection),
         people=None
         if launch.is_chosen_by_service
-        else blocks_as_html(checked(rows_to_people(launch, left_out, sum(size for _, _, size in parts)))),
+        else blocks_as_html(checked(rows_to_people(launch, left_out, sum(part.people for part in parts)))),
         requests=blocks_as_html(checked(requests_by_state(states, launch.segments))),
         states=states,
         recipients=ledger.dispatch_queries.known_recipients(launch.launch_key),

@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse
 from sendoff.campaign import Period
 from sendoff.figures import counted, in_words, noun_for, noun_of, share, span_in_words, spoken_reason
 from sendoff.launch import describe_scope
+from sendoff.report import period_in_words
 from sendoff.states import DispatchState
 from sendoff_airflow.views.web.permissions import MARK
 from sendoff_airflow.views.web.reader import zone_of
@@ -50,12 +51,6 @@ def _relative(moment: datetime) -> str:
     parts = [(counted(days, "day"), days), (f"{hour} h", hour), (f"{minute} min", minute)]
     length = " ".join([words for words, count in parts if count][:2]) or f"{second} s"
     return f"in {length}" if seconds > 0 else f"{length} ago"
-
-
-def _period(key: str) -> str:
-    """Return a period as text, such as for the title of a page."""
-    period = Period.of(key)
-    return " ".join(filter(None, [span_in_words(period.start, period.end), period.partition]))
 
 
 def _capitalized(text: str) -> str:
@@ -134,7 +129,7 @@ FILTERS = {
     "noun_for": noun_for,
     "part": lambda text: quote(str(text), safe=""),
     "parts": _parts,
-    "period": _period,
+    "period": period_in_words,
     "reason": _reason,
     "relative": _relative,
     "scope": describe_scope,
