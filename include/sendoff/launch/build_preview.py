@@ -82,19 +82,18 @@ def preview_launch(
 
 def _existing_launch(ledger: Ledger, launch: LaunchRecord) -> ExistingLaunch:
     key = launch.launch_key
-    states, known = ledger.dispatch_queries.states(key), ledger.dispatch_queries.known_states(key)
-    requests, recipients = sum(states.values()), ledger.dispatch_queries.recipients(key)
+    states, recipients, known, _ = ledger.dispatch_queries.counts(key)
     return ExistingLaunch(
         launch_key=key,
         state=launch.state,
         created_at=launch.created_at,
         people=None
         if launch.is_chosen_by_service
-        else sum(recipients.values()) - recipients.get(DispatchState.SUPPRESSED, 0),
-        requests=requests,
+        else recipients.total() - recipients[DispatchState.SUPPRESSED],
+        requests=states.total(),
         requests_made=sum(count for state, count in known.items() if state not in _NOT_MADE),
-        requests_left=states.get(DispatchState.PLANNED, 0),
-        accepted=states.get(DispatchState.ACCEPTED, 0),
+        requests_left=states[DispatchState.PLANNED],
+        accepted=states[DispatchState.ACCEPTED],
         last_at=ledger.dispatch_queries.newest_outcome(key),
         sends_at=launch.sends_at,
     )

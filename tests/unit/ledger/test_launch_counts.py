@@ -70,7 +70,7 @@ def test_recipients_left_out_of_all_requests_were_not_sent_to(ledger: Ledger) ->
     left = {each.dispatch_key: len(people) for each, people in ledger.dispatch_queries.segments(KEY)}
     assert (planned.people, left[doubted], left[accepted]) == (2, 2, 2)  # 2 may have got the first request
     assert {each.dispatch_key: each.people for each in ledger.dispatch_queries.requests(KEY)} == left
-    assert ledger.dispatch_queries.recipients(KEY) == {
+    assert ledger.dispatch_queries.counts(KEY).recipients == {
         "accepted": 2,
         "in_doubt": 5,
         "planned": 7,
@@ -84,7 +84,7 @@ def test_recipients_left_out_of_all_requests_were_not_sent_to(ledger: Ledger) ->
     send(ledger, KEY, ACCEPTED, ACCEPTED)
     assert ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=timedelta(minutes=5)) is None
     assert ledger.dispatch_queries.states(KEY)["suppressed"] == 1
-    assert ledger.dispatch_queries.recipients(KEY) == {"accepted": 7, "in_doubt": 5, "suppressed": 4}
+    assert ledger.dispatch_queries.counts(KEY).recipients == {"accepted": 7, "in_doubt": 5, "suppressed": 4}
 
 
 def leave_out(ledger: Ledger, *people: int) -> None:

@@ -282,7 +282,7 @@ def test_doubts_are_counted_in_total_and_by_launch(ledger: Ledger) -> None:
     assert [astuple(each) for each in stats.launch_doubts(CAMPAIGNS, limit=1)] == rows[:1]
     assert [astuple(each) for each in stats.launch_doubts(CAMPAIGNS, offset=1)] == rows[1:]
     assert [astuple(each) for each in stats.launch_doubts(CAMPAIGNS, launch_key=news)] == rows[1:]
-    assert ledger.dispatch_queries.recipients(news) == {"accepted": 1, "in_doubt": 2}
+    assert ledger.dispatch_queries.counts(news).recipients == {"accepted": 1, "in_doubt": 2}
 
 
 def test_launches_that_were_not_made_are_listed_until_they_are_made(ledger: Ledger) -> None:

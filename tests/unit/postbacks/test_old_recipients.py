@@ -140,7 +140,7 @@ def counted(ledger: Ledger, key: str) -> list[Any]:
         ledger.launch_counts.requests(key),
         ledger.launch_counts.largest_segment(key),
         ledger.launch_counts.opt_outs([key]),
-        ledger.dispatch_queries.recipients(key),
+        ledger.dispatch_queries.counts(key).recipients,
         ledger.dispatch_queries.segment_sizes(key),
         ledger.dispatch_queries.requests(key),
         ledger.aggregates.newest(key),

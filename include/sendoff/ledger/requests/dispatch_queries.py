@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -119,6 +119,18 @@ class SegmentSize(NamedTuple):
     arm: Arm | None = None
 
 
+class RequestCounts(NamedTuple):
+    """Numbers of dispatches and of their recipients, by state and by ``KNOWN_STATE``: *in doubt* if any attempt is.
+
+    Recipients who were left out of all requests count as suppressed. There are none if the service chooses them.
+    """
+
+    requests: Counter[str]
+    recipients: Counter[str]
+    known_requests: Counter[str]
+    known_recipients: Counter[str]
+
+
 class DispatchQueries(LedgerPart):
     """Queries about the dispatches of a ledger. :class:`~.dispatches.Dispatches` changes them."""
 
@@ -143,20 +155,17 @@ class DispatchQueries(LedgerPart):
         """Count the dispatches of a launch by state; states without dispatches are left out."""
         return dict(self._database.rows(_STATES, {"launch": launch_key}))
 
-    def recipients(self, launch_key: str) -> dict[str, int]:
-        """Count the recipients of the dispatches of a launch by state: 0 if the service chooses them.
-
-        Recipients who were left out of all requests count as suppressed.
-        """
-        return _counted(self._database.rows(_RECIPIENTS, {"launch": launch_key}))
-
-    def known_states(self, launch_key: str) -> dict[str, int]:
-        """Count the dispatches of a launch by ``KNOWN_STATE``: *in doubt* if any attempt is."""
-        return dict(self._database.rows(_KNOWN_STATES, {"launch": launch_key}))
-
-    def known_recipients(self, launch_key: str) -> dict[str, int]:
-        """Count the recipients of the dispatches of a launch by ``KNOWN_STATE``."""
-        return _counted(self._database.rows(_KNOWN_RECIPIENTS, {"launch": launch_key}))
+    def counts(self, launch_key: str) -> RequestCounts:
+        """Count the dispatches of a launch and their recipients, by state and by ``KNOWN_STATE``."""
+        counts = RequestCounts(Counter(), Counter(), Counter(), Counter())
+        for state, known, requests, size, left_out in self._database.rows(_COUNTS, {"launch": launch_key}):
+            counts.requests[state] += requests
+            counts.known_requests[known] += requests
+            for recipients, its_state in ((counts.recipients, state), (counts.known_recipients, known)):
+                recipients[its_state] += int(size - left_out)
+                if left_out:
+                    recipients[DispatchState.SUPPRESSED] += int(left_out)
+        return counts
 
     def progress(self, launch_key: str) -> list[Progress]:
         """Count the dispatches of a launch by wave, time zone, and state; empty combinations are left out."""
@@ -339,16 +348,6 @@ def _outcomes(launch_key: str, *columns: Any, since: datetime | None = None) -> 
     return query if since is None else query.where(outcomes.c.recorded_at > since)
 
 
-def _counted(rows: Iterable[Any]) -> dict[str, int]:
-    """Return recipients by state. ``rows``: state, recipients, and how many of them were left out of all requests."""
-    counts: Counter[str] = Counter()
-    for state, size, left_out in rows:
-        counts[state] += int(size - left_out)
-        if left_out:
-            counts[DispatchState.SUPPRESSED] += int(left_out)
-    return dict(counts)
-
-
 def _attempt_records(db: sa.Connection, dispatch_keys: Collection[str]) -> dict[str, list[AttemptRecord]]:
     """Return the records of the attempts of some dispatches, oldest first; at most the 5,000 newest."""
     query = (
@@ -386,10 +385,13 @@ _FROZEN = streamed(SENT_TO.add_columns(*_DISPATCH[1:]).where(_OF_LAUNCH).order_b
 _STATES = sa.select(dispatches.c.state, sa.func.count()).where(_OF_LAUNCH).group_by(dispatches.c.state)
 # Not a join: without statistics, PostgreSQL would compare each dispatch with all segments.
 _SIZE = sa.select(segments.c.size).where(OF_SEGMENT).scalar_subquery()
-_SUMS = (sa.func.sum(_SIZE), sa.func.sum(LEFT_OUT_ALWAYS))
-_RECIPIENTS = sa.select(dispatches.c.state, *_SUMS).where(_OF_LAUNCH).group_by(dispatches.c.state)
-_KNOWN_STATES = sa.select(KNOWN_STATE, sa.func.count()).where(_OF_LAUNCH).group_by("known")
-_KNOWN_RECIPIENTS = sa.select(KNOWN_STATE, *_SUMS).where(_OF_LAUNCH).group_by("known")
+_COUNTS = (
+    sa.select(
+        dispatches.c.state, KNOWN_STATE, sa.func.count(), sa.func.sum(_SIZE), sa.func.sum(LEFT_OUT_ALWAYS)
+    )
+    .where(_OF_LAUNCH)
+    .group_by(dispatches.c.state, "known")
+)
 _PARTS = (dispatches.c.wave, dispatches.c.time_zone, dispatches.c.state)
 _PROGRESS = sa.select(*_PARTS, sa.func.count()).where(_OF_LAUNCH).group_by(*_PARTS)
 _REQUESTS = (

@@ -75,8 +75,8 @@ def got_nothing(
     _, not_made = counts.get(DispatchState.PLANNED, (0, 0))
     _, not_processed = counts.get(DispatchState.WRITTEN_OFF, (0, 0))
     if requests.get(DispatchState.WRITTEN_OFF):
-        recipients = ledger.dispatch_queries.recipients(key)
-        written_off = recipients.get(DispatchState.WRITTEN_OFF, 0) - not_processed
+        recipients = ledger.dispatch_queries.counts(key).recipients
+        written_off = recipients[DispatchState.WRITTEN_OFF] - not_processed
     if not (refused or not_made or not_processed):
         return None
     may_go_on = not launch.state.is_final and any(requests.get(state) for state in UNFINISHED)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -43,23 +43,22 @@ class Unsent:
 def unsent_of(ledger: Ledger, launch: LaunchRecord, variations: Iterable[Variation] | None = None) -> Unsent:
     """Return what of a launch is not sent yet. ``variations``: those of its segments, if they were read already."""
     key = launch.launch_key
-    requests, recipients = ledger.dispatch_queries.states(key), ledger.dispatch_queries.recipients(key)
+    requests, recipients, known, known_recipients = ledger.dispatch_queries.counts(key)
     if variations is None:
         variations = [part.variation for part in ledger.dispatch_queries.segment_sizes(key)]
     times, outlook = goes_out(launch, variations), outlook_of(ledger, launch)
-    known = ledger.dispatch_queries.known_states(key)
-    untouched = _planned(ledger.dispatch_queries.known_recipients(key))
-    repeated = _planned(requests) - _planned(known)
-    interrupted = requests.get(DispatchState.IN_FLIGHT, 0)
-    doubts = requests.get(DispatchState.IN_DOUBT, 0) + interrupted
+    planned, untouched = recipients[DispatchState.PLANNED], known_recipients[DispatchState.PLANNED]
+    repeated = requests[DispatchState.PLANNED] - known[DispatchState.PLANNED]
+    interrupted = requests[DispatchState.IN_FLIGHT]
+    doubts = requests[DispatchState.IN_DOUBT] + interrupted
     is_resent = Campaign.frozen(launch.definition).on_doubt == "resend"
     return Unsent(
         launch,
-        _planned(requests),
-        _planned(recipients),
+        requests[DispatchState.PLANNED],
+        planned,
         untouched,
         interrupted + repeated,
-        recipients.get(DispatchState.IN_FLIGHT, 0) + _planned(recipients) - untouched,
+        recipients[DispatchState.IN_FLIGHT] + planned - untouched,
         is_begun=has_begun(known),
         at=times.first_at if times else outlook.until,
         last_at=times.last_at if times else outlook.until,
@@ -68,10 +67,6 @@ def unsent_of(ledger: Ledger, launch: LaunchRecord, variations: Iterable[Variati
         is_paused=bool(ledger.pauses.of_connection(launch.connection)),
         may_repeat=bool(repeated or (doubts and is_resent)),
     )
-
-
-def _planned(counts: Mapping[str, int]) -> int:
-    return counts.get(DispatchState.PLANNED, 0)
 
 
 def reached_of(ledger: Ledger, launch: LaunchRecord) -> int | None:

@@ -113,7 +113,7 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         else blocks_as_html(checked(rows_to_people(launch, left_out, sum(part.people for part in parts)))),
         requests=blocks_as_html(checked(requests_by_state(states, launch.segments))),
         states=states,
-        recipients=ledger.dispatch_queries.known_recipients(launch.launch_key),
+        recipients=ledger.dispatch_queries.counts(launch.launch_key).known_recipients,
         doubts=doubts,
         repeated=known.get(DispatchState.IN_DOUBT, 0) - doubts,
         so_far=ledger.aggregates.newest(launch.launch_key) if launch.settled_at is None else None,
