@@ -33,7 +33,8 @@ from sendoff.ledger.requests.claims import Claim
 from sendoff.ledger.requests.dispatch_queries import DispatchQueries
 from sendoff.ledger.requests.dispatches import Dispatches
 from sendoff.ledger.requests.doubts import Doubts
-from sendoff.ledger.storage.database import Database, LedgerTime
+from sendoff.ledger.storage.database import Database
+from sendoff.ledger.storage.ledger_time import LedgerTime
 from sendoff.ledger.storage.schema import attempts, dispatches, erasure_queue, launches, receivers
 from sendoff.ledger.suppression import suppressions
 from sendoff.ledger.suppression.active_suppressions import ActiveSuppressions

@@ -37,7 +37,7 @@ from sendoff.ledger.requests import doubts
 from sendoff.ledger.requests.claims import ClaimRequest
 from sendoff.ledger.requests.dispatches import Dispatches
 from sendoff.ledger.requests.doubts import Doubts
-from sendoff.ledger.storage.database import LedgerTime
+from sendoff.ledger.storage.ledger_time import LedgerTime
 from sendoff.ledger.storage.schema import attempts, dispatches, metadata, outcomes
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.service.postbacks import PostBack

@@ -28,9 +28,10 @@ from sendoff.ledger.post_backs.totals import (
 )
 from sendoff.ledger.requests.evidence import accept_by_evidence
 from sendoff.ledger.storage.bulk import chunked, streamed
-from sendoff.ledger.storage.database import LedgerPart, LedgerTime
+from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.erasure_state import is_current
 from sendoff.ledger.storage.joins import SENT_TO
+from sendoff.ledger.storage.ledger_time import LedgerTime
 from sendoff.ledger.storage.revisions import bump_revision
 from sendoff.ledger.storage.schema import (
     DOUBTFUL,

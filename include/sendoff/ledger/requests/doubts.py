@@ -21,8 +21,9 @@ from sendoff.ledger.requests.evidence import (
     accept_by_evidence,
     outcome_row,
 )
-from sendoff.ledger.storage.database import LedgerPart, LedgerTime
+from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.joins import OF_SEGMENT
+from sendoff.ledger.storage.ledger_time import LedgerTime
 from sendoff.ledger.storage.revisions import bump_revision_if_reported, bump_revision_of_dispatch
 from sendoff.ledger.storage.schema import (
     IN_FLIGHT,

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from sendoff.ledger.control.audit_log import ALL, scope_of
 from sendoff.ledger.requests.evidence import HAS_EVIDENCE
-from sendoff.ledger.storage.database import LedgerTime
+from sendoff.ledger.storage.ledger_time import LedgerTime
 from sendoff.ledger.storage.schema import dispatches, launches, pauses, rate_limits
 from sendoff.states import DispatchState, LaunchState
 

@@ -18,8 +18,9 @@ from sendoff.ledger.launches.launch_record import LAUNCH, LaunchRecord, launch_o
 from sendoff.ledger.launches.launches import is_one_of
 from sendoff.ledger.launches.not_launched import IS_CURRENT
 from sendoff.ledger.requests.doubts import KNOWN_STATE
-from sendoff.ledger.storage.database import LedgerPart, LedgerTime
+from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.joins import OF_SEGMENT
+from sendoff.ledger.storage.ledger_time import LedgerTime
 from sendoff.ledger.storage.schema import (
     attempts,
     audiences,

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -17,36 +14,27 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.sql.functions import FunctionElement
 
-from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedgerError
+from sendoff.errors import SettingsError, UnusableLedgerError
 from sendoff.ledger.storage import bulk
 from sendoff.ledger.storage.bulk import Row
 from sendoff.ledger.storage.engines import engine_of, shown
+from sendoff.ledger.storage.migration import (
+    known_revisions,
+    made_by_newer,
+    missing_columns,
+    prepare_file,
+    upgrade,
+)
 from sendoff.ledger.storage.private_files import make_private
 from sendoff.ledger.storage.problems import NO_TABLES, LedgerAddress, problem_of
-from sendoff.ledger.storage.schema import UtcDateTime, launches, metadata, receivers
+from sendoff.ledger.storage.rewriting import rewrite_postgresql, rewrite_sqlite
+from sendoff.ledger.storage.schema import receivers
 
 _log = logging.getLogger(__name__)
 
 _PLACES = "the ledger URL (SENDOFF_LEDGER_URL, --ledger, or the password of the connection sendoff_ledger)"
 _SHARE = 0.2  # of the time, which a long series of transactions may hold SQLite's write lock
-
-# Changes that leave columns as they are, and delete their statistics. ANALYZE keeps those of a table that became empty.
-_SAME_TYPES = sa.text("""
-    SELECT string_agg(format('ALTER %1$I TYPE %2$s, ALTER %1$I SET STORAGE %3$s', attname,
-        format_type(atttypid, atttypmod),
-        CASE attstorage WHEN 'p' THEN 'PLAIN' WHEN 'e' THEN 'EXTERNAL' WHEN 'm' THEN 'MAIN' ELSE 'EXTENDED' END), ', ')
-    FROM pg_attribute WHERE attrelid = CAST(:table AS regclass) AND attname = ANY(:columns)
-""")
-
-
-_OLD_SAMPLES = (
-    "%s: pg_stats may keep samples of erased identifiers, because a view, rule or publication uses the table. Drop it, "
-    "and repeat sendoff forget --reclaim"
-)
 
 
 class Database:
@@ -218,53 +206,13 @@ class Database:
         Raise UnusableLedgerError if the tables are newer than this version of Sendoff, if some or their columns are
         missing, or if the database belongs to another application.
         """
-        # Imported here, because most commands and tasks migrate nothing, and start sooner without it.
-        from alembic import command
-        from alembic.config import Config
-        from alembic.migration import MigrationContext
-        from alembic.util import CommandError
-
-        config = Config()
-        config.set_main_option("script_location", str(_MIGRATIONS))
         self._may_be_made = True
-        file = self.file
-        if file is not None and not file.exists():
-            make_private(file)
-        if file is not None and _has_other_tables(file):  # before the ledger connects, which changes the file
-            raise UnusableLedgerError(f"{self.name}: {_NOT_OURS}")
+        if self.file is not None:
+            prepare_file(self.file, self.name)
         with self.write() as db:
-            if not self._is_sqlite:
-                self._prepare_postgresql(db)
-            config.attributes["connection"] = db
-            revisions = MigrationContext.configure(db).get_current_heads()
-            # Every application that uses Alembic has its table of revisions. A schema of PostgreSQL may have tables of
-            # an extension, such as PostGIS.
-            if revisions and not sa.inspect(db).has_table(launches.name):
-                raise UnusableLedgerError(f"{self.name}: {_NOT_OURS}")
-            if file is not None:
-                make_private(file)
-            try:
-                command.upgrade(config, "head")
-            except CommandError:
-                if _known().issuperset(revisions):
-                    raise
-                raise UnusableLedgerError(_newer(", ".join(revisions))) from None
-            if missing := _missing(db):
-                raise UnusableLedgerError(
-                    f"{self.name}: the ledger lacks {', '.join(missing)}. If an earlier checkout of Sendoff made it, "
-                    "use a new database. Otherwise, restore a backup"
-                )
-
-    def _prepare_postgresql(self, db: sa.Connection) -> None:
-        """Wait for other migrations. Raise UnusableLedgerError if the database cannot store every text."""
-        for limit in ("statement_timeout", "lock_timeout"):  # rewriting a large table takes longer
-            db.exec_driver_sql(f"SET LOCAL {limit} = 0")
-        db.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-        if (encoding := db.exec_driver_sql("SHOW server_encoding").scalar()) != "UTF8":
-            raise UnusableLedgerError(
-                f"{self.name}: the encoding of this database is {encoding}, which cannot store every text. "
-                "Create one with ENCODING 'UTF8'"
-            )
+            if self.file is not None:
+                make_private(self.file)
+            upgrade(db, self.name)
 
     def rewrite_files(self, columns: Iterable[sa.Column[Any]]) -> list[str]:
         """Rewrite the files of some columns' tables without the bytes of old rows, and return the statements.
@@ -274,40 +222,8 @@ class Database:
         """
         with self.translated(), self._turn:
             if self._is_sqlite:
-                return self._rewrite_sqlite()
-            names: dict[str, list[str]] = {}
-            for column in columns:
-                names.setdefault(column.table.name, []).append(column.name)
-            statements = []
-            with self._engine.connect() as db:
-                db.exec_driver_sql("SET statement_timeout = 0")
-                try:
-                    for table, own in names.items():
-                        same = db.scalar(_SAME_TYPES, {"table": table, "columns": own})
-                        try:
-                            db.exec_driver_sql(alter := f"ALTER TABLE {table} {same}")
-                            statements.append(alter)
-                        except exc.NotSupportedError:
-                            _log.warning(_OLD_SAMPLES, table)
-                        db.exec_driver_sql(vacuum := f"VACUUM (FULL, ANALYZE) {table}")
-                        statements.append(vacuum)
-                finally:  # the connection goes back to a pool that resets nothing
-                    db.exec_driver_sql("RESET statement_timeout")
-        return statements
-
-    def _rewrite_sqlite(self) -> list[str]:
-        statements = ["VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"]
-        connection = self._engine.raw_connection()
-        try:
-            for statement in statements:
-                row = connection.cursor().execute(statement).fetchone()
-            if row is not None and row[0]:
-                raise LedgerUnavailableError(
-                    f"{self.name}: another process is reading, so the old bytes are still in the -wal file. Try again"
-                )
-        finally:
-            connection.close()
-        return statements
+                return rewrite_sqlite(self._engine, self.name)
+            return rewrite_postgresql(self._engine, columns)
 
     def ping(self, *tables: sa.Table) -> None:
         """Raise LedgerUnavailableError or UnusableLedgerError if the database cannot be written."""
@@ -320,7 +236,7 @@ class Database:
     def check_tables(self) -> None:
         """Raise UnusableLedgerError if a table or a column is missing. This needs no rights on their rows."""
         with self.read() as db:
-            if _missing(db):
+            if missing_columns(db):
                 raise UnusableLedgerError(self._problem_of_tables)
 
     def close(self) -> None:
@@ -364,8 +280,8 @@ class Database:
             cursor.close()
             connection.rollback()
         self._is_compared = row is not None
-        if row is not None and row[0] not in _known():
-            self._problem_of_tables = _newer(row[0])
+        if row is not None and row[0] not in known_revisions():
+            self._problem_of_tables = made_by_newer(row[0])
             _log.warning("%s", self._problem_of_tables)
 
 
@@ -376,73 +292,5 @@ class LedgerPart:
         self._database = database
 
 
-_MIGRATIONS = Path(__file__).with_name("migrations")
 # Errors of the rows, not of the ledger.
 _OF_ROWS = (exc.IntegrityError, exc.DataError, exc.NotSupportedError)
-_NOT_OURS = "this database belongs to another application; give the ledger a database of its own"
-_MIGRATION_LOCK = 0x53454E44  # any number that nothing else in the database uses as a lock
-
-
-@lru_cache(maxsize=1)
-def _known() -> frozenset[str]:
-    """Return the table revisions that this version of Sendoff knows."""
-    return frozenset(path.name.partition("_")[0] for path in (_MIGRATIONS / "versions").glob("[0-9]*_*.py"))
-
-
-def _has_other_tables(file: Path) -> bool:
-    """Check whether an SQLite file has tables, but not those of a ledger. One that cannot be read has none."""
-    try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            names = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    except sqlite3.Error:
-        return False
-    return bool(names) and launches.name not in names
-
-
-def _missing(db: sa.Connection) -> list[str]:
-    """Return the tables, and the columns of the others as TABLE.COLUMN, that a database does not have."""
-    read = sa.inspect(db).get_multi_columns(filter_names=[*metadata.tables])
-    found = {name: {column["name"] for column in columns} for (_, name), columns in read.items()}
-    tables = metadata.tables
-    return [
-        *(name for name in tables if name not in found),
-        *(
-            str(each)
-            for name in tables
-            if name in found
-            for each in tables[name].c
-            if each.name not in found[name]
-        ),
-    ]
-
-
-def _newer(revision: str) -> str:
-    return (
-        f"this ledger was made by a newer Sendoff (its tables have revision {revision}; this version knows up to "
-        f"{max(_known())}). Use that version, or restore the backup from before the upgrade. "
-        "If another application uses this database, give the ledger a database of its own"
-    )
-
-
-class LedgerTime(FunctionElement[datetime]):
-    """SQL for the database's time when it runs the statement, plus a number of seconds."""
-
-    name = "ledger_time"
-    type = UtcDateTime()
-    inherit_cache = True
-
-    def __init__(self, seconds: sa.ColumnElement[float] | None = None) -> None:
-        super().__init__(sa.literal(0.0) if seconds is None else seconds)
-
-
-@compiles(LedgerTime, "postgresql")
-def _on_postgresql(element: LedgerTime, compiler: SQLCompiler, **how: Any) -> str:
-    # now() is the start of the transaction, which may have waited for a lock since.
-    return f"(clock_timestamp() + {compiler.process(element.clauses, **how)} * interval '1 second')"
-
-
-@compiles(LedgerTime, "sqlite")
-def _on_sqlite(element: LedgerTime, compiler: SQLCompiler, **how: Any) -> str:
-    # SQLAlchemy's format for a stored UtcDateTime, so that the two compare as text.
-    seconds = compiler.process(element.clauses, **how)
-    return f"(strftime('%Y-%m-%d %H:%M:%f', 'now', {seconds} || ' seconds') || '000')"
