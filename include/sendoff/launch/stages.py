@@ -106,11 +106,12 @@ def _idle(
     """Return the states of launches that may send while no worker makes a request of them."""
     idle = ledger.launches.of_keys(launch_keys)
     parts, acted_at = ledger.overview.planned_parts(launch_keys), ledger.overview.acted_at(launch_keys)
+    exchanged_at = ledger.overview.exchanged_at(launch_keys)
     known = works(idle) if works else {}
     found = {}
     for launch in idle:
         key = launch.launch_key
-        until = _continues_at(launch, parts.get(key, ()), acted_at.get(key), now)
+        until = _continues_at(launch, parts.get(key, ()), exchanged_at.get(key), now)
         newest = max(launch.created_at, acted_at.get(key, launch.created_at))
         if not known.get(key, until is not None or now - newest < STUCK_AFTER):
             found[key] = Standing(Stage.STUCK)
@@ -120,19 +121,27 @@ def _idle(
 
 
 def _continues_at(
-    launch: LaunchRecord, parts: Collection[tuple[int, str | None]], acted_at: datetime | None, now: datetime
+    launch: LaunchRecord,
+    parts: Collection[tuple[int, str | None]],
+    exchanged_at: datetime | None,
+    now: datetime,
 ) -> datetime | None:
-    """Return when the send window or the next wave opens, or None if the launch may send now."""
-    campaign = Campaign.frozen(launch.definition)
-    if open_zones := {zone for wave, zone in parts if wave <= launch.wave}:
-        openings = closed_until(campaign, open_zones, launch.period.end, now)
-        until = [at for at in openings.values() if at is not None]
-        return min(until) if until and openings.keys() == open_zones else None
-    if not parts or acted_at is None:
-        return None
-    wait = campaign.decide.after if campaign.decide else (campaign.gates.rollout or Rollout()).wait
-    until_next_wave = acted_at + wait.timedelta()
-    return until_next_wave if until_next_wave > now else None
+    """Return when the send window or the next wave opens, or None if the launch may send now.
+
+    ``exchanged_at``: when its newest request began or was answered.
+    """
+    campaign, at = Campaign.frozen(launch.definition), now
+    zones = {zone for wave, zone in parts if wave <= launch.wave}
+    if parts and not zones:
+        following = min(wave for wave, _ in parts)
+        zones = {zone for wave, zone in parts if wave == following}
+        wait = campaign.decide.after if campaign.decide else (campaign.gates.rollout or Rollout()).wait
+        at = max(now, exchanged_at + wait.timedelta()) if exchanged_at else now
+    openings = closed_until(campaign, zones, launch.period.end, at)
+    until = [opening for opening in openings.values() if opening is not None]
+    if until and openings.keys() == zones:
+        at = min(until)
+    return at if at > now else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +153,12 @@ class Outlook:
 
 
 def outlook_of(ledger: Ledger, launch: LaunchRecord, now: datetime | None = None) -> Outlook:
-    """Return when a launch sends its planned requests. The wait for the next wave starts again after a release."""
+    """Return when a launch sends its planned requests, and whether it is too late."""
     moment, key = now or datetime.now(UTC), launch.launch_key
     parts = ledger.overview.planned_parts([key]).get(key, [])
-    acted_at = None if launch.state == LaunchState.HELD else ledger.overview.acted_at([key]).get(key)
-    until = _continues_at(launch, parts, acted_at, moment)
-    return Outlook(until, is_too_late=_is_too_late(launch, {part.time_zone for part in parts}, moment))
+    until = _continues_at(launch, parts, ledger.overview.exchanged_at([key]).get(key), moment)
+    zones = {part.time_zone for part in parts}
+    return Outlook(until, is_too_late=_is_too_late(launch, zones, moment))
 
 
 def _is_too_late(launch: LaunchRecord, zones: Collection[str | None], now: datetime) -> bool:

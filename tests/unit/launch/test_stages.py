@@ -10,7 +10,9 @@ import pytest
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Variation
-from sendoff.dispatch.control import pause, pause_all, reject, stop
+from sendoff.dispatch.control import pause, pause_all, reject, release, stop
+from sendoff.dispatch.policy import SendPolicy
+from sendoff.errors import NotYetError
 from sendoff.launch.stages import (
     Outlook,
     Standing,
@@ -23,7 +25,7 @@ from sendoff.ledger import Decision, Ledger, Selection
 from sendoff.postbacks.reconcile import is_settled, reconcile_launch
 from sendoff.states import Accepted, InDoubt, Refused, Resolution, Stage
 
-from ...factories import KEY, NOW, make_campaign, make_launch, send
+from ...factories import KEY, NOW, claimed, make_campaign, make_launch, send
 
 YES, NO, DOUBT = Accepted(200, 17), Refused(400, "no"), InDoubt("HTTP 500")
 STUCK_AFTER = timedelta(minutes=15)
@@ -161,13 +163,34 @@ def test_a_launch_that_waits_for_its_next_wave_is_scheduled(ledger: Ledger) -> N
     assert stage(ledger, opens_at) == Stage.STUCK
 
 
-def test_the_wait_for_the_next_wave_starts_again_when_a_held_launch_is_released(ledger: Ledger) -> None:
+def test_the_next_wave_waits_from_the_last_answer_also_after_a_pause_or_a_release(ledger: Ledger) -> None:
     make_launch(ledger, segments=[Segment(integers([1]), wave=1), Segment(integers([2]), wave=2)])
+    claim = claimed(ledger)
+    ledger.dispatches.record(claim, YES, NOW + timedelta(minutes=1))
+    opens_at = NOW + timedelta(minutes=31)
+    for kind in ("paused", "resumed"):
+        assert ledger.audit_log.decide(Decision(KEY, kind, "ann", "a look", NOW + timedelta(minutes=5)))
+    assert standing(ledger, LATER) == Standing(Stage.SCHEDULED, opens_at)
+    assert outlook_of(ledger, ledger.launches.get(KEY), LATER) == Outlook(opens_at, is_too_late=False)
+    assert ledger.audit_log.decide(Decision(KEY, "held", "sendoff", "3 requests were refused", LATER))
+    assert outlook_of(ledger, ledger.launches.get(KEY), LATER) == Outlook(opens_at, is_too_late=False)
+    release(ledger, KEY, "ann", "mended", now=LATER)
+    assert standing(ledger, LATER) == Standing(Stage.SCHEDULED, opens_at)
+    with pytest.raises(NotYetError) as early:
+        SendPolicy(ledger, KEY).has_more(LATER)
+    assert early.value.until == opens_at
+
+
+def test_the_next_wave_also_waits_for_the_send_window(ledger: Ledger) -> None:
+    window = {"earliest": "08:00", "latest": "09:10", "time_zone": "UTC"}
+    campaign = make_campaign(gates={"window": window})
+    parts = [Segment(integers([1]), wave=1), Segment(integers([2]), wave=2)]
+    make_launch(ledger, segments=parts, campaign=campaign)
     send(ledger, KEY, YES)
-    soon = Outlook(NOW + timedelta(minutes=30), is_too_late=False)
-    assert outlook_of(ledger, ledger.launches.get(KEY), NOW) == soon
-    ledger.audit_log.decide(Decision(KEY, "held", "sendoff", "3 requests were refused", NOW))
-    assert outlook_of(ledger, ledger.launches.get(KEY), NOW) == Outlook(None, is_too_late=False)
+    tomorrow = NOW + timedelta(hours=23)
+    assert standing(ledger, NOW) == standing(ledger, LATER) == Standing(Stage.SCHEDULED, tomorrow)
+    assert standing(ledger, NOW + timedelta(hours=2)) == Standing(Stage.SCHEDULED, tomorrow)
+    assert outlook_of(ledger, ledger.launches.get(KEY), NOW) == Outlook(tomorrow, is_too_late=False)
 
 
 def test_a_launch_that_is_later_than_its_campaign_allows_is_too_late(ledger: Ledger) -> None:

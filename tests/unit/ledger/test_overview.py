@@ -161,6 +161,21 @@ def test_a_launch_with_a_request_that_left_doubt_may_have_gone_out(
     assert row.sends_at is not None
 
 
+def test_the_newest_exchange_of_a_launch_is_its_newest_request_or_answer(
+    ledger: Ledger, keys: dict[str, str]
+) -> None:
+    sent, news = keys["spring_sale"], keys["news"]
+    begun, answered = NOW + timedelta(hours=1), NOW + timedelta(hours=2)
+    assert ledger.overview.exchanged_at([sent, news]) == {sent: begun}
+    claim = claimed(ledger, news, at=begun)
+    ledger.dispatches.record(claim, InDoubt("the connection broke"), answered)  # no answer came
+    assert ledger.overview.exchanged_at([sent, news]) == {sent: begun, news: begun}
+    claim = claimed(ledger, news, at=begun)
+    ledger.dispatches.record(claim, Refused(400, "no"), answered)
+    assert ledger.overview.exchanged_at([news]) == {news: answered}
+    assert ledger.overview.requested_at([news, keys["welcome"]]) == {news: begun}
+
+
 def test_a_launch_was_last_acted_on_when_a_request_was_begun_or_someone_decided(
     ledger: Ledger, keys: dict[str, str]
 ) -> None:

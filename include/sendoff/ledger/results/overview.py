@@ -28,6 +28,7 @@ from sendoff.ledger.storage.schema import (
     dispatches,
     launches,
     not_launched,
+    outcomes,
     reports,
     segments,
     suppressed,
@@ -231,13 +232,27 @@ class Overview(LedgerPart):
                 for key, *facts in db.execute(_FACTS.where(*chosen))
             }
 
+    def requested_at(self, launch_keys: Collection[str]) -> dict[str, datetime]:
+        """Return when the newest request of each of some launches was begun, if there is one."""
+        return self._newest(_STARTED.where(is_one_of(dispatches.c.launch_key, launch_keys)))
+
+    def exchanged_at(self, launch_keys: Collection[str]) -> dict[str, datetime]:
+        """Return when the newest request of each of some launches was begun, or was answered if that is later."""
+        are_of = is_one_of(dispatches.c.launch_key, launch_keys)
+        return self._newest(_STARTED.where(are_of), _ANSWERED.where(are_of))
+
     def acted_at(self, launch_keys: Collection[str]) -> dict[str, datetime]:
         """Return when each of some launches was last decided about, or a request of it was begun, if ever."""
-        of_dispatches = _STARTED.where(is_one_of(dispatches.c.launch_key, launch_keys))
-        of_decisions = _DECIDED.where(is_one_of(decisions.c.launch_key, launch_keys))
+        return self._newest(
+            _STARTED.where(is_one_of(dispatches.c.launch_key, launch_keys)),
+            _DECIDED.where(is_one_of(decisions.c.launch_key, launch_keys)),
+        )
+
+    def _newest(self, *queries: sa.Select[Any]) -> dict[str, datetime]:
+        """Return the newest moment of each launch that some queries find."""
         found: dict[str, datetime] = {}
         with self._database.read() as db:
-            for query in (of_dispatches, of_decisions):
+            for query in queries:
                 for key, moment in db.execute(query):
                     found[key] = max(moment, found.get(key, moment))
         return found
@@ -350,6 +365,12 @@ _LEASED = (
 _STARTED = (
     sa.select(dispatches.c.launch_key, sa.func.max(attempts.c.started_at))
     .join(attempts, attempts.c.dispatch_key == dispatches.c.dispatch_key)
+    .group_by(dispatches.c.launch_key)
+)
+_ANSWERED = (
+    sa.select(dispatches.c.launch_key, sa.func.max(outcomes.c.recorded_at))
+    .join(outcomes, outcomes.c.dispatch_key == dispatches.c.dispatch_key)
+    .where(outcomes.c.status.is_not(None))
     .group_by(dispatches.c.launch_key)
 )
 _DECIDED = (
