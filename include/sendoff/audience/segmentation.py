@@ -13,7 +13,7 @@ from sendoff.audience.bucketing import split
 from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, as_member, empty
 from sendoff.audience.template_values import template_values_without
-from sendoff.campaign import Campaign, Variation, time_zone_of
+from sendoff.campaign import Campaign, Slot, Variation, time_zone_of
 from sendoff.errors import AudienceError
 from sendoff.states import Arm
 
@@ -45,6 +45,11 @@ class Segment:
 
     def __len__(self) -> int:
         return 0 if self.identifiers is None else len(self.identifiers)
+
+    @property
+    def slot(self) -> str:
+        """When its request may be made, as the text of a slot."""
+        return str(Slot(self.variation.time_zone, self.hour))
 
     def without(self, people: Identifiers) -> Segment:
         """Return the segment without some of its recipients, also in its template values or body."""

@@ -6,7 +6,7 @@
     channels ..... always checked: at least one recipient is on a platform that a channel reaches
     change ....... size of the audience, with its holdout and before a size limit, against the last launch
     unusable ..... share of rows with a null or invalid identifier; duplicates are usable
-    lateness ..... time since the launch was due; if closed, the launch is skipped
+    lateness ..... time since the launch was due, also when it may first send; if closed, the launch is skipped
     period ....... checked with a schedule: no other launch was sent for a part of the period; if closed, it is skipped
     window ....... times when recipients get messages; a launch that sends at once waits for the window instead
     rollout ...... the waves; never closed here, because each wave is checked later (sendoff.dispatch.rollout)
@@ -44,6 +44,7 @@ from sendoff.campaign import (
 from sendoff.errors import GateError, LateError
 from sendoff.figures import counted, duration, noun_of
 from sendoff.launch.reachability import may_reach, platforms_pushed_to
+from sendoff.launch.send_times import first_opening
 from sendoff.ledger import Decision, LaunchRecord
 from sendoff.states import DecisionKind
 
@@ -198,7 +199,7 @@ def _audience_gates(inputs: GateInputs) -> Iterator[GateResult]:
 def _time_gates(inputs: GateInputs) -> Iterator[GateResult]:
     campaign, gates, now = inputs.campaign, inputs.campaign.gates, inputs.now
     if gates.lateness and (inputs.due_at or gates.names_lateness):
-        late = lateness(gates.lateness, inputs.due_at, now)
+        late = _lateness(gates.lateness, inputs)
         on_purpose = inputs.send_late and not late.is_open
         yield (
             replace(late, is_open=True, actual=f"{late.actual}, sent late on purpose") if on_purpose else late
@@ -221,6 +222,18 @@ def _time_gates(inputs: GateInputs) -> Iterator[GateResult]:
         yield _hold_above(gates.hold_above)
     if isinstance(campaign.send, Once) and sends:
         yield _not_over([send for _, send in sends if isinstance(send, Once)], now)
+
+
+def _lateness(most: Duration, inputs: GateInputs) -> GateResult:
+    """Check how late a launch is, also when it may first send if a lateness of the file stops it while it waits."""
+    campaign, due_at, now = inputs.campaign, inputs.due_at, inputs.now
+    late = lateness(most, due_at, now)
+    slots = {segment.slot for segment in inputs.segments}
+    opens_at = first_opening(campaign, slots, inputs.period_end, now)
+    if not (late.is_open and campaign.gates.names_lateness and opens_at):
+        return late
+    then = lateness(most, due_at, opens_at, campaign.own_hours_take)
+    return late if then.is_open else replace(then, actual=f"{then.actual}, when it may first send")
 
 
 def _channels(campaign: Campaign, audience: Audience, segments: Sequence[Segment]) -> GateResult | None:

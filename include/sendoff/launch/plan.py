@@ -6,7 +6,7 @@ Each launch key is planned once. A launch that is already in the ledger stays as
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,7 +23,7 @@ from sendoff.campaign import (
     Variation,
     launch_key,
 )
-from sendoff.errors import AudienceError, CampaignError, ConflictError, PermanentError
+from sendoff.errors import AudienceError, CampaignError, ConflictError, LateError, PermanentError
 from sendoff.launch.gates import (
     GateInputs,
     GateResult,
@@ -43,7 +43,7 @@ from sendoff.launch.plan_inputs import (
     with_already_sent,
 )
 from sendoff.launch.sample import sample_request
-from sendoff.launch.send_times import ends_before, send_times_of
+from sendoff.launch.send_times import ends_before, first_opening, send_times_of
 from sendoff.launch.suppression import EligibleAudience, Warehouses, apply_rules
 from sendoff.ledger import Decision, LaunchRecord, LaunchSource, Ledger, NewLaunch, NotLaunched, Overlap
 from sendoff.service import MATCHED_BY, check_identifiers
@@ -206,9 +206,7 @@ def _plan(ledger: Ledger | None, inputs: PlanInputs) -> Plan:
     segments = _segments(ledger, inputs, eligible.sent_to) if eligible else (Segment(None),)
     first_of_variation = {segment.variation: segment for segment in reversed(segments)}
     _check_requests(inputs, first_of_variation.values(), audience.identified_by if audience else "device_id")
-    times = send_times_of(campaign, first_of_variation, period.end)
-    if early := "; ".join(ends_before(campaign, times.first_at)):
-        raise CampaignError(f"campaign {folder.name}: {early}. Use a later end")
+    _check_ends(inputs, segments)
     return Plan(
         campaign=campaign,
         audience=audience,
@@ -316,6 +314,21 @@ def _check_requests(inputs: PlanInputs, segments: Iterable[Segment], identified_
         for variation in campaign.possible(segment.variation):
             sent = replace(segment, variation=variation)
             sample_request(campaign, sent, identified_by=identified_by, period_end=period_end)
+
+
+def _check_ends(inputs: PlanInputs, segments: Sequence[Segment]) -> None:
+    """Raise an error if messages end before the first is sent: LateError if they would not in a launch on time."""
+    campaign, name, end = inputs.campaign, inputs.folder.name, inputs.period.end
+    times = send_times_of(campaign, {segment.variation for segment in segments}, end)
+    slots = {segment.slot for segment in segments}
+    on_time, first_at = (
+        times.first_at or first_opening(campaign, slots, end, at) for at in (min(end, inputs.now), inputs.now)
+    )
+    if early := "; ".join(ends_before(campaign, on_time)):
+        raise CampaignError(f"campaign {name}: {early}. Use a later end")
+    if late := "; ".join(ends_before(campaign, first_at)):
+        why = "the messages end before they may be sent"
+        raise LateError(f"campaign {name}: nothing was sent, because it is late: {late}", not_launched=why)
 
 
 def _freeze(ledger: Ledger, key: str, inputs: PlanInputs, decisions: Iterable[Decision]) -> LaunchRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, timezone
 from zoneinfo import ZoneInfo
@@ -87,6 +87,17 @@ def closed_until(
         elif waits and (until := _opens_at(campaign, slot, now)) != now:
             shut[zone] = until
     return shut
+
+
+def first_opening(
+    campaign: Campaign, zones: Collection[str | None], period_end: datetime, now: datetime
+) -> datetime | None:
+    """Return the first moment from now on when requests to some time zones may be made; None if there is none.
+
+    ``zones``: as for :func:`closed_until`.
+    """
+    shut = closed_until(campaign, zones, period_end, now)
+    return min((at for zone in zones if (at := shut.get(zone, now)) is not None), default=None)
 
 
 def _opens_at(campaign: Campaign, slot: Slot, now: datetime) -> datetime | None:

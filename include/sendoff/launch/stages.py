@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from sendoff.campaign import Campaign, Rollout
 from sendoff.launch.gates import lateness
-from sendoff.launch.send_times import closed_until
+from sendoff.launch.send_times import first_opening
 from sendoff.ledger import ALL, LaunchFacts, LaunchRecord, Ledger, Selection, scope_of
 from sendoff.states import DispatchState, LaunchState, Stage
 
@@ -137,10 +137,7 @@ def _continues_at(
         zones = {zone for wave, zone in parts if wave == following}
         wait = campaign.decide.after if campaign.decide else (campaign.gates.rollout or Rollout()).wait
         at = max(now, exchanged_at + wait.timedelta()) if exchanged_at else now
-    openings = closed_until(campaign, zones, launch.period.end, at)
-    until = [opening for opening in openings.values() if opening is not None]
-    if until and openings.keys() == zones:
-        at = min(until)
+    at = first_opening(campaign, zones, launch.period.end, at) or at
     return at if at > now else None
 
 
@@ -153,12 +150,12 @@ class Outlook:
 
 
 def outlook_of(ledger: Ledger, launch: LaunchRecord, now: datetime | None = None) -> Outlook:
-    """Return when a launch sends its planned requests, and whether it is too late."""
+    """Return when a launch sends its planned requests, and whether it is too late then."""
     moment, key = now or datetime.now(UTC), launch.launch_key
     parts = ledger.overview.planned_parts([key]).get(key, [])
     until = _continues_at(launch, parts, ledger.overview.exchanged_at([key]).get(key), moment)
     zones = {part.time_zone for part in parts}
-    return Outlook(until, is_too_late=_is_too_late(launch, zones, moment))
+    return Outlook(until, is_too_late=_is_too_late(launch, zones, until or moment))
 
 
 def _is_too_late(launch: LaunchRecord, zones: Collection[str | None], now: datetime) -> bool:
@@ -166,5 +163,4 @@ def _is_too_late(launch: LaunchRecord, zones: Collection[str | None], now: datet
     most = campaign.gates.lateness
     if most is not None and not lateness(most, launch.due_at, now, campaign.own_hours_take).is_open:
         return True
-    shut = closed_until(campaign, zones, launch.period.end, now)
-    return bool(zones) and all(shut.get(zone, now) is None for zone in zones)
+    return bool(zones) and first_opening(campaign, zones, launch.period.end, now) is None

@@ -254,6 +254,21 @@ def test_a_launch_may_be_so_late(due_at: datetime | None, is_open: bool, actual:
     assert on_purpose.actual == (actual if is_open else f"{actual}, sent late on purpose")
 
 
+def test_a_launch_that_is_too_late_when_its_window_opens_is_too_late_now() -> None:
+    late = {**HOURS, "window": {"earliest": "11:01", "latest": "20:00", "time_zone": "UTC"}}
+    assert gate("lateness", late, due_at=NOW) == GateResult(
+        "lateness", False, "2 h 1 min after it was due, when it may first send", "at most 2 hours"
+    )
+    in_time = {**late, "window": {**late["window"], "earliest": "11:00"}}
+    assert gate("lateness", in_time, due_at=NOW).actual == "not late"
+    on_purpose = gate("lateness", late, due_at=NOW, send_late=True)
+    assert on_purpose.is_open
+    assert on_purpose.actual == "2 h 1 min after it was due, when it may first send, sent late on purpose"
+    by_default = {"window": late["window"]}  # the default stops no launch that waits
+    friday = PERIOD.end + timedelta(days=1)
+    assert gate("lateness", by_default, due_at=PERIOD.end, now=friday, **SCHEDULED).is_open
+
+
 def window(zone: str = "Europe/Dublin", earliest: str = "10:00", latest: str = "20:00") -> dict[str, Any]:
     default = {"default_time_zone": "Europe/Dublin"} if zone == QUERY else {}
     return {"earliest": earliest, "latest": latest, "time_zone": zone, **default}

@@ -16,7 +16,7 @@ from sendoff.audience.segmentation import DEFAULT_VARIATION, Segment, segments_o
 from sendoff.campaign import Campaign, CampaignFolder, Period, campaign_from
 from sendoff.errors import AudienceError, CampaignError, GateError, LateError, QueryError
 from sendoff.launch import plan, prepare_tests, preview_campaign, preview_launch
-from sendoff.launch.plan import LaunchOptions, plan_launch, prepare_launch
+from sendoff.launch.plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.postbacks import maintain
 from sendoff.report import as_text, describe_preview
@@ -286,6 +286,25 @@ def test_a_message_that_ends_before_it_is_sent_is_refused(warehouse: str, day: s
         changed(send={**late, "time": "12:00"}, push_expiry={"until": {**until, "date": "2026-03-06"}})
     )
     assert plan_launch(None, in_time, period=PERIOD, warehouses=lambda _: warehouse, now=PERIOD.end).segments
+
+
+def test_a_message_that_ends_before_its_window_opens_is_refused_or_too_late(warehouse: str) -> None:
+    window = {"earliest": "09:00", "latest": "20:00", "time_zone": "UTC"}
+    until = {"time": "23:30", "time_zone": "UTC"}
+    made = folder(changed(gates={"window": window}, push_expiry={"until": until}))
+
+    def look(ends_at: datetime, now: datetime) -> Plan:
+        period = Period(PERIOD.start, ends_at)
+        return plan_launch(None, made, period=period, warehouses=lambda _: warehouse, now=now)
+
+    early, evening = (PERIOD.end.replace(hour=hour) for hour in (8, 21))
+    assert look(early, early).segments
+    assert look(early, evening - timedelta(hours=2)).segments
+    text = "push_expiry.until: the end at 2026-03-02 23:30 UTC is before messages are sent, at 2026-03-03 09:00 UTC"
+    with pytest.raises(CampaignError, match=f"^campaign spring: {text}. Use a later end$"):
+        look(evening, evening)
+    with pytest.raises(LateError, match=f"^campaign spring: nothing was sent, because it is late: {text}$"):
+        look(early, evening)
 
 
 def test_what_is_repeated_is_one_launch_for_its_life(ledger: Ledger, tmp_path: Path) -> None:

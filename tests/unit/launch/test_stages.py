@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -200,6 +201,24 @@ def test_a_launch_that_is_later_than_its_campaign_allows_is_too_late(ledger: Led
     assert not outlook_of(ledger, launch, NOW + timedelta(hours=3)).is_too_late
     assert outlook_of(ledger, launch, NOW + timedelta(hours=3, seconds=1)).is_too_late
     assert outlook_of(ledger, launch, NOW + timedelta(hours=4)).is_too_late
+
+
+@pytest.mark.parametrize(
+    ("fields", "due_at"),
+    [
+        ({"push_expiry": {"until": {"time": "23:30", "time_zone": "UTC", "date": "2026-03-02"}}}, None),
+        ({"gates": {"lateness": {"length": 6, "unit": "hours"}}}, NOW.replace(hour=21)),
+    ],
+)
+def test_a_launch_that_may_only_send_when_it_is_too_late_is_too_late(
+    ledger: Ledger, fields: dict[str, Any], due_at: datetime | None
+) -> None:
+    window = {"earliest": "09:00", "latest": "20:00", "time_zone": "UTC"}
+    campaign = make_campaign(**{**fields, "gates": {**fields.get("gates", {}), "window": window}})
+    launch = make_launch(ledger, [1], campaign=campaign, due_at=due_at)
+    opens_at = NOW + timedelta(days=1)
+    assert outlook_of(ledger, launch, NOW.replace(hour=21)) == Outlook(opens_at, is_too_late=True)
+    assert outlook_of(ledger, launch, NOW.replace(hour=19)) == Outlook(None, is_too_late=False)
 
 
 def test_a_launch_is_too_late_only_if_its_time_has_passed_in_every_zone(ledger: Ledger) -> None:
