@@ -148,13 +148,14 @@ def _starts_and_sends_once(campaign: Campaign) -> Iterator[BrokenRule]:
     if schedule is None and campaign.schedule_time_zone != "UTC" and not is_later:
         allowed = "schedule_time_zone with schedule"
         yield broken("schedule_time_zone", "schedule_time_zone without schedule", allowed)
-    if isinstance(send, Recurring | Triggered):
-        if schedule is not None:
-            allowed = "no schedule, but trigger the DAG once; the service repeats the messages"
-            yield broken("schedule", f"{schedule!r} with send.kind: {send.kind}", allowed)
+    if isinstance(send, Recurring | Triggered) and schedule is not None:
+        allowed = "no schedule, but trigger the DAG once; the service repeats the messages"
+        yield broken("schedule", f"{schedule!r} with send.kind: {send.kind}", allowed)
+    if isinstance(send, Recurring | Triggered) or campaign.own_hours:
+        of_days = "send.own_hours" if campaign.own_hours else f"send.kind: {send.kind}"
         for path, expiry in campaign.expiries():
             if expiry.until and expiry.until.date is None:
-                text = f"found no date with send.kind: {send.kind}. Use a date, or length and unit"
+                text = f"found no date with {of_days}. Use a date, or length and unit"
                 yield BrokenRule((*path, "until"), text)
     if campaign.gates.rollout and send.kind != "now":
         allowed = "send.kind: now, because each wave waits for post-backs of the one before"

@@ -378,6 +378,10 @@ def test_an_address_to_opt_out_stops_the_campaign_that_shows_it() -> None:
             {**PUSHED, "send": DAILY, "push_expiry": until(None)},
             "push_expiry.until: found no date with send.kind: recurring. Use a date, or length and unit",
         ),
+        (
+            {**PUSHED, "send": {"kind": "now", "own_hours": {}}, "push_expiry": until(None)},
+            "push_expiry.until: found no date with send.own_hours. Use a date, or length and unit",
+        ),
         # waves and zones
         (
             {**PUSHED, "send": TONIGHT, "gates": {"rollout": {}}},
@@ -436,6 +440,7 @@ def test_what_is_said_of_people_variants_and_days_must_fit_together(
         {**PUSHED, "gates": {"rollout": {}, "lateness": {"length": 61, "unit": "minutes"}}},
         {**PUSHED, "gates": {"rollout": {"wait": {"length": 3, "unit": "days"}}}},
         {**PUSHED, "send": DAILY, "push_expiry": until("2026-12-24")},
+        {**PUSHED, "push_expiry": until(None)},
         {**PUSHED, "audience": {"source": VERDICTS}},
         {**EXECUTED, "audience": {"source": VERDICTS}},
         {**PUSHED, "variants": {"decide": HALF, "plain": HALF}},
