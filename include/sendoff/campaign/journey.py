@@ -8,7 +8,7 @@ suppression and reports know nothing of journeys.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
@@ -249,7 +249,7 @@ _schema = cache(journey_schema)
 
 def _broken(journey: Journey, tree: Mapping[str, Any]) -> Iterator[tuple[YamlPath, str]]:
     """Yield the place and a sentence for each rule of journeys that one breaks."""
-    earlier: list[str] = []
+    earlier: dict[str, bool] = {}  # whether each step is due after a wait
     if journey.again and journey.again.timedelta() % timedelta(days=1):
         found = f"found {journey.again.words}, which is not in whole days"
         yield ("again",), f"{found}. Use days, such as {{length: 30, unit: days}}"
@@ -274,11 +274,15 @@ def _broken(journey: Journey, tree: Mapping[str, Any]) -> Iterator[tuple[YamlPat
         if step.targeting.kind != "query" or step.send.kind not in ("now", "once"):
             found = "found a step that the service repeats, or whose recipients it chooses"
             yield place, f"{found}. Use targeting.kind: query and send.kind: now or once"
-        yield from _broken_order(step, earlier, place)
-        earlier.append(step.name)
+        waits = bool(step.wait or (step.when and earlier.get(step.when.of)))
+        yield from _broken_order(step, earlier, place, waits=waits)
+        earlier[step.name] = waits
 
 
-def _broken_order(step: Step, earlier: list[str], place: YamlPath) -> Iterator[tuple[YamlPath, str]]:
+def _broken_order(
+    step: Step, earlier: Collection[str], place: YamlPath, *, waits: bool
+) -> Iterator[tuple[YamlPath, str]]:
+    """Yield each rule on the place of a step that it breaks. ``waits``: it is due after a wait."""
     if not earlier:
         for name in ("wait", "when"):
             if getattr(step, name):
@@ -295,10 +299,9 @@ def _broken_order(step: Step, earlier: list[str], place: YamlPath) -> Iterator[t
     if isinstance(step.send, Once) and step.send.date is None:
         text = "found kind: once without a date in a later step, which is due after its wait. Use kind: now, "
         yield (*place, "send"), text + "and gates.window for the hours"
-    is_days_later = step.wait is not None and step.wait.timedelta() >= timedelta(days=1)
     for path, expiry in step.expiries():
-        if is_days_later and expiry.until and expiry.until.date is None:
-            text = "found no date in a step that is due after a wait of days. Use a date, or length and unit"
+        if waits and expiry.until and expiry.until.date is None:
+            text = "found no date in a step that is due after a wait. Use a date, or length and unit"
             yield (*place, *path, "until"), text
     if step.when is None:
         yield (

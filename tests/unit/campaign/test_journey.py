@@ -106,6 +106,16 @@ def test_exits_and_earlier_recipients_are_excluded(folder: Path) -> None:
     )
 
 
+def test_the_messages_of_a_step_without_a_wait_may_end_at_a_time_of_the_day(folder: Path) -> None:
+    expiry = "    push_expiry: {until: {time: '21:00', time_zone: UTC}}\n"
+    (folder / "journey.yaml").write_text(WHOLE.replace("    gates: {least: 5}\n", expiry))
+    assert load_journey(folder).campaigns[2].campaign.push_expiry
+    shorter = WHOLE.replace("    gates: {least: 5}\n", f"    wait: {{length: 1, unit: hours}}\n{expiry}")
+    (folder / "journey.yaml").write_text(shorter)
+    with pytest.raises(CampaignError, match=r"push_expiry.until: found no date in a step"):
+        load_journey(folder)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "mistake"),
     [
@@ -142,7 +152,12 @@ def test_exits_and_earlier_recipients_are_excluded(folder: Path) -> None:
         (
             "    wait: {length: 2, unit: days}",
             "    wait: {length: 2, unit: days}\n    push_expiry: {until: {time: '21:00', time_zone: UTC}}",
-            "push_expiry.until: found no date in a step that is due after a wait of days. Use a date, or length",
+            "push_expiry.until: found no date in a step that is due after a wait. Use a date, or length and unit",
+        ),
+        (
+            "    when: {of: hello, are: [missing]}",
+            "    when: {of: nudge, are: [missing]}\n    push_expiry: {until: {time: '21:00', time_zone: UTC}}",
+            "push_expiry.until: found no date in a step that is due after a wait. Use a date, or length and unit",
         ),
         ("{cap: {messages: 2, days: 7}}", "{source: {kind: verdicts, of: a, are: [engaged]}}", "Use when"),
         ("    gates: {least: 5}", "    targeting: {kind: broadcast}", "whose recipients it chooses"),
@@ -164,15 +179,6 @@ def test_a_mistake_has_its_line_and_a_suggestion(folder: Path, old: str, new: st
     assert len(found) <= 2, found
     if "gone" not in mistake:
         assert all(each.startswith("journey.yaml:") for each in found)
-
-
-def test_the_messages_of_a_step_that_is_due_on_the_same_day_may_end_at_a_time_of_it(folder: Path) -> None:
-    text = WHOLE.replace(
-        "unit: days}\n    when",
-        "unit: hours}\n    push_expiry: {until: {time: '21:00', time_zone: UTC}}\n    when",
-    )
-    (folder / "journey.yaml").write_text(text)
-    assert load_journey(folder).campaigns[1].campaign.push_expiry
 
 
 def test_the_query_of_the_first_step_is_read_in_parts_only_if_it_selects_them(folder: Path) -> None:
