@@ -16,7 +16,7 @@ STUCK_AFTER = timedelta(minutes=15)
 """A launch counts as stuck if nothing was done about it for this long. Airflow's pages know it at once."""
 
 ANSWERED_AFTER = timedelta(days=1)
-"""A launch with a report counts as reported after this time, even if nothing waited for its responses."""
+"""A launch with a report counts as reported so long after it was sent, even if nothing waited for its responses."""
 
 Works = Callable[[Sequence[LaunchRecord]], Mapping[str, bool]]
 """Returns for launches whether something works on them, by key. Launches that it cannot judge are left out."""
@@ -54,7 +54,13 @@ def standings(
     facts = ledger.overview.facts(selection)
     scopes = {pause.scope for pause in ledger.pauses.all()}
     paused = {key for key, each in facts.items() if scopes & {ALL, scope_of(each.connection)}}
-    found = {key: _standing(each, key in paused, moment) for key, each in facts.items()}
+    answered = [
+        key for key, each in facts.items() if each.is_reported and not each.is_settled and each.sends_at
+    ]
+    requested_at = ledger.overview.requested_at(answered) if answered else {}
+    found = {
+        key: _standing(each, key in paused, requested_at.get(key), moment) for key, each in facts.items()
+    }
     if idle := [key for key, standing in found.items() if standing is None]:
         found |= _idle(ledger, idle, works, moment)
     return {
@@ -79,8 +85,13 @@ def has_begun(known: Collection[str]) -> bool:
     return not {*known} <= {DispatchState.PLANNED, DispatchState.SUPPRESSED}
 
 
-def _standing(facts: LaunchFacts, is_paused: bool, now: datetime) -> Standing | None:
-    """Return the state of a launch, or None if it may send but no worker makes a request of it."""
+def _standing(
+    facts: LaunchFacts, is_paused: bool, requested_at: datetime | None, now: datetime
+) -> Standing | None:
+    """Return the state of a launch, or None if it may send but no worker makes a request of it.
+
+    ``requested_at``: when its newest request was begun, if the launch has a report and may still get responses.
+    """
     if facts.state == LaunchState.HELD:
         return Standing(Stage.WAITING_FOR_DECISION if facts.was_held else Stage.WAITING_FOR_APPROVAL)
     if stage := _BY_STATE.get(facts.state):
@@ -96,7 +107,8 @@ def _standing(facts: LaunchFacts, is_paused: bool, now: datetime) -> Standing | 
         return Standing(Stage.REFUSED)
     if facts.sends_at is not None and facts.sends_at > now:
         return Standing(Stage.SCHEDULED, facts.sends_at)
-    is_quiet = facts.is_settled or facts.sends_at is None or now - facts.sends_at >= ANSWERED_AFTER
+    sent_at = facts.sends_at and max(facts.sends_at, requested_at or facts.sends_at)
+    is_quiet = facts.is_settled or sent_at is None or now - sent_at >= ANSWERED_AFTER
     return Standing(Stage.REPORTED if facts.is_reported and is_quiet else Stage.WAITING_FOR_RESPONSES)
 
 

@@ -250,6 +250,15 @@ def test_a_launch_is_reported_when_its_responses_stopped_coming(ledger: Ledger) 
     assert stage(ledger) == Stage.REPORTED
 
 
+def test_a_launch_that_was_sent_long_after_it_was_made_is_not_reported_at_once(ledger: Ledger) -> None:
+    make_launch(ledger, [1])
+    monday = NOW + timedelta(days=3)
+    send(ledger, KEY, YES, at=monday)
+    reconcile_launch(ledger, KEY, now=monday)
+    assert stage(ledger, monday + timedelta(hours=23)) == Stage.WAITING_FOR_RESPONSES
+    assert stage(ledger, monday + timedelta(days=1)) == Stage.REPORTED
+
+
 def test_a_recurring_launch_is_reported_with_its_first_report(ledger: Ledger) -> None:
     make_launch(ledger, [1], sends_at=None)
     send(ledger, KEY, YES)
