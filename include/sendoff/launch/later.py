@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
-from sendoff.campaign import Campaign, Now, Once, Variation
+from sendoff.campaign import Campaign, Once, Recurring, Triggered, Variation
 from sendoff.ledger import LaunchRecord, Ledger
 
 
@@ -32,11 +32,7 @@ def held_by_service(
     for part in ledger.overview.accepted_parts(launch.launch_key):
         send = campaign.variation(Variation(time_zone=part.time_zone), launch.period.end).send
         at = send.sends_at() if isinstance(send, Once) else launch.sends_at
-        if at is not None:
-            is_over = at <= moment
-        else:
-            last = None if isinstance(send, Now | Once) or send.end == "never" else send.end
-            is_over = last is not None and last < (moment - timedelta(days=1)).date()
-        if not is_over:
+        end = send.ends_at() if isinstance(send, Recurring | Triggered) else at
+        if end is None or end > moment:
             found.append(HeldByService(part.time_zone, part.recipients, at, part.campaign_ids))
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -52,16 +52,27 @@ def test_only_the_zones_that_were_not_sent_to_are_held(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "days", "is_held"), [("never", 900, True), ("2026-03-09", 8, True), ("2026-03-09", 9, False)]
+    ("zone", "end", "ended"),
+    [
+        ("UTC", "never", None),
+        ("UTC", "2026-03-09", datetime(2026, 3, 10, tzinfo=UTC)),
+        ("Pacific/Auckland", "2026-03-09", datetime(2026, 3, 9, 11, tzinfo=UTC)),
+        ("user", "2026-03-09", datetime(2026, 3, 10, 12, tzinfo=UTC)),  # in the last time zone on Earth
+    ],
 )
 def test_a_recurring_campaign_is_held_until_its_end(
-    ledger: Ledger, end: str, days: int, is_held: bool
+    ledger: Ledger, zone: str, end: str, ended: datetime | None
 ) -> None:
     recurring: dict[str, Any] = {"kind": "recurring", "time": "09:00", "start": "2026-03-02", "end": end}
-    campaign = make_campaign(send={**recurring, "time_zone": "UTC", "days": ["monday"]})
+    campaign = make_campaign(send={**recurring, "time_zone": zone, "days": ["monday"]})
     make_launch(ledger, [1], campaign=campaign, sends_at=None)
     send(ledger, KEY, Accepted(200, 7))
-    assert later(ledger, days) == ([HeldByService(None, 1, None, [7])] if is_held else [])
+    held = [HeldByService(None, 1, None, [7])]
+    if ended is None:
+        assert later(ledger, 900) == held
+    else:
+        assert later(ledger, (ended - NOW) / timedelta(days=1) - 1e-9) == held
+        assert later(ledger, (ended - NOW) / timedelta(days=1)) == []
 
 
 def test_nothing_is_held_of_a_campaign_that_sends_at_once(ledger: Ledger) -> None:
