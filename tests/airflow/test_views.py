@@ -3416,6 +3416,20 @@ def test_the_page_of_a_journey_shows_its_steps_its_exits_and_who_waits(
 
 
 @pytest.mark.airflow_database
+@pytest.mark.parametrize(("sent", "says"), [(1, True), (0, False)])
+def test_the_next_step_of_a_journey_also_follows_a_step_that_was_stopped_partway(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path, sent: int, says: bool
+) -> None:
+    name = f"stopped_after_{sent}"
+    run = JourneyRun(server, ledger, tmp_path, name, begun=1)
+    send(ledger, run.keys["hello"], *[Accepted(200, 1)] * sent, at=datetime.now(UTC))
+    stop(ledger, run.keys["hello"], "ann", "enough")
+    text = words(olga.get(f"campaigns/{name}").text)
+    assert ("At most 12 devices will get the next step" in text) is says
+    assert ("will get the next step" in text) is says
+
+
+@pytest.mark.airflow_database
 def test_the_page_of_a_journey_without_its_files_shows_the_launches_of_its_first_step(
     server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
 ) -> None:

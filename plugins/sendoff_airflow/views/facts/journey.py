@@ -24,7 +24,7 @@ from sendoff.campaign import (
     counted_as,
     step_name,
 )
-from sendoff.errors import NotYetError
+from sendoff.errors import NobodyLeftError, NotYetError
 from sendoff.launch import sent_at
 from sendoff.ledger import Ledger, ListedLaunch, Selection
 from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
@@ -179,11 +179,13 @@ def _step(
 def _waiting(
     own: Sequence[ListedLaunch], following: Sequence[Sequence[ListedLaunch]]
 ) -> Sequence[ListedLaunch]:
-    """Return the launches of a step after which a next step may still come: its run goes on, or it has no run."""
+    """Return the launches of a step after which a next step may still come: its run goes on, or it has no run.
+
+    A launch that was stopped counts too, if a part of it was sent.
+    """
     taken = {_place(each) for other in following for each in other}
-    ahead = [
-        each for each in own if following and _place(each) not in taken and not each.launch.state.is_final
-    ]
+    sent = [each for each in own if each.sends_at or not each.launch.state.is_final]
+    ahead = [each for each in sent if following and _place(each) not in taken]
     campaigns = {each.launch.launch_key: each.launch.campaign for each in ahead}
     runs = airflow_db.runs_of(campaigns) if ahead else {}
     goes_on = {key: run.state in _UNDER_WAY for key, run in runs.items()}
@@ -197,7 +199,7 @@ def _place(each: ListedLaunch) -> tuple[str, Period]:
 def _sent_at(ledger: Ledger, each: ListedLaunch) -> datetime | None:
     try:
         return sent_at(ledger, each.launch.launch_key)
-    except NotYetError:
+    except (NobodyLeftError, NotYetError):
         return None
 
 
