@@ -95,6 +95,10 @@ class Resolution(StrEnum):
     """The request is not sent again, and no one looks any more."""
 
 
+NO_ANSWER = "no answer in time"
+"""The author, in the audit log, of the rejection of a launch that was not approved in time."""
+
+
 class DecisionKind(StrEnum):
     """What an entry of the audit log decided about a launch, or about all launches."""
 

@@ -2131,6 +2131,24 @@ def test_a_launch_waits_until_someone_answers_in_airflow_who_may(
 
 @pytest.mark.airflow_database
 @pytest.mark.parametrize(
+    ("is_asked", "after", "says"),
+    [(False, "rejected", "no one approved this launch in time"), (True, "released", "Approved")],
+)
+def test_a_launch_is_not_approved_after_its_time_unless_airflow_still_asks(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path, is_asked: bool, after: str, says: str
+) -> None:
+    name = f"overdue_{after}"
+    key = freeze(ledger, name, state="held", made=NOW - timedelta(hours=5))
+    if is_asked:
+        Run(server, tmp_path, name, key).ask()
+    answer = olga.post(f"launches/{key}/release", {**WHY, "since": ledger.audit_log.newest(key)})
+    assert answer.status_code == 200
+    assert says in answer.text
+    assert ledger.launches.get(key).state == after
+
+
+@pytest.mark.airflow_database
+@pytest.mark.parametrize(
     ("act", "assigned", "left"),
     [
         ("reject", "olga", ("scheduled", [("olga", ["Reject"])])),

@@ -432,7 +432,7 @@ def test_what_is_held_is_sent_once_somebody_releases_it(
     with pytest.raises(GateError, match="is held: a person must approve it first"):
         send_launch(ledger, KEY, connection)
     assert ledger.dispatch_queries.states(KEY) == {"planned": 3}
-    release(ledger, KEY, "ann", "looks right")
+    release(ledger, KEY, "ann", "looks right", now=NOW)
     assert send_launch(ledger, KEY, connection) == SendResult(accepted=3)
     assert targeted(service_process, ledger) == [1, 2, 3, 4, 5]
 

@@ -176,7 +176,8 @@ class Launch:
 
         ``without_approval``: release it even if a role must approve it in Airflow. ``variant``: the variant that the
         rest gets, if the launch waits for a person to choose it. Raise GateError if it is not held, or if the approval
-        or the variant is missing.
+        or the variant is missing. If it waited for its approval longer than ``approval.within``, reject it and raise
+        GateError.
         """
         from sendoff.dispatch import release
 

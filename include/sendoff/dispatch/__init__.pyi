@@ -9,6 +9,7 @@ from .control import how_to_send_rest as how_to_send_rest
 from .control import pause as pause
 from .control import pause_all as pause_all
 from .control import reject as reject
+from .control import reject_unanswered as reject_unanswered
 from .control import release as release
 from .control import release_all as release_all
 from .control import resolve as resolve

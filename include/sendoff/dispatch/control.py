@@ -18,7 +18,7 @@ from sendoff.errors import GateError, LedgerUnavailableError
 from sendoff.figures import counted
 from sendoff.ledger import Decision, Doubt, LaunchRecord, Ledger, PendingResend, scope_of
 from sendoff.postbacks import aggregate
-from sendoff.states import LIVING, DecisionKind, DispatchState, LaunchState, Resolution
+from sendoff.states import LIVING, NO_ANSWER, DecisionKind, DispatchState, LaunchState, Resolution
 
 _JUDGED = {DecisionKind.APPROVED, DecisionKind.RELEASED, DecisionKind.HELD}
 _MAY_BE_SENT = (DispatchState.PLANNED, DispatchState.IN_FLIGHT, DispatchState.IN_DOUBT)
@@ -41,6 +41,24 @@ def awaited_role(launch: LaunchRecord, decisions: Sequence[Decision]) -> str | N
     return Campaign.frozen(launch.definition).approval.role if awaits_approval(launch, decisions) else None
 
 
+def reject_unanswered(
+    ledger: Ledger, launch: LaunchRecord, decisions: Sequence[Decision], *, now: datetime | None = None
+) -> bool:
+    """Reject a launch whose time for its first approval is over, and return whether it was.
+
+    ``decisions``: all decisions about it. A launch that a run in Airflow made is left alone, because the question of
+    the run has its own deadline.
+    """
+    if launch.origin or not awaits_approval(launch, decisions):
+        return False
+    moment, within = now or datetime.now(UTC), Campaign.frozen(launch.definition).approval.within
+    if moment <= launch.created_at + within.timedelta():
+        return False
+    why = f"not approved within {within.words} (approval.within)"
+    _decide(ledger, launch.launch_key, DecisionKind.REJECTED, NO_ANSWER, why, moment)
+    return True
+
+
 def release(  # noqa: PLR0913 - options beside those of every decision
     ledger: Ledger,
     launch_key: str,
@@ -58,7 +76,8 @@ def release(  # noqa: PLR0913 - options beside those of every decision
 
     Only failures after the release count. ``without_approval``: release the launch even if a role must approve it and
     has not. This function cannot know who has the role, so the reason in the audit log says so. Raise GateError if the
-    approval is missing or the launch is not held, and NotFoundError if the ledger does not have the launch.
+    approval is missing or the launch is not held, and NotFoundError if the ledger does not have the launch. If the time
+    for its first approval is over (``approval.within``), reject it and raise GateError.
     """
     since, moment = ledger.audit_log.newest(launch_key), now or datetime.now(UTC)
     launch, decisions = ledger.launches.get(launch_key), ledger.audit_log.of_launch(launch_key)
@@ -69,6 +88,11 @@ def release(  # noqa: PLR0913 - options beside those of every decision
         if not ledger.audit_log.decide(decision, since=since, winner=variant):
             raise GateError(f"launch {launch_key}: someone else decided about it meanwhile; look at it again")
         return
+    if reject_unanswered(ledger, launch, decisions, now=moment):
+        raise GateError(
+            f"launch {launch_key} was not approved in time (approval.within), so it is rejected now. To send its "
+            "period all the same, prepare it again with a resend number and a reason"
+        )
     if role := awaited_role(launch, decisions):
         if not without_approval:
             raise GateError(

@@ -11,14 +11,13 @@ from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from sendoff.states import DecisionKind, LaunchState
+from sendoff.states import NO_ANSWER, DecisionKind, LaunchState
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import LaunchOperator, NotifyingOperator
 
 if TYPE_CHECKING:
     from sendoff.ledger import LaunchRecord, Ledger
 
-NOBODY = "no answer in time"
 _LONGEST_TITLE = 60  # of a campaign, in the subject of the question
 
 
@@ -63,7 +62,7 @@ class ApproveLaunchOperator(NotifyingOperator, LaunchOperator, ApprovalOperator)
             self.process_trigger_event_error(event)
         self.validate_chosen_options(event["chosen_options"])
         approved = event["chosen_options"] == [self.APPROVE]
-        who = (event["responded_by_user"] or {"name": NOBODY})["name"]
+        who = (event["responded_by_user"] or {"name": NO_ANSWER})["name"]
         why = f"answered in run {context['run_id']} of the DAG {context['dag'].dag_id}"
         kind = DecisionKind.APPROVED if approved else DecisionKind.REJECTED
         with self.open_ledger() as ledger:

@@ -42,7 +42,13 @@ from ...leases import end_leases
 
 
 def freeze(
-    ledger: Ledger, state: str, key: str = KEY, connection: str = "service", role: str | None = None
+    ledger: Ledger,
+    state: str,
+    key: str = KEY,
+    connection: str = "service",
+    *,
+    role: str | None = None,
+    at: datetime = NOW,
 ) -> None:
     approval = {"needed": "always", "role": role}
     make_launch(
@@ -50,6 +56,7 @@ def freeze(
         campaign=make_campaign(approval=approval),
         connection=connection,
         launch_key=key,
+        created_at=at,
         sends_at=None,
         state=state,
     )
@@ -116,6 +123,39 @@ def test_a_role_that_agreed_once_is_not_asked_again_where_requests_fail(
     assert ledger.audit_log.of_launch(KEY)[-1].why == "mended"
 
 
+@pytest.mark.parametrize("without_approval", [False, True])
+def test_a_launch_that_is_not_approved_in_time_is_rejected(ledger: Ledger, without_approval: bool) -> None:
+    freeze(ledger, "held", role="crm" if without_approval else None)
+    late = NOW + timedelta(hours=4, seconds=1)
+    with pytest.raises(
+        GateError, match=r"was not approved in time \(approval.within\), so it is rejected now"
+    ):
+        release(ledger, KEY, "ann", "looks right", without_approval=without_approval, now=late)
+    assert ledger.launches.get(KEY).state == "rejected"
+    (decision,) = ledger.audit_log.of_launch(KEY)
+    why = "not approved within 4 hours (approval.within)"
+    assert decision == Decision(KEY, "rejected", "no answer in time", why, late)
+
+
+def test_a_launch_is_approved_up_to_the_last_moment(ledger: Ledger) -> None:
+    freeze(ledger, "held")
+    release(ledger, KEY, "ann", "looks right", now=NOW + timedelta(hours=4))
+    assert ledger.launches.get(KEY).state == "released"
+
+
+def test_only_the_first_approval_has_a_time_limit(ledger: Ledger) -> None:
+    freeze(ledger, "released")
+    assert ledger.audit_log.decide(Decision(KEY, "held", "sendoff", "3 requests were refused", NOW))
+    release(ledger, KEY, "ann", "mended", now=NOW + timedelta(days=20))
+    assert ledger.launches.get(KEY).state == "released"
+
+
+def test_the_question_in_airflow_has_its_own_time_limit(ledger: Ledger) -> None:
+    make_launch(ledger, state="held", origin="spring scheduled__2026-03-02\naudience\n0123")
+    release(ledger, KEY, "ann", "looks right", now=NOW + timedelta(days=20))
+    assert ledger.launches.get(KEY).state == "released"
+
+
 @pytest.mark.parametrize("act", [reject, stop])
 def test_what_waits_for_a_role_may_be_ended_by_anybody(ledger: Ledger, act: Callable[..., None]) -> None:
     freeze(ledger, "held", role="crm")
@@ -144,7 +184,7 @@ def test_the_command_line_decides_in_the_name_of_who_runs_it(
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     ledger = Ledger(url)
     ledger.migrate()
-    freeze(ledger, "held")
+    freeze(ledger, "held", at=datetime.now(UTC))
     done = CliRunner().invoke(app, [command, KEY[:8], "--why", "looks right", "--ledger", url])
     assert (done.exit_code, done.output) == (0, f"launch {KEY} {said}\n")
     assert ledger.launches.get(KEY).state == after
@@ -428,7 +468,7 @@ def test_the_command_line_releases_what_waits_for_a_role_only_with_a_flag_that_i
     ledger_and_url: tuple[Ledger, str],
 ) -> None:
     ledger, url = ledger_and_url
-    freeze(ledger, "held", role="crm")
+    freeze(ledger, "held", role="crm", at=datetime.now(UTC))
     arguments = ["release", KEY[:8], "--why", "they are all ill"]
     done = CliRunner().invoke(app, [*arguments, "--ledger", url])
     assert isinstance(done.exception, GateError)

@@ -21,6 +21,7 @@ from sendoff.dispatch import (
     pause,
     pause_all,
     proposal_of,
+    reject_unanswered,
     resolve_seen,
     resume,
     resume_all,
@@ -30,6 +31,7 @@ from sendoff.figures import counted
 from sendoff.launch import held_by_service
 from sendoff.ledger import Decision, LaunchRecord, Ledger
 from sendoff.states import DecisionKind, LaunchState, Resolution
+from sendoff_airflow.views.airflow_state.deadlines import deadlines_of
 from sendoff_airflow.views.facts.continuing import NextStep, approve_in_airflow, continue_run
 from sendoff_airflow.views.facts.holds import asked_at
 from sendoff_airflow.views.web.dependencies import LedgerDep, visible_launch
@@ -47,6 +49,8 @@ _DONE = {
     "resume": "Resumed: the launch continues by itself within half a minute.",
     "stop": "Stopped: nothing more of this launch is sent. Messages the service already accepted cannot be taken back.",
 }
+
+_UNANSWERED = "Rejected: no one approved this launch in time, so it will never be sent."
 
 _DONE_BUT = {
     "reject": "Rejected: this launch makes no more requests.",
@@ -101,6 +105,9 @@ def decide_launch(
     launch = _launch_to_steer(ledger, viewer, launch_key)
     decisions = ledger.audit_log.of_launch(launch.launch_key)
     is_approval = newest_of(decisions, DecisionKind.HELD) is None
+    # A question in Airflow has its own deadline.
+    if act == "release" and not deadlines_of([launch]) and reject_unanswered(ledger, launch, decisions):
+        return page(request, "done.html", sentences=[_UNANSWERED], following=None)
     winner = _chosen(launch, decisions, body) if act == "release" else None
     if act in _ACTIONS:
         _ACTIONS[act](ledger, launch.launch_key, viewer.name, body.reason)
