@@ -1,7 +1,8 @@
-"""The arguments of operators after Airflow has rendered them. A rendered template is always text."""
+"""Check the arguments of operators and DAGs. A rendered template is always text."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
@@ -47,6 +48,18 @@ class ChecksArguments(BaseOperator):
         if isinstance(given.get(name), str) and name in _OPTIONAL:
             return False
         return given.get(name) is not None or (name == "audience" and name in given and self.is_mapped)
+
+
+def as_callbacks(name: str, given: Any) -> list[Callable[[Context], None]]:
+    """Return one or more notifiers as a list. Raise TypeError if one of them cannot be called."""
+    is_one = callable(given) or isinstance(given, str) or not isinstance(given, Iterable)
+    found = [] if given is None else [given] if is_one else list(given)
+    for each in found:
+        if not callable(each):
+            raise TypeError(
+                f"{name}: found a {type(each).__name__}. Use a notifier or a function, or a list of them."
+            )
+    return found
 
 
 def as_text(value: object) -> str | None:

@@ -8,7 +8,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from sendoff_airflow import LEDGER
-from sendoff_airflow.arguments import ChecksArguments
+from sendoff_airflow.arguments import ChecksArguments, as_callbacks
 from sendoff_airflow.errors import TaskEndedError
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ class NotifyingOperator(LedgerOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.notifiers: Any = [
-            self._careful(notifier) for notifier in ([notifiers] if callable(notifiers) else notifiers or ())
-        ]
+        self.notifiers: Any = [self._careful(each) for each in as_callbacks("notifiers", notifiers)]
 
     def _careful(self, notifier: Callable[[Context], None]) -> Callable[[Context], bool]:
         """Return a notifier that only warns if it fails, and returns whether it succeeded."""

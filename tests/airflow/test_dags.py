@@ -503,6 +503,51 @@ def test_a_mistyped_argument_is_an_error_of_the_dag_file(folder: Path) -> None:
         campaign_dags(folder / "campaigns", on_reports=print)
 
 
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"quiet_for": 900},
+        {"default_args": {"execution_timeout": 3600}},
+        {"on_approval": 5},
+        {"on_approval": "my.function"},
+        {"on_report": "my.function"},
+        {"on_alert": print},
+    ],
+)
+def test_a_wrong_value_of_an_argument_is_an_error_of_the_dag_file(
+    folder: Path, choices: dict[str, Any]
+) -> None:
+    (folder / "campaigns/first/campaign.yaml").write_text(SOUND + "alert_after: {length: 2, unit: hours}\n")
+    [name] = choices
+    with pytest.raises(ValueError, match=rf"^campaign_dags: {name}: .* Correct it in the DAG file"):
+        campaign_dags(folder / "campaigns", pictures=folder, **choices)
+
+
+def test_a_broken_campaign_is_no_error_of_the_arguments(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(folder: Any) -> str:
+        if folder.name == "first":
+            raise RuntimeError
+        return "A campaign"
+
+    monkeypatch.setattr("sendoff_airflow.dags.campaign.documentation", fail)
+    dags = campaign_dags(folder / "campaigns", quiet_for=timedelta(minutes=5))
+    assert sorted(dags) == ["third"]
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: reconcile_dag("0 0 * * *", on_hold="my.function"), "on_hold"),  # type: ignore[arg-type]
+        (lambda: doubts_dag(on_question="my.function"), "on_question"),  # type: ignore[arg-type]
+    ],
+)
+def test_the_name_of_a_function_is_no_notifier(make: Callable[[], object], name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^{name}: found a str. Use a notifier"):
+        make()
+
+
 def test_a_mistyped_connection_is_told_with_the_one_that_was_meant(folder: Path) -> None:
     (folder / "campaigns/first/campaign.yaml").write_text(SOUND + "connection: sendof_default\n")
     shutil.rmtree(folder / "campaigns/second")

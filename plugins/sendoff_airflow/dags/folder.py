@@ -48,7 +48,8 @@ def campaign_dags(
 ) -> dict[str, DAG]:
     """Return the DAG of each campaign and journey in ``folder``, by name.
 
-    Broken ones are left to :func:`check_campaigns`. Raise TypeError for an argument that :func:`campaign_dag` lacks.
+    Broken ones are left to :func:`check_campaigns`. Raise TypeError for an argument that :func:`campaign_dag` lacks,
+    and ValueError for one whose value keeps a valid campaign from having a DAG.
 
     ``connections`` and ``warehouses``: the Airflow connections that campaigns may use. None: any. ``reserved``: names
     of the deployment's other DAGs, which no campaign may have; by default those of the housekeeping DAGs. Names in the
@@ -158,32 +159,55 @@ class _Allowed:
 
 
 def _checked_dag(path: Path, allowed: _Allowed, choices: Mapping[str, Any]) -> DAG:
-    """Return the DAG of a folder, after Airflow's own checks. Raise only CampaignError, whatever is in the folder.
+    """Return the DAG of a folder. Raise only CampaignError, whatever is in the folder.
 
-    Airflow would run these checks when it stores the DAGs, and would then store none of the file.
+    Raise ValueError if the choices are wrong, so that the folder has a DAG only without them.
     """
     try:
-        journey = load_journey(path) if is_journey_folder(path) else None
-        folders = journey.campaigns if journey else (load_campaign(path),)
-        allowed.check_names(path)
-        for folder in folders:
-            allowed.check(folder)
-        if journey:
-            # No alert: a run takes as long as its waits.
-            of_tasks = {name: value for name, value in choices.items() if name != "on_alert"}
-            dag = journey_dag(journey, TaskOptions(allowed.approvers, **of_tasks))
-        else:
-            dag = campaign_dag(folders[0], approvers=allowed.approvers, **choices)
-        dag.validate()  # type: ignore[no-untyped-call]
-        _compute_first_run(folders[0].campaign)
-        return dag
+        return _valid_dag(path, allowed, choices)
     except CampaignError:
         raise
     except Exception as error:  # one folder's mistake must not stop the others
         problem = f"{type(error).__name__}: {error}" if _is_airflows(error) else type(error).__name__
+        if choices and not _is_broken(path, allowed, {}):
+            wrong = [name for name, value in choices.items() if _is_broken(path, allowed, {name: value})]
+            raise ValueError(
+                f"campaign_dags: {', '.join(wrong or choices)}: Airflow cannot make a DAG of {path} with this value "
+                f"({type(error).__name__}: {error}). Correct it in the DAG file."
+            ) from error
     raise CampaignError(
         f"{path / 'campaign.yaml'}: Airflow cannot make a DAG of this campaign ({problem[:300]}). Correct the campaign."
     )
+
+
+def _is_broken(path: Path, allowed: _Allowed, choices: Mapping[str, Any]) -> bool:
+    """Check whether a folder has no DAG with some choices."""
+    try:
+        _valid_dag(path, allowed, choices)
+    except Exception:
+        return True
+    return False
+
+
+def _valid_dag(path: Path, allowed: _Allowed, choices: Mapping[str, Any]) -> DAG:
+    """Return the DAG of a folder, after Airflow's own checks.
+
+    Airflow would run these checks when it stores the DAGs, and would then store none of the file.
+    """
+    journey = load_journey(path) if is_journey_folder(path) else None
+    folders = journey.campaigns if journey else (load_campaign(path),)
+    allowed.check_names(path)
+    for folder in folders:
+        allowed.check(folder)
+    if journey:
+        # No alert: a run takes as long as its waits.
+        of_tasks = {name: value for name, value in choices.items() if name != "on_alert"}
+        dag = journey_dag(journey, TaskOptions(allowed.approvers, **of_tasks))
+    else:
+        dag = campaign_dag(folders[0], approvers=allowed.approvers, **choices)
+    dag.validate()  # type: ignore[no-untyped-call]
+    _compute_first_run(folders[0].campaign)
+    return dag
 
 
 def _compute_first_run(campaign: Campaign) -> None:

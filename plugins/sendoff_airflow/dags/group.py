@@ -24,6 +24,7 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 from sendoff.campaign import Campaign, CampaignFolder, did_you_mean
 from sendoff.errors import CampaignError
+from sendoff_airflow.arguments import as_callbacks
 from sendoff_airflow.errors import RETRY_DEFAULTS
 from sendoff_airflow.operators import (
     BuildAudienceOperator,
@@ -145,7 +146,7 @@ def add_tasks(folder: CampaignFolder, audience: BuildAudienceOperator, options: 
         pictures=str(options.pictures) if options.pictures else None,
         inlets=[launch_asset(name)],
         outlets=[report_asset(name)],
-        on_success_callback=options.on_report,
+        on_success_callback=as_callbacks("on_report", options.on_report),
     ).as_teardown(setups=audience, on_failure_fail_dagrun=True)
     preview = PreviewOperator(task_id="preview", task_display_name="Preview", launch_key=launch_key)
     approve = ApproveLaunchOperator(
@@ -153,7 +154,7 @@ def add_tasks(folder: CampaignFolder, audience: BuildAudienceOperator, options: 
         task_display_name="Approval",
         launch_key=launch_key,
         assigned_users=_people_of_role(folder, options.approvers or {}),
-        notifiers=options.on_approval or (),
+        notifiers=as_callbacks("on_approval", options.on_approval),
     )
     dispatch = _dispatch(folder, launch_key)
     settled = _wait_for_post_backs(campaign, launch_key, options.quiet_for)

@@ -13,6 +13,7 @@ from airflow.sdk import DAG, AssetOrTimeSchedule, CronTriggerTimetable, Param
 from sendoff.campaign import campaign_folders, is_journey_folder, load_campaign, load_journey
 from sendoff.errors import CampaignError
 from sendoff_airflow import LEDGER
+from sendoff_airflow.arguments import as_callbacks
 from sendoff_airflow.dags.group import Callbacks, users
 from sendoff_airflow.errors import RETRY_DEFAULTS
 from sendoff_airflow.operators import CheckFeedsOperator, ReconcileChangedOperator, ReportHoldsOperator
@@ -58,9 +59,9 @@ def reconcile_dag(
         CheckFeedsOperator(
             task_id="check_feeds", task_display_name="Check that post-backs arrive", campaigns=campaigns
         )
-        if on_hold:
+        if notifiers := as_callbacks("on_hold", on_hold):
             ReportHoldsOperator(
-                task_id="report_holds", task_display_name="Report launches on hold", notifiers=on_hold
+                task_id="report_holds", task_display_name="Report launches on hold", notifiers=notifiers
             )
     consume_events_together(dag)
     return dag
@@ -98,7 +99,7 @@ def doubts_dag(
             task_display_name="Settle requests in doubt",
             map_index_template="{{ (ti.xcom_pull('find_launches_in_doubt', key='names') or {})[task.launch_key] }}",
             response_timeout=within,
-            notifiers=on_question or (),
+            notifiers=as_callbacks("on_question", on_question),
             assigned_users=users(people) if people else None,
         ).expand(launch_key=launches.output)
     return dag
