@@ -536,6 +536,14 @@ def test_a_broken_campaign_is_no_error_of_the_arguments(
     assert sorted(dags) == ["third"]
 
 
+@pytest.mark.parametrize("name", ["connections", "warehouses", "reserved"])
+@pytest.mark.parametrize("read_folder", [campaign_dags, check_campaigns])
+def test_a_text_is_no_list_of_names(folder: Path, name: str, read_folder: Callable[..., object]) -> None:
+    choices: Any = {name: "sendoff_default"}
+    with pytest.raises(TypeError, match=rf"^{name}: found a text\. Use a list, such as {name}=\["):
+        read_folder(folder / "campaigns", **choices)
+
+
 @pytest.mark.parametrize(
     ("make", "name"),
     [

@@ -112,6 +112,12 @@ class _Allowed:
     reserved: Collection[str]
     taken: Mapping[str, Path]
 
+    def __post_init__(self) -> None:
+        """Raise TypeError for a text in place of a list, because it would allow each part of it."""
+        for name in ("connections", "warehouses", "reserved"):
+            if isinstance(given := getattr(self, name), str):
+                raise TypeError(f"{name}: found a text. Use a list, such as {name}=[{given!r}].")
+
     def check_names(self, path: Path) -> None:
         """Raise CampaignError if something else has the name of a folder, or of a journey's step in it."""
         if path.name in self.reserved:
