@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from airflow.dag_processing.dagbag import BundleDagBag, DagBag
 from airflow.models.dag import DagModel
+from airflow.sdk import DAG
 from airflow.sdk.definitions.callback import AsyncCallback
 from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID as TASK_OF
 from airflow.serialization.encoders import coerce_to_core_timetable
@@ -28,6 +29,7 @@ from airflow.utils.dag_edges import dag_edges
 
 from sendoff.campaign import load_campaign
 from sendoff.errors import CampaignError
+from sendoff_airflow import campaign_group
 from sendoff_airflow.dags import (
     HOUSEKEEPING_DAGS,
     campaign_dag,
@@ -481,11 +483,12 @@ def test_those_of_a_role_approve(folder: Path) -> None:
     [
         ({}, "none, until"),
         ({"crm": [], "ops": ["eve"]}, "people; allowed: ops"),
+        ({"crm": None}, "none, until"),
         ({"crn": ["eve"]}, "(did you mean 'crn'?); allowed: crn"),
     ],
 )
 def test_a_role_without_people_is_an_error_of_its_campaign(
-    folder: Path, approvers: dict[str, list[str]], allowed: str
+    folder: Path, approvers: Any, allowed: str
 ) -> None:
     (folder / "campaigns/first/campaign.yaml").write_text(SOUND + "approval: {needed: always, role: crm}\n")
     shutil.rmtree(folder / "campaigns/second")
@@ -534,6 +537,16 @@ def test_a_broken_campaign_is_no_error_of_the_arguments(
     monkeypatch.setattr("sendoff_airflow.dags.campaign.documentation", fail)
     dags = campaign_dags(folder / "campaigns", quiet_for=timedelta(minutes=5))
     assert sorted(dags) == ["third"]
+
+
+@pytest.mark.parametrize("approvers", [{"crm": "ann"}, {"crm": 7}, ["ann"]])
+def test_the_people_of_a_role_are_a_list(folder: Path, approvers: Any) -> None:
+    (folder / "campaigns/first/campaign.yaml").write_text(SOUND + "approval: {needed: always, role: crm}\n")
+    for read_folder in (campaign_dags, check_campaigns):
+        with pytest.raises(TypeError, match=r"^approvers: use a list of user IDs for each role"):
+            read_folder(folder / "campaigns", approvers=approvers)
+    with DAG("people_of_a_role"), pytest.raises(TypeError, match=r"^approvers: use a list"):
+        campaign_group(folder / "campaigns/first", group_id="send", approvers=approvers)
 
 
 @pytest.mark.parametrize("name", ["connections", "warehouses", "reserved"])

@@ -30,7 +30,7 @@ from sendoff.campaign import (
 )
 from sendoff.errors import CampaignError
 from sendoff_airflow.dags.campaign import campaign_dag, start_of
-from sendoff_airflow.dags.group import Approvers, TaskOptions
+from sendoff_airflow.dags.group import Approvers, TaskOptions, check_approvers
 from sendoff_airflow.dags.journey import journey_dag
 from sendoff_airflow.dags.names import names_in_use
 
@@ -114,6 +114,7 @@ class _Allowed:
 
     def __post_init__(self) -> None:
         """Raise TypeError for a text in place of a list, because it would allow each part of it."""
+        check_approvers(self.approvers)
         for name in ("connections", "warehouses", "reserved"):
             if isinstance(given := getattr(self, name), str):
                 raise TypeError(f"{name}: found a text. Use a list, such as {name}=[{given!r}].")

@@ -13,7 +13,7 @@ tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -63,6 +63,10 @@ class TaskOptions:
     on_approval: Callbacks | None = None
     on_report: Callbacks | None = None
     default_args: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the approvers."""
+        check_approvers(self.approvers or {})
 
 
 def campaign_group(  # noqa: PLR0913 - an interface for users
@@ -207,6 +211,13 @@ def _people_of_role(folder: CampaignFolder, approvers: Approvers) -> list[dict[s
             f"{roles or 'none, until the deployment names the people of its roles (dags/approvers.py)'}"
         )
     return users(approvers[role])
+
+
+def check_approvers(given: Approvers) -> None:
+    """Raise TypeError if the people of a role are no list, because the letters of a text would be its people."""
+    people = given.values() if isinstance(given, Mapping) else [""]
+    if any(isinstance(each, str) or not isinstance(each, Collection | None) for each in people):
+        raise TypeError("approvers: use a list of user IDs for each role, such as {'crm': ['maria', 'tom']}.")
 
 
 def users(ids: Iterable[str | int]) -> list[dict[str, str]]:
