@@ -223,6 +223,24 @@ def test_an_empty_request_key_is_not_the_default_one(house: Any, run_dag: RunDag
     assert sent(house, "keyless") == []
 
 
+def test_a_launch_for_more_people_than_the_size_limit_is_not_continued(
+    house: Any, run_dag: RunDag, folder: Callable[[str], Path]
+) -> None:
+    path = folder("unlimited")
+    with DAG("unlimited_freeze", schedule=None, start_date=house.day) as dag:
+        BuildAudienceOperator(task_id="audience", folder=path)
+    key = house.launch_key(run_dag(dag, logical_date=house.day))
+    with DAG("unlimited_later", schedule=None, start_date=house.day) as dag:
+        BuildAudienceOperator(task_id="found", folder=path, size_limit=3)
+        BuildAudienceOperator(task_id="continued", folder=path, size_limit=3, continued=key)
+        BuildAudienceOperator(task_id="limited_alike", folder=path, size_limit=5)
+    assert house.tasks(run_dag(dag, logical_date=house.day)) == {
+        "found": ["failed"],
+        "continued": ["failed"],
+        "limited_alike": ["success"],
+    }
+
+
 def test_a_frozen_launch_keeps_its_connection(
     house: Any, run_dag: RunDag, folder: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
 ) -> None:

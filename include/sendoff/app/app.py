@@ -164,7 +164,7 @@ class App:
             service chooses the recipients
         :param period: the period, such as ``"2026-11-16/2026-11-23"``; see ``Period.of``. A campaign that the
             service repeats has its own
-        :param size_limit: send to this many people at most
+        :param size_limit: send to this many people at most; for an unfinished launch for more people, it is an error
         :param resend: a number above 0 sends the period again
         :param only_unsent: with ``resend``, leave out people who got, or may have got, an earlier launch for the period
         :param reason: why it is sent again, for the audit log

@@ -15,7 +15,7 @@ from sendoff.campaign import Campaign, CampaignFolder, Once, OwnRequest, Period,
 from sendoff.figures import ERASED_SINCE, counted
 from sendoff.launch.gates import CUTS, GateResult
 from sendoff.launch.own_hours import hours_by_words
-from sendoff.launch.plan import Plan, check_same_resend, plan_launch
+from sendoff.launch.plan import Plan, check_same_recipients, plan_launch
 from sendoff.launch.plan_inputs import LaunchOptions
 from sendoff.launch.preview import ApprovalNeed, AudienceChange, ExistingLaunch, Preview, SourceLaunch, Zone
 from sendoff.launch.reachability import unreachable
@@ -55,7 +55,7 @@ def preview_campaign(  # noqa: PLR0913 - all named, most with defaults
     key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
     launch = ledger.launches.find(key) if ledger else None
     if ledger and launch:
-        check_same_resend(ledger, launch, options)
+        check_same_recipients(ledger, launch, options)
     plan = plan_launch(ledger, folder, period=period, warehouses=warehouses, options=options, now=moment)
     existing = _existing_launch(ledger, launch) if ledger and launch else None
     return _preview(_planned(folder.name, period, plan), ledger, rate, names, existing)

@@ -47,7 +47,7 @@ from sendoff.launch.send_times import ends_before, first_opening, send_times_of
 from sendoff.launch.suppression import EligibleAudience, Warehouses, apply_rules
 from sendoff.ledger import Decision, LaunchRecord, LaunchSource, Ledger, NewLaunch, NotLaunched, Overlap
 from sendoff.service import MATCHED_BY, check_identifiers
-from sendoff.states import DecisionKind, LaunchState
+from sendoff.states import UNFINISHED, DecisionKind, LaunchState
 from sendoff.telemetry import traces
 
 _log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ def prepare_launch(
     key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
     if launch := ledger.launches.find(key):
         launch.check_recipients()
-        check_same_resend(ledger, launch, options)
+        check_same_recipients(ledger, launch, options)
         return launch
     decisions = _resend_decisions(folder.name, key, options, moment)
     gates = folder.campaign.gates
@@ -123,7 +123,7 @@ def prepare_launch(
                 count(recipients=len(inputs.audience.identifiers) if inputs.audience else 0)
             with traces.span("freeze", key) as count:
                 launch = _planned(ledger, key, inputs, decisions)
-                check_same_resend(ledger, launch, options)  # another process may have made it
+                check_same_recipients(ledger, launch, options)  # another process may have made it
                 count(audience=launch.audience or 0, segments=launch.segments)
             return launch
     except PermanentError as error:
@@ -185,8 +185,8 @@ def _resend_decisions(campaign: str, key: str, options: LaunchOptions, now: date
     return [Decision(key, DecisionKind.RESEND, options.who or "unknown", options.reason.strip(), now, detail)]
 
 
-def check_same_resend(ledger: Ledger, launch: LaunchRecord, options: LaunchOptions) -> None:
-    """Raise PermanentError if only those who got nothing are asked for, but a launch was made for others too."""
+def check_same_recipients(ledger: Ledger, launch: LaunchRecord, options: LaunchOptions) -> None:
+    """Raise PermanentError if a launch was made for more people than the options allow, and may still send."""
     if options.only_unsent and not any(
         each.kind == DecisionKind.RESEND and each.detail and _TO in each.detail
         for each in ledger.audit_log.of_launch(launch.launch_key)
@@ -194,6 +194,13 @@ def check_same_resend(ledger: Ledger, launch: LaunchRecord, options: LaunchOptio
         raise PermanentError(
             f"campaign {launch.campaign}: resend {launch.resend} of period {launch.period.key} was made before, for "
             "everyone in it, so it cannot leave out those who got an earlier launch. Use another resend number"
+        )
+    limit = options.size_limit
+    is_larger = limit is not None and (launch.is_chosen_by_service or launch.audience > limit)
+    if is_larger and ledger.dispatch_queries.states(launch.launch_key).keys() & UNFINISHED:
+        raise PermanentError(
+            f"campaign {launch.campaign}: the launch of period {launch.period.key} was made before, for more people "
+            f"than the size limit of {limit}. Leave out the limit, or stop the launch and use another resend number"
         )
 
 

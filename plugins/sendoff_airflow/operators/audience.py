@@ -84,6 +84,8 @@ class BuildAudienceOperator(PreparingOperator):
     @translate_errors
     def execute(self, context: Context) -> dict[str, Any]:
         """Find or create the launch of this run's period."""
+        from sendoff.launch import check_same_recipients
+
         is_dry = as_boolean("preview_only", self.preview_only)
         options = self._options()
         if warning := displaced_run(context):
@@ -94,6 +96,7 @@ class BuildAudienceOperator(PreparingOperator):
                 self._preview_only(context, ledger, folder, options)
             elif self.continued:
                 self._source, launch = folder, self._launch_to_continue(ledger, folder, self.continued)
+                check_same_recipients(ledger, launch, options)
             else:
                 launch = self._prepared_or_skipped(context, ledger, folder, options)
         counts = {

@@ -164,7 +164,7 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
     ) -> LaunchRecord:
         """Return the launch of this run. Read the audience only if the ledger does not have it yet."""
         from sendoff.campaign import launch_key
-        from sendoff.launch import check_same_resend, prepare_launch
+        from sendoff.launch import check_same_recipients, prepare_launch
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
         origin = self._origin(context)
@@ -175,7 +175,7 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
         if launch := ledger.launches.find(key):
             _check_origin(launch, origin)
             launch.check_recipients()
-            check_same_resend(ledger, launch, options)
+            check_same_recipients(ledger, launch, options)
             if ledger.dispatch_queries.states(key).keys().isdisjoint(UNFINISHED):
                 self.log.warning(
                     "Nothing new is sent: all requests of launch %s, for period %s, were made before.",

@@ -14,14 +14,15 @@ from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import DEFAULT_VARIATION, Segment, segments_of
 from sendoff.campaign import Campaign, CampaignFolder, Period, campaign_from
-from sendoff.errors import AudienceError, CampaignError, GateError, LateError, QueryError
+from sendoff.errors import AudienceError, CampaignError, GateError, LateError, PermanentError, QueryError
 from sendoff.launch import plan, prepare_tests, preview_campaign, preview_launch
 from sendoff.launch.plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.postbacks import maintain
 from sendoff.report import as_text, describe_preview
+from sendoff.states import Accepted
 
-from ...factories import make_warehouse
+from ...factories import make_warehouse, send
 
 PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 SQL = "SELECT device_id, platform FROM devices WHERE seen < :period_end"
@@ -121,6 +122,32 @@ def test_the_same_period_again_is_the_same_launch_and_asks_no_warehouse(
         prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: "sqlite:////nowhere/at/all.db")
         == first
     )
+
+
+def test_an_unfinished_launch_for_more_people_than_the_size_limit_is_not_continued(
+    ledger: Ledger, warehouse: str
+) -> None:
+    def prepare(size_limit: int | None) -> LaunchRecord:
+        options = LaunchOptions(size_limit=size_limit)
+        return prepare_launch(
+            ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, options=options
+        )
+
+    first = prepare(4)
+    assert prepare(4) == prepare(None) == first
+    too_many = r"made before, for more people than the size limit of 3\. Leave out the limit, or stop"
+    with pytest.raises(PermanentError, match=too_many):
+        prepare(3)
+    with pytest.raises(PermanentError, match=too_many):
+        preview_campaign(
+            folder(),
+            ledger=ledger,
+            period=PERIOD,
+            warehouses=lambda _: warehouse,
+            options=LaunchOptions(size_limit=3),
+        )
+    send(ledger, first.launch_key, Accepted(200, 17), Accepted(200, 18))
+    assert prepare(3) == first
 
 
 def test_a_resend_is_another_launch(ledger: Ledger, warehouse: str) -> None:
