@@ -104,6 +104,21 @@ def test_a_limit_without_a_value_is_not_no_limit(house: Any, run_dag: RunDag) ->
     assert sent(house, "limits") == [1, 2]
 
 
+def test_an_empty_name_is_not_the_default_name(
+    house: Any, run_dag: RunDag, folder: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    body = {"title": "The campaign unnamed", "push_text": "Hi", "android_push": 1, "device_ids": [FIRST + 1]}
+    with DAG("unnamed", schedule=None, start_date=house.day) as dag:
+        send = {"name": "{{ '' }}", "sendoff_conn_id": "service"}
+        CreateCampaignOperator(task_id="rows", campaign=make_campaign("unnamed"), audience=query(1), **send)
+        CreateCampaignOperator(task_id="path", campaign=folder("unnamed"), **send)
+        CreateCampaignOperator(task_id="body", body=body, **send)
+    run = run_dag(dag, logical_date=house.day)
+    assert house.tasks(run) == {"rows": ["failed"], "path": ["failed"], "body": ["failed"]}
+    assert capfd.readouterr().out.count("Use at most 100 letters") >= 3
+    assert sent(house, "unnamed") == []
+
+
 @pytest.mark.parametrize("text", ["", "None"])
 def test_a_template_without_a_value_is_left_out_unless_more_people_would_get_the_message(text: str) -> None:
     assert (as_integer("resend", text), as_boolean("send_late", text)) == (None, False)

@@ -122,6 +122,22 @@ def test_recipients_are_added_and_removed_from_a_file_and_a_query(
     assert [each.why for each in ledger.audit_log.of_suppression(limit=9)] == ["feeds", "feeds"]
 
 
+def test_an_empty_topic_does_not_change_the_entries_of_the_account(
+    ledger: Ledger, opted_out: Callable[[list[int | None]], None], run_dag: Callable[..., DagRun]
+) -> None:
+    opted_out(list(DEVICES))
+    shared: dict[str, Any] = {"recipients": QUERY, "source": "crm", "reason": "no news"}
+    with DAG("topicless", schedule=None, start_date=START) as dag:
+        first = SuppressOperator(task_id="account", **shared)
+        first >> SuppressOperator(task_id="remove", action="remove", topic="{{ '' }}", **shared)
+    run = run_dag(dag, logical_date=DAY)
+    assert {each.task_id: each.state for each in run.get_task_instances()} == {
+        "account": "success",
+        "remove": "failed",
+    }
+    assert members(ledger) == DEVICES
+
+
 def test_a_query_may_be_anywhere_and_rows_are_not_shown(
     ledger: Ledger,
     opted_out: Callable[[list[int | None]], None],

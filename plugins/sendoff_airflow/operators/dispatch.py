@@ -11,7 +11,6 @@ from airflow.sdk.exceptions import TaskDeferred
 
 from sendoff.errors import CampaignError, GateError, NotYetError
 from sendoff_airflow import RECEIVER, SERVICE
-from sendoff_airflow.arguments import as_text
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import LaunchOperator
 from sendoff_airflow.lineage import openlineage
@@ -156,7 +155,7 @@ class DispatchOperator(PreparingOperator):
         request = NewRequest(
             body=self.body.value,
             mode=self.send_mode,
-            name=as_text(self.name) or name_of(self.dag_id, self.task_id),
+            name=name_of(self.dag_id, self.task_id) if self.name is None else str(self.name),
             request_key=default_key(context) if self.request_key is None else str(self.request_key),
             connection=connection,
         )

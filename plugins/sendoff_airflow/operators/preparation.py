@@ -232,8 +232,8 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
 
     def _name(self, context: Context) -> str | None:
         """Return the name of the campaign, or None if it is the folder's."""
-        if name := as_text(self.name):
-            return name
+        if self.name is not None:
+            return as_text(self.name)
         if (context["ti"].map_index or 0) >= 0 and not self._is_in_folder:
             raise AirflowFailException(
                 f"Task {self.task_id}: a mapped task needs a name, because all launches of one name and period are one "
@@ -352,7 +352,7 @@ def read_campaign(
 
     if isinstance(given, Path):
         folder = load_campaign(absolute(given, dag_folder), has_audience=has_audience)
-        return folder.named(name) if name else folder
+        return folder if name is None else folder.named(name)
     assert name is not None
     return CampaignFolder(name, _of_fields(given, name), None, Path())
 

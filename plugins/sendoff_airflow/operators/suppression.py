@@ -86,7 +86,7 @@ class SuppressOperator(HasRecipients, QueryingOperator):
         from sendoff.ledger import SuppressionChange
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
-        scope = suppression_scope(self.topic or None, self.channel, everything=self.everything)
+        scope = suppression_scope(self.topic, self.channel, everything=self.everything)
         end = end_of(self.until, datetime.now(UTC))
         given = of_shown(self.recipients, self.dag.folder)
         named = recipients_of(given, source=lambda: warehouse_source(self.warehouse))
