@@ -16,6 +16,7 @@ from airflow.providers_manager import ProvidersManager
 from airflow.sdk import Connection
 
 from airflow import plugins_manager
+from sendoff_airflow import operators
 from sendoff_airflow.hooks.service_fields import ServiceFields
 from sendoff_airflow.provider import get_provider_info
 
@@ -27,6 +28,17 @@ def test_airflow_accepts_the_provider_info() -> None:
     manager.initialize_providers_list()
     accepted = manager.providers[get_provider_info()["package-name"]].data
     assert {name: accepted[name] for name in get_provider_info()} == get_provider_info()
+
+
+def test_each_operator_of_the_package_lacks_no_attribute() -> None:
+    classes = {name: getattr(operators, name) for name in operators.__all__}
+    missing = [
+        (name, attribute)
+        for name, each in classes.items()
+        for attribute in inspect.get_annotations(each)
+        if not hasattr(each, attribute)
+    ]
+    assert missing == []
 
 
 @pytest.mark.parametrize("name", ["sendoff", "sendoff_ledger", "sendoff_receiver"])

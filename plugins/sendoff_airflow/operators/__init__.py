@@ -18,7 +18,6 @@ from sendoff_airflow.operators.audience import BuildAudienceOperator, PreviewOpe
 from sendoff_airflow.operators.dispatch import (
     CheckDispatchedOperator,
     CreateCampaignOperator,
-    DispatchOperator,
     ExecuteCampaignOperator,
 )
 from sendoff_airflow.operators.erasure import ForgetOperator
@@ -36,7 +35,6 @@ __all__ = [
     "CheckDispatchedOperator",
     "CheckFeedsOperator",
     "CreateCampaignOperator",
-    "DispatchOperator",
     "ExecuteCampaignOperator",
     "ForgetOperator",
     "PreviewOperator",

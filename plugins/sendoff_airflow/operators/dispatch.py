@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 class DispatchOperator(PreparingOperator):
     """Make the planned requests of a launch, each once, until none is left.
 
+    Use CreateCampaignOperator or ExecuteCampaignOperator. This is what they have in common, and cannot run by itself.
+
     The launch is the one of ``launch_key``. With ``campaign`` and ``audience`` instead, the task first finds or creates
     the launch of the run's period, as BuildAudienceOperator does, and checks at the end that every request was made.
     A retry, a second run of the period and a task that waited continue with the same launch, and read no audience
