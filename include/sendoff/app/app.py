@@ -12,10 +12,10 @@ from uuid import uuid4
 from zoneinfo import ZoneInfo
 
 from sendoff.app.connections import Connections, user_name
-from sendoff.app.launch import Launch
+from sendoff.app.launch import Launch, check_reason
 from sendoff.app.results import LaunchPreview, SuppressionEntries, Suppressions
 from sendoff.campaign import Given, Period, launch_key
-from sendoff.errors import CampaignError, NotFoundError, NotYetError
+from sendoff.errors import CampaignError, NotFoundError, NotYetError, SettingsError
 from sendoff.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -173,7 +173,6 @@ class App:
         from sendoff.launch import prepare_launch
 
         order = self._order(campaign, name, audience, period)
-        order.check_over()
         again = {"resend": resend, "only_unsent": only_unsent, "reason": reason}
         options = order.options(self._connections.who, size_limit, send_late=send_late, **again)
         asked_at = datetime.now(UTC)
@@ -330,6 +329,9 @@ class App:
         from sendoff.launch import end_of, recipients_of, suppress, suppression_scope
         from sendoff.ledger import SuppressionChange
 
+        check_reason(reason)
+        if not isinstance(source, str):
+            raise SettingsError(f"source: found a {type(source).__name__}. Use a text, such as source='crm'")
         now = datetime.now(UTC)
         scope = suppression_scope(topic, channel, everything=everything)
         end = end_of(until, now)
@@ -357,6 +359,7 @@ class App:
         from sendoff.launch import recipients_of, suppression_scope, unsuppress
         from sendoff.ledger import SuppressionChange
 
+        check_reason(reason)
         scope = suppression_scope(topic, channel, everything=everything)
         named = recipients_of(recipients, identified_by)
         ended = SuppressionChange(scope, named.identified_by, source, self._connections.who, reason)
@@ -395,6 +398,7 @@ class App:
             )
         order = _Order(folder, fixed or Period.of(period), datetime.now(UTC))  # type: ignore[arg-type]
         order.check_start()
+        order.check_over()
         return order
 
 

@@ -22,6 +22,12 @@ _log = logging.getLogger(__name__)
 _MOST_BETWEEN = 30.0  # seconds between two looks at the post-backs
 
 
+def check_reason(given: object) -> None:
+    """Raise SettingsError if a reason for the audit log is blank or no text."""
+    if not isinstance(given, str) or not given.strip():
+        raise SettingsError("the reason is blank. Say why, in a few words")
+
+
 class Launch:
     """A launch in the ledger, from ``prepare``, ``launch`` or ``launches``. Its state is read when asked for.
 
@@ -226,8 +232,7 @@ class Launch:
 
     def _decision(self, why: str) -> tuple[ledger.Ledger, str, str, str]:
         """Return the first arguments of a decision about it. Raise SettingsError if the reason is blank."""
-        if not why.strip():
-            raise SettingsError("the reason is blank. Say why, in a few words")
+        check_reason(why)
         return self._connections.ledger, self.key, self._connections.who, why
 
     def _raise_if_ended(self, what: str, kind: type[GateError | LateError]) -> None:

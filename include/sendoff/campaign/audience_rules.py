@@ -180,7 +180,7 @@ class VerdictsOf:
 
     As an audience, they keep their platform, language and time zone, and no other columns. The holdout of the launch is
     not among them. ``is_without_unknowable``: count the recipients with the verdict *unknowable* as left out. Raise
-    AudienceError for an unknown verdict.
+    AudienceError for an unknown verdict, and for a launch in place of its key.
     """
 
     launch_key: str
@@ -193,7 +193,12 @@ class VerdictsOf:
         return f"the verdicts of launch {self.launch_key}"
 
     def __post_init__(self) -> None:
-        """Check the verdicts."""
+        """Check the launch and the verdicts. A single verdict need not be in a list."""
+        if not isinstance(self.launch_key, str):
+            found = type(self.launch_key).__name__
+            raise AudienceError(f"VerdictsOf: found a {found} as the launch. Use its key, such as launch.key")
+        if isinstance(self.verdicts, str):
+            object.__setattr__(self, "verdicts", (self.verdicts,))
         known = [verdict.value for verdict in Verdict]
         for each in self.verdicts:
             if each not in known:

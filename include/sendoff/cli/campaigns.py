@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 WOULD_NOT_SEND = 3
 """The exit code of a preview if a run would not send the campaign."""
+_FEWER = "Until then, the query may find fewer recipients."
 
 
 @app.command()
@@ -137,9 +138,11 @@ def previewed_period(campaign: Campaign, given: str | None) -> tuple[Period, lis
     except NotYetError as early:
         period = last_period(campaign, early.until)
         assert period is not None
-        return period, [f"It is too early to send: {early}. Until then, the query may find fewer recipients."]
+        return period, [f"It is too early to send: {early}. {_FEWER}"]
     if period:
-        return period, []
+        is_over = campaign.fixed_period or period.end <= datetime.now(UTC)
+        remark = f"It is too early to send: the period {period.key} has not ended. {_FEWER}"
+        return period, [] if is_over else [remark]
     end = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     remark = (
         "The campaign has no schedule, so this preview uses the last day (UTC). To send the campaign, name the period: "

@@ -94,6 +94,8 @@ def end_of(until: date | datetime | str | None, now: datetime) -> datetime | Non
             until = until if until.tzinfo else until.replace(tzinfo=UTC)
         except ValueError:
             raise UsageError(f"found {until!r} as the end. Use a date such as 2027-01-31") from None
+    if not isinstance(until, date):
+        raise UsageError(f"found a {type(until).__name__} as the end. Use a date such as 2027-01-31")
     if not isinstance(until, datetime):
         until = datetime.combine(until, time(), UTC)
     if until.tzinfo is None:

@@ -212,6 +212,8 @@ def test_a_period_has_ended_and_does_not_begin_before_the_campaign(tmp_path: Pat
         with pytest.raises(NotYetError, match=r"spring: the period .* has not ended") as early:
             app.prepare(FIELDS, period=(tomorrow - timedelta(days=2), tomorrow), **how)
         assert early.value.until == tomorrow
+        with pytest.raises(NotYetError, match=r"spring: the period .* has not ended"):
+            app.preview(FIELDS, period=(tomorrow - timedelta(days=2), tomorrow), **how)
         starting = {
             **FIELDS,
             "start": "2026-03-02",

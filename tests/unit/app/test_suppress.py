@@ -89,6 +89,23 @@ def test_an_end_that_is_a_naive_datetime_is_refused(app: App) -> None:
     assert members(app) == []
 
 
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"reason": None}, "the reason is blank"),
+        ({"source": None}, "source: found a NoneType. Use a text"),
+        ({"until": 5}, "found a int as the end. Use a date"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused(app: App, wrong: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        app.suppress(FRAME, **{"reason": "moved", **wrong})
+    assert members(app) == []
+    if "reason" in wrong:
+        with pytest.raises(SettingsError, match=problem):
+            app.unsuppress(FRAME, **wrong)
+
+
 def test_a_list_that_would_lose_too_many_entries_is_not_replaced(app: App) -> None:
     ledger, crm = app._connections.ledger, SuppressionChange("account", "device_id", "crm", "ada")
     assert replace_suppressions(ledger, crm, integers(range(1, 11))).added == 10

@@ -40,6 +40,7 @@ from ...factories import KEY, PERIOD, make_launch, make_warehouse
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
+TOMORROW = datetime.now(UTC).date() + timedelta(days=1)
 PUSH = Campaign.model_validate(
     {"title": "Spring", "message": {"title": "Hello", "text": "Spring"}, "channels": {"android_push": {}}}
 )
@@ -435,18 +436,19 @@ def test_a_preview_has_the_period_that_send_would_choose(campaign: tuple[str, st
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "remark"),
+    ("old", "new", "given", "remark"),
     [
-        ('schedule: "0 * * * *"\n', "", "The campaign has no schedule"),
-        ("title", f"start: {datetime.now(UTC).date() + timedelta(days=2)}\ntitle", "It is too early to send"),
+        ('schedule: "0 * * * *"\n', "", [], "The campaign has no schedule"),
+        ("title", f"start: {TOMORROW + timedelta(days=1)}\ntitle", [], "It is too early to send"),
+        ("title", "title", ["--period", TOMORROW.isoformat()], "It is too early to send: the period"),
     ],
 )
 def test_a_preview_says_if_send_would_not_choose_its_period(
-    campaign: tuple[str, str], sendoff: Command, old: str, new: str, remark: str
+    campaign: tuple[str, str], sendoff: Command, old: str, new: str, given: list[str], remark: str
 ) -> None:
     file = Path(campaign[0]) / "campaign.yaml"
     file.write_text(file.read_text().replace(old, new, 1))
-    done = sendoff("preview", campaign[0], "--warehouse", campaign[1], "--json")
+    done = sendoff("preview", campaign[0], "--warehouse", campaign[1], "--json", *given)
     assert json.loads(done.stdout)["warnings"][0].startswith(remark)
 
 

@@ -91,6 +91,9 @@ def test_who_responded_since_the_last_report_is_left_out(ledger: Ledger) -> None
 def test_an_unknown_verdict_is_an_error_at_once() -> None:
     with pytest.raises(AudienceError, match=r"'mising' is not a verdict \(did you mean 'missing'\?\)"):
         VerdictsOf(KEY, ("missing", "mising"))
+    assert VerdictsOf(KEY, "missing") == VerdictsOf(KEY, ("missing",))
+    with pytest.raises(AudienceError, match=r"found a object as the launch\. Use its key"):
+        VerdictsOf(object(), ("missing",))  # type: ignore[arg-type]
 
 
 def sent(ledger: Ledger, *delivered: int, people: range = range(1, 11), period: Period = PERIOD) -> str:
