@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.models.dagrun import DagRun
@@ -49,6 +50,12 @@ def test_old_post_backs_are_forgotten_and_young_ones_stay(
         assert ledger.retention.delete_before(now + DAY).post_backs == 1  # all that was left
         [deleted] = ledger.launches.search()
         assert (deleted.audience, bool(deleted.deleted)) == (2, True)
+
+
+@pytest.mark.parametrize("keep", [timedelta(hours=1), 90, None])
+def test_post_backs_are_kept_for_a_day_at_least(keep: Any) -> None:
+    with pytest.raises(ValueError, match=r"^keep: use a timedelta of a day or more"):
+        maintenance_dag("15 3 * * *", keep=keep)
 
 
 def test_recipients_are_kept_as_long_as_post_backs_at_least() -> None:

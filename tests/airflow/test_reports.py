@@ -17,7 +17,12 @@ from airflow.sdk import DAG, BaseOperator
 from sendoff.ledger import Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import stored_outcomes
-from sendoff_airflow.operators.report import MeasureOutcomeOperator, ReportFileOperator, WriteVerdictsOperator
+from sendoff_airflow.operators.report import (
+    MeasureOutcomeOperator,
+    ReportFileOperator,
+    WriteTablesOperator,
+    WriteVerdictsOperator,
+)
 
 from ..factories import KEY, NOW
 from ..two_variants import launch, open_shop, write_campaign
@@ -80,6 +85,11 @@ def test_one_verdict_alone_is_written_where_it_is_named(place: Path, run_dag: Ca
         ),
     )
     assert told["rows"] == 0
+
+
+def test_dbts_source_file_needs_a_schema() -> None:
+    with pytest.raises(ValueError, match="Task write: dbt needs schema"):
+        WriteTablesOperator(task_id="write", launch_key=KEY, dbt="sources.yml")
 
 
 def test_a_name_that_is_no_verdict_fails_and_leaves_the_table(

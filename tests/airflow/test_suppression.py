@@ -138,6 +138,24 @@ def test_an_empty_topic_does_not_change_the_entries_of_the_account(
     assert members(ledger) == DEVICES
 
 
+def test_texts_that_airflow_renders_as_numbers_are_texts(
+    ledger: Ledger, opted_out: Callable[[list[int | None]], None], run_dag: Callable[..., DagRun]
+) -> None:
+    opted_out(list(DEVICES))
+    with DAG("numbers", schedule=None, start_date=START, render_template_as_native_obj=True) as dag:
+        numbers = {
+            "reason": "{{ 4711 }}",
+            "source": "{{ 12 }}",
+            "topic": "{{ 2026 }}",
+            "until": "{{ 20990131 }}",
+        }
+        SuppressOperator(task_id="suppress", recipients=QUERY, **numbers)
+    assert run_dag(dag, logical_date=DAY).state == "success"
+    assert members(ledger, "topic:2026") == DEVICES
+    [change] = ledger.audit_log.of_suppression(limit=9)
+    assert change.why == "4711"
+
+
 def test_a_query_may_be_anywhere_and_rows_are_not_shown(
     ledger: Ledger,
     opted_out: Callable[[list[int | None]], None],

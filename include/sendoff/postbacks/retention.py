@@ -11,10 +11,7 @@ from datetime import UTC, datetime, timedelta
 from sendoff.ledger import ERASURE_IS_OPEN, REPORT_IS_OLD, Deleted, Ledger
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import reconcile_launch
-from sendoff.times import SHORTEST_FOR_RECIPIENTS
-
-SHORTEST = timedelta(days=1)
-"""The minimum time to keep post-backs. If the service repeats one within a day, it is still recognised."""
+from sendoff.times import SHORTEST_FOR_POST_BACKS, SHORTEST_FOR_RECIPIENTS
 
 _FEWEST_AHEAD = 2  # days; with fewer, the next run may be too late
 
@@ -27,7 +24,7 @@ def maintain(ledger: Ledger, keep: timedelta, *, now: datetime | None = None) ->
     Entries about launches that were not made go after the same time. Reports do not change. This needs the rights of
     the tables' owner. It may be stopped at any moment and run again. Raise ValueError if ``keep`` is less than a day.
     """
-    if keep < SHORTEST:
+    if keep < SHORTEST_FOR_POST_BACKS:
         raise ValueError(f"post-backs must be kept for a day or longer, not {keep}")
     moment = now or datetime.now(UTC)
     aggregate(ledger, now=moment)

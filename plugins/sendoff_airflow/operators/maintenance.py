@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from sendoff.times import SHORTEST_FOR_RECIPIENTS
+from sendoff.times import SHORTEST_FOR_POST_BACKS, SHORTEST_FOR_RECIPIENTS
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import LedgerOperator
 
@@ -32,6 +32,8 @@ class MaintainOperator(LedgerOperator):
 
     def __init__(self, *, keep: timedelta, keep_recipients: timedelta | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        if not isinstance(keep, timedelta) or keep < SHORTEST_FOR_POST_BACKS:
+            raise ValueError("keep: use a timedelta of a day or more, such as timedelta(days=90)")
         if keep_recipients is not None and keep_recipients < max(keep, SHORTEST_FOR_RECIPIENTS):
             days = SHORTEST_FOR_RECIPIENTS.days
             raise ValueError(f"keep_recipients: use {days} days or more, and not less than keep")

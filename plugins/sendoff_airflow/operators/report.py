@@ -89,6 +89,8 @@ class WriteTablesOperator(LaunchOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if dbt is not None and schema is None:
+            raise ValueError(f"Task {self.task_id}: dbt needs schema, the schema of the tables.")
         self.warehouse_conn_id = warehouse_conn_id
         self.schema = schema
         self.dbt = dbt

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
+from sendoff_airflow.arguments import as_text
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import QueryingOperator, author_of
 from sendoff_airflow.operators.recipients import HasRecipients, of_shown
@@ -86,12 +87,13 @@ class SuppressOperator(HasRecipients, QueryingOperator):
         from sendoff.ledger import SuppressionChange
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
-        scope = suppression_scope(self.topic, self.channel, everything=self.everything)
-        end = end_of(self.until, datetime.now(UTC))
+        scope = suppression_scope(as_text(self.topic), self.channel, everything=self.everything)
+        end = end_of(as_text(self.until), datetime.now(UTC))
         given = of_shown(self.recipients, self.dag.folder)
         named = recipients_of(given, source=lambda: warehouse_source(self.warehouse))
         who = author_of(context)
-        change = SuppressionChange(scope, named.identified_by, self.source, who, self.reason, end)
+        source, reason = as_text(self.source), as_text(self.reason)
+        change = SuppressionChange(scope, named.identified_by, source, who, reason, end)
         added = removed = 0
         with self.open_ledger() as ledger:
             if self.action == "add":
@@ -102,5 +104,5 @@ class SuppressOperator(HasRecipients, QueryingOperator):
                 done = replace_suppressions(ledger, change, named.identifiers, most_removed=self.most_removed)
                 added, removed = done.added, done.removed
         counts = {"named": len(named), "skipped": named.skipped, "added": added, "removed": removed}
-        self.log.info("Suppression list, %s, source %s: %s", scope, self.source, counts)
+        self.log.info("Suppression list, %s, source %s: %s", scope, source, counts)
         return counts
