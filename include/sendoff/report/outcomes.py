@@ -40,6 +40,7 @@ from sendoff.comparison import (
 )
 from sendoff.errors import AudienceError, QueryError
 from sendoff.figures import counted
+from sendoff.launch import send_times_of
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.states import DecisionKind, Verdict
 from sendoff.warehouse import checked_text, is_text, sql_type_name, value_type
@@ -127,14 +128,17 @@ def stored_outcomes(ledger: Ledger, launch_key: str) -> list[tuple[datetime, Com
 
 
 def sent_at(ledger: Ledger, launch: LaunchRecord) -> datetime:
-    """Return the earliest time the message can have arrived: the latest of creation, approval and planned sending.
+    """Return the earliest time the message can have arrived: the latest of creation, approval and first send time.
 
     Releases after the first message do not count, and neither does the choice of a winner.
     """
     first = ledger.dispatch_queries.first_sent(launch.launch_key)
     decisions = [each for each in ledger.audit_log.of_launch(launch.launch_key) if each.kind in _AGREED]
     agreed = [each.decided_at for each in decisions if first is None or each.decided_at <= first]
-    return max([launch.created_at, *agreed, *([launch.sends_at] if launch.sends_at else [])])
+    variations = (part.variation for part in ledger.dispatch_queries.segment_sizes(launch.launch_key))
+    times = send_times_of(Campaign.frozen(launch.definition), variations, launch.period.end)
+    planned = times.first_at or launch.sends_at
+    return max([launch.created_at, *agreed, *([planned] if planned else [])])
 
 
 def sides_of(ledger: Ledger, launch: LaunchRecord) -> dict[str, Identifiers]:

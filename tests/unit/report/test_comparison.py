@@ -7,7 +7,7 @@ import math
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from sendoff.ledger import Decision, Ledger, SuppressionChange
 from sendoff.ledger.storage.schema import launches
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import as_json, as_text, describe_comparison
-from sendoff.report.outcomes import SENT_TO, measure_outcome
+from sendoff.report.outcomes import SENT_TO, measure_outcome, sent_at
 from sendoff.states import Accepted, InDoubt, Outcome, Refused
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
@@ -776,6 +776,34 @@ def test_the_query_knows_when_the_launch_was_sent(ledger: Ledger, shop: str) -> 
     for kind in ("held", "released"):
         ledger.audit_log.record(Decision(KEY, kind, "ann", None, later + timedelta(days=1)))
     assert is_sent_at(later)
+
+
+@pytest.mark.parametrize(
+    ("time", "zone", "first", "hours"),
+    [
+        ("18:00", "Europe/Berlin", datetime(2026, 3, 2, 17, tzinfo=UTC), 0),
+        ("18:00", "query", datetime(2026, 3, 2, 17, tzinfo=UTC), 9),
+        ("18:00", "user", NOW, 21),  # before the launch is made, it is 18:00 somewhere
+        ("23:30", "user", datetime(2026, 3, 2, 9, 30, tzinfo=UTC), 26),
+    ],
+)
+def test_the_query_begins_when_the_first_time_zone_gets_the_message(
+    ledger: Ledger, time: str, zone: str, first: datetime, hours: int
+) -> None:
+    send = {"kind": "once", "time": time, "time_zone": zone, "date": "2026-03-02"}
+    default = {"default_time_zone": "Europe/Berlin"} if zone == "query" else {}
+    zones = ["America/Los_Angeles", "Europe/Berlin"] if zone == "query" else [None]
+    made = make_launch(
+        ledger,
+        segments=[
+            Segment(integers([number]), Variation(time_zone=each)) for number, each in enumerate(zones, 1)
+        ],
+        campaign=Campaign.model_validate(
+            {"title": "Spring", "channels": {"email": EMAIL}, "send": {**send, **default}}
+        ),
+        sends_at=first + timedelta(hours=hours),
+    )
+    assert sent_at(ledger, made) == first
 
 
 @pytest.mark.parametrize(
