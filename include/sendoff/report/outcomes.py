@@ -21,7 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sendoff import warehouse
-from sendoff.audience.identifiers import Identifiers, Kind, RowCounter, StringIdentifiers, builder, union
+from sendoff.audience.identifiers import (
+    Identifiers,
+    Kind,
+    RowCounter,
+    StringIdentifiers,
+    builder,
+    trimmed,
+    union,
+)
 from sendoff.campaign import Campaign
 from sendoff.comparison import (
     BEFORE,
@@ -294,7 +302,7 @@ def _typed(column: pa.Array, kind: Kind, name: str) -> pa.Array:
     if kind == "integer" and pa.types.is_integer(type_):
         return column.cast(type_) if type_ == pa.uint64() else column.cast(pa.int64()).view(pa.uint64())
     if kind == "string" and (is_text(type_) or pa.types.is_integer(type_)):
-        return checked_text(column.cast(pa.large_string()), name)
+        return trimmed(checked_text(column.cast(pa.large_string()), name))
     wanted = "whole numbers" if kind == "integer" else "text"
     raise AudienceError(
         f"column {name} holds {sql_type_name(type_)}, but the launch has {wanted}. Return {wanted}."

@@ -714,6 +714,17 @@ def test_people_named_by_texts_are_compared_too(ledger: Ledger, shop: str) -> No
     assert [side.count for side in measure_outcome(ledger, KEY, shop, sql).sides] == [30, 25, 20]
 
 
+def test_white_space_around_identifiers_of_outcomes_is_removed(ledger: Ledger, shop: str) -> None:
+    launch(ledger, named="external_id")
+    bare = VALUED.replace("device_id,", "CAST(device_id AS TEXT) AS external_id,")
+    padded = bare.replace(" AS external_id", " || '  ' AS external_id")
+    found = [measure_outcome(ledger, KEY, shop, sql, sql) for sql in (bare, padded)]
+    assert [side.count for side in found[0].sides] == [30, 25, 20]
+    assert found[0] == found[1]
+    with pytest.raises(QueryError, match="several rows for one person"):
+        measure_outcome(ledger, KEY, shop, f"{bare} UNION ALL {padded}")
+
+
 def test_without_variants_those_sent_to_are_held_against_the_holdout(ledger: Ledger, shop: str) -> None:
     launch(ledger, variants=False)
     compared = measure_outcome(ledger, KEY, shop, LISTED)
