@@ -15,10 +15,12 @@ from airflow.models.dagrun import DagRun
 from airflow.sdk import DAG, BaseOperator
 
 from sendoff.ledger import Ledger
+from sendoff.postbacks import forget
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import stored_outcomes
 from sendoff_airflow.operators.report import (
     MeasureOutcomeOperator,
+    RenewTablesOperator,
     ReportFileOperator,
     WriteTablesOperator,
     WriteVerdictsOperator,
@@ -34,6 +36,8 @@ FIRST = 7_340_000_001
 def place(tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A ledger with a reconciled launch to a hundred people, a warehouse with some orders, and a campaign."""
     folder = write_campaign(tmp_path / "spring")
+    with (folder / "campaign.yaml").open("a") as file:
+        file.write("report: {tables: main}\n")
     open_shop(tmp_path / "shop.db", [*range(FIRST, FIRST + 30), FIRST + 50])
     monkeypatch.setenv("SENDOFF_LEDGER_URL", migrated_url)
     monkeypatch.setenv(
@@ -127,6 +131,40 @@ def test_an_outcome_is_measured_and_given_on_as_counts(
         [(_, kept)] = stored_outcomes(ledger, KEY)
     assert json.loads(json.dumps(kept.to_json())) == json.loads(json.dumps(told))
     assert "734000" not in out
+
+
+def test_an_outcome_that_cannot_be_measured_keeps_no_erased_person_in_the_tables(
+    place: Path,
+    run_dag: Callable[..., DagRun],
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def renewed(name: str) -> str:
+        with closing(Ledger(os.environ["SENDOFF_LEDGER_URL"])) as ledger:
+            ledger.verdicts.note_tables(KEY, NOW)
+        with DAG(name, schedule=None, start_date=NOW) as dag:
+            RenewTablesOperator(task_id="renew", campaigns=place, retries=0)
+        return str(run_dag(dag, logical_date=NOW).state)
+
+    def rows(query: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(place / "shop.db")) as shop:
+            return shop.execute(query).fetchall()
+
+    people = f"SELECT count(*), sum(identifier = '{FIRST}') FROM sendoff_verdicts"
+    outcomes = "SELECT as_of, side_estimate FROM sendoff_comparisons WHERE metric = 'converted'"
+    assert renewed("outcome_measured") == "success"
+    assert rows(people) == [(100, 1)]
+    measured = rows(outcomes)
+    assert measured
+    (place / "spring/audience.sql").write_text("SELECT device_id AS user_id FROM orders")
+    (place / "spring/outcome.sql").write_text("SELECT device_id AS user_id FROM orders")
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", "a secret of the tests that is long enough")
+    with closing(Ledger(os.environ["SENDOFF_LEDGER_URL"])) as ledger:
+        forget(ledger, [FIRST], identified_by="device_id", who="ann", reason="asked")
+    assert renewed("outcome_not_measured") == "failed"
+    assert "Return device_id, as audience.sql did for this launch" in capfd.readouterr().out
+    assert rows(people) == [(99, 0)]
+    assert rows(outcomes) == measured
 
 
 def test_a_report_is_written_as_a_page_with_its_comparisons(

@@ -202,8 +202,8 @@ class _Rows:
         is_optional = self.outcome is None
         if sorted(names) != sorted([key, VALUE]) and not (is_optional and names == [key]):
             raise QueryError(
-                f"the query returns the columns {', '.join(names)}. Return {key}, as in audience.sql, and "
-                f"{'optionally ' if is_optional else ''}{VALUE}."
+                f"the query returns the columns {', '.join(names)}. Return {key}, as audience.sql did for this "
+                f"launch, and {'optionally ' if is_optional else ''}{VALUE}."
             )
         people = _typed(batch.column(names.index(key)), self.launch.kind, key)
         if VALUE not in names:

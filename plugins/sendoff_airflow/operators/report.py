@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,9 +114,10 @@ class WriteTablesOperator(LaunchOperator):
 class RenewTablesOperator(QueryingOperator):
     """Write the results of each launch again whose report changed since its campaign's DAG wrote its tables.
 
-    If its campaign still has ``outcome.sql``, the outcomes are measured again before. A launch is written at most once
-    an hour, because each time replaces all its rows. If the warehouse of a launch fails, the others are still written,
-    and the task fails afterwards. Return the number of launches ``written``.
+    If its campaign still has ``outcome.sql``, the outcomes are measured again before. If that fails, the tables keep
+    the earlier comparison until the report changes again. A launch is written at most once an hour, because each time
+    replaces all its rows. If the warehouse of a launch fails, the others are still written. After any failure, the task
+    fails at its end. Return the number of launches ``written``.
 
     :param campaigns: the folder of the campaigns' folders; default: measure no outcomes
     """
@@ -129,24 +131,31 @@ class RenewTablesOperator(QueryingOperator):
         """Write the tables whose rows are older than the report."""
         from sendoff.campaign import Campaign
 
-        written, failures = 0, []
+        written = 0
+        failures: list[SendoffError] = []
         with self.open_ledger() as ledger:
             for launch_key in ledger.verdicts.with_old_tables(datetime.now(UTC) - _LEAST_AGE):
-                try:
+                with self._noted(launch_key, failures):
                     launch = ledger.launches.get(launch_key)
-                    campaign = Campaign.frozen(launch.definition)
-                    if schema := campaign.report.tables:
-                        self._measure(ledger, launch)
+                    if schema := Campaign.frozen(launch.definition).report.tables:
+                        with self._noted(launch_key, failures):
+                            self._measure(ledger, launch)
                         _write_tables(ledger, launch_key, None, schema)
                         written += 1
-                except TaskEndedError:
-                    raise
-                except SendoffError as error:
-                    self.log.error("launch %s: %s", launch_key, error)
-                    failures.append(error)
         if failures:
             raise failures[0]
         return {"written": written}
+
+    @contextmanager
+    def _noted(self, launch_key: str, failures: list[SendoffError]) -> Iterator[None]:
+        """Log an error of a launch and add it to ``failures``, unless Airflow ended the task."""
+        try:
+            yield
+        except TaskEndedError:
+            raise
+        except SendoffError as error:
+            self.log.error("launch %s: %s", launch_key, error)
+            failures.append(error)
 
     def _measure(self, ledger: Ledger, launch: LaunchRecord) -> None:
         """Measure the outcomes of a launch again, if its campaign has a query of them."""

@@ -297,9 +297,13 @@ def test_people_who_did_nothing_afterwards_are_not_called_explained(ledger: Ledg
         (
             "SELECT device_id FROM orders",
             QueryError,
-            "the query returns the columns device_id. Return device_id, as in audience.sql, and value.",
+            "returns the columns device_id. Return device_id, as audience.sql did for this launch, and value.",
         ),
-        ("SELECT device_id, amount FROM orders", QueryError, "device_id, as in audience.sql, and value."),
+        (
+            "SELECT device_id, amount FROM orders",
+            QueryError,
+            "device_id, as audience.sql did for this launch, and value.",
+        ),
         ("SELECT device_id, amount AS value FROM orders", QueryError, "several rows for one person"),
         (
             "SELECT device_id, 'much' AS value FROM orders",
