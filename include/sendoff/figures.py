@@ -40,9 +40,12 @@ OPENED_SINCE, DELIVERED_SINCE = "opened since", "delivered since"
 ERASED_SINCE = "erased since"
 """Reason for members of a frozen audience who get no message: they were erased later."""
 
+CONTROL_GROUP = "control group"
+"""The name of the people who get no message, also as a side of a comparison."""
+
 _REASONS: Mapping[str, str] = {
-    "held out": "control group",
-    "holdout": "control group",
+    "held out": CONTROL_GROUP,
+    "holdout": CONTROL_GROUP,
     "suppressed": "on the suppression list",
     "already_sent": "already sent",
     "size_limit": "size limit",

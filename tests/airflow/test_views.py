@@ -49,9 +49,9 @@ from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Period, Variation, launch_key, load_journey
 from sendoff.campaign.gates import Gates
-from sendoff.comparison.engagement import CONTROL_GROUP
 from sendoff.comparison.statistics import compared_shares
 from sendoff.dispatch.control import pause, pause_all, reject, resolve, stop
+from sendoff.figures import CONTROL_GROUP
 from sendoff.ledger import Decision, Ledger, NotLaunched, Selection, SuppressionChange
 from sendoff.ledger.storage.schema import dispatches, outcomes
 from sendoff.ledger.storage.schema import launches as launches_table

@@ -22,7 +22,7 @@ from sendoff.campaign.schedule import Once, Recurring, Triggered
 from sendoff.campaign.tags import broken_tags
 from sendoff.campaign.variants import Variant
 from sendoff.errors import CampaignError
-from sendoff.figures import counted
+from sendoff.figures import CONTROL_GROUP, counted
 
 _ROUNDING = 1e-6  # percent
 _LONGEST_SCHEDULE = 80  # characters; Airflow stores a description of it, which is much longer
@@ -263,6 +263,10 @@ def _variants_are_shares(campaign: Campaign) -> Iterator[BrokenRule]:
     total = sum(variant.percent for variant in campaign.variants.values())
     if campaign.variants and abs(total - 100) > _ROUNDING:
         yield broken("variants", f"percents that add up to {total:g}", "percents that add up to 100")
+    for name in campaign.variants:
+        if name.strip().lower() == CONTROL_GROUP:
+            text = "found the name of the holdout in comparisons. Use another name"
+            yield BrokenRule(("variants", name), text)
 
 
 def _winner_can_be_chosen(campaign: Campaign) -> Iterator[BrokenRule]:

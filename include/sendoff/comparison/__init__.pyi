@@ -1,7 +1,6 @@
 from .adjustment import BEFORE as BEFORE
 from .adjustment import SideOutcome as SideOutcome
 from .adjustment import compared_adjusted as compared_adjusted
-from .balance import CONTROL_GROUP as CONTROL_GROUP
 from .balance import mismatch_of_assigned as mismatch_of_assigned
 from .balance import without_mismatch as without_mismatch
 from .engagement import asked_about as asked_about

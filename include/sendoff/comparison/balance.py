@@ -14,11 +14,8 @@ from sendoff.campaign import Campaign
 from sendoff.comparison.result import Comparison
 from sendoff.comparison.sequential import Answers, differs
 from sendoff.comparison.statistics import Counted
-from sendoff.figures import DELIVERED_SINCE, OPENED_SINCE, LaunchStats, spoken_reason
+from sendoff.figures import CONTROL_GROUP, DELIVERED_SINCE, OPENED_SINCE, LaunchStats, spoken_reason
 from sendoff.states import Arm, LaunchState, Verdict
-
-CONTROL_GROUP = "control group"
-"""The name of the side that gets no message."""
 
 FALSE_ALARMS = 0.001
 """The probability that sides are ever called unbalanced although only chance divided the people."""

@@ -13,15 +13,10 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from sendoff.campaign import Campaign
-from sendoff.comparison.balance import (
-    CONTROL_GROUP,
-    mismatch_of_own_hours,
-    mismatch_of_sent,
-    without_mismatch,
-)
+from sendoff.comparison.balance import mismatch_of_own_hours, mismatch_of_sent, without_mismatch
 from sendoff.comparison.result import Comparison, Side, amount, spoken
 from sendoff.comparison.statistics import NOTICEABLE, Asked, Counted, compared_shares
-from sendoff.figures import LaunchStats, counted, duration
+from sendoff.figures import CONTROL_GROUP, LaunchStats, counted, duration
 from sendoff.launch import ANSWERED_AFTER
 from sendoff.ledger import LaunchRecord, Ledger, Progress
 from sendoff.service import MATCHED_BY

@@ -33,7 +33,6 @@ from sendoff.audience.identifiers import (
 from sendoff.campaign import Campaign
 from sendoff.comparison import (
     BEFORE,
-    CONTROL_GROUP,
     NOTICEABLE,
     Asked,
     Comparison,
@@ -47,7 +46,7 @@ from sendoff.comparison import (
     without_mismatch,
 )
 from sendoff.errors import AudienceError, QueryError
-from sendoff.figures import counted
+from sendoff.figures import CONTROL_GROUP, counted
 from sendoff.launch import send_times_of
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.states import DecisionKind, Verdict

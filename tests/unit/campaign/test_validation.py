@@ -276,6 +276,10 @@ def test_an_address_to_opt_out_stops_the_campaign_that_shows_it() -> None:
             "variants: found percents that add up to 99.9. Use percents that add up to 100",
         ),
         (
+            {**PUSHED, "variants": {"a": HALF, "Control group": HALF}},
+            "variants.Control group: found the name of the holdout in comparisons. Use another name",
+        ),
+        (
             {**PUSHED, "variants": {"a": HALF, "b": {**HALF, "channels": {"sms": SMS}}}},
             "variants.b.channels.sms: found sms, which the campaign does not use. Use the campaign's channels",
         ),

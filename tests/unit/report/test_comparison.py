@@ -21,11 +21,11 @@ from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, empty, integers, strings, union
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Variation
-from sendoff.comparison.engagement import CONTROL_GROUP, leader_of, of_engagement
+from sendoff.comparison.engagement import leader_of, of_engagement
 from sendoff.comparison.result import Comparison, Interval, amount, conclusion, spoken
 from sendoff.comparison.statistics import FEW_VALUES, FEWEST, Counted, Values, compared_means, compared_shares
 from sendoff.errors import AudienceError, QueryError
-from sendoff.figures import LaunchStats
+from sendoff.figures import CONTROL_GROUP, LaunchStats
 from sendoff.ledger import Decision, Ledger, SuppressionChange
 from sendoff.ledger.storage.schema import launches
 from sendoff.postbacks.reconcile import reconcile_launch
