@@ -9,13 +9,17 @@ import pyarrow as pa
 
 from sendoff.errors import AudienceError
 
+_LARGEST_EXACT = 2**53  # doubles hold all whole numbers up to it
+
 
 def batches_of_rows(
     names: Sequence[str], next_rows: Callable[[], Sequence[Sequence[Any]]]
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of the rows that ``next_rows`` returns, until it returns none; the first batch may be empty.
 
-    Raise AudienceError with the column and the row if a column contains values of two types.
+    The first batch with a value sets the type of a column. A column of doubles may have whole numbers too, but none
+    that a double cannot hold. Otherwise, raise AudienceError with the column and the row if a column has values of two
+    types.
     """
     columns = [_Column(name) for name in names]
     rows = next_rows()
@@ -46,7 +50,7 @@ def _as_whole_numbers(column: pa.Array) -> pa.Array:
 
 
 class _Column:
-    """One column of a result; its first value sets the type."""
+    """One column of a result; its first batch with a value sets the type."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -54,8 +58,11 @@ class _Column:
         self._type_since = self._rows = 0
 
     def array(self, values: tuple[Any, ...]) -> pa.Array:
-        types = set(map(type, values)) - {type(None)}
-        if types - {self._type}:
+        types = _types(values)
+        if types == {int, float} or (types == {int} and self._type is float):  # as SQLite returns numbers
+            doubles = tuple(map(_as_double, values))
+            values = doubles if _types(doubles) == {float} else values
+        if _types(values) - {self._type}:
             self._settle(values)
         self._rows += len(values)
         try:
@@ -72,11 +79,22 @@ class _Column:
                 self._type, self._type_since = type(value), row
             elif value is not None and type(value) is not self._type:
                 assert self._type is not None
+                is_number = {self._type, type(value)} == {int, float}
+                other = "DOUBLE PRECISION) for numbers with a fraction" if is_number else "TEXT) for texts"
                 raise AudienceError(
                     f"column {self.name} has {_spoken(self._type)} in row {self._type_since} of the result and "
                     f"{_spoken(type(value))} in row {row}, but a column needs one type; write CAST({self.name} AS "
-                    f"BIGINT) AS {self.name} in the query, or CAST({self.name} AS TEXT) for texts"
+                    f"BIGINT) AS {self.name} in the query, or CAST({self.name} AS {other}"
                 )
+
+
+def _types(values: tuple[Any, ...]) -> set[type]:
+    return set(map(type, values)) - {type(None)}
+
+
+def _as_double(value: Any) -> Any:
+    """Return a number as a double, or unchanged if no double has all its digits."""
+    return float(value) if isinstance(value, int) and abs(value) <= _LARGEST_EXACT else value
 
 
 def _spoken(type_: type) -> str:

@@ -695,6 +695,15 @@ def test_outcomes_are_never_final(ledger: Ledger, shop: str, sql: str) -> None:
     assert conclusion(compared).startswith("So far, ")
 
 
+def test_values_in_sqlite_may_be_whole_in_some_rows_and_have_a_fraction_in_others(
+    ledger: Ledger, shop: str
+) -> None:
+    launch(ledger)
+    mixed = "SELECT device_id, CASE WHEN device_id % 2 THEN 20 ELSE 0.5 END AS value FROM orders GROUP BY 1"
+    blue, *_ = measure_outcome(ledger, KEY, shop, mixed).sides
+    assert (blue.count, blue.estimate) == (30, (15 * 20 + 15 * 0.5) / 100)
+
+
 def test_people_listed_with_zero_are_like_people_who_are_not_listed(ledger: Ledger, shop: str) -> None:
     launch(ledger)
     everybody = (
@@ -830,6 +839,11 @@ def test_the_query_begins_when_the_first_time_zone_gets_the_message(
         ("SELECT device_id, 'much' AS value FROM orders", QueryError, "column value holds text"),
         ("SELECT device_id, 9e999 AS value FROM orders", QueryError, "not finite"),
         ("SELECT 'x' || device_id AS device_id FROM orders", AudienceError, "device_id holds text"),
+        (
+            "SELECT device_id * CASE WHEN device_id > 9 THEN 1 ELSE 0.5 END AS device_id FROM orders",
+            AudienceError,
+            "device_id holds a number that may have a fraction, but the launch has whole numbers",
+        ),
         ("SELECT nosuch AS device_id FROM orders", QueryError, "the warehouse said"),
     ],
 )

@@ -495,7 +495,10 @@ many = list(range(1, 501))
             "text",
         ),  # in the first batch, where the driver converts all values to text
         ([1, "2", 3], 2, "text"),
-        ([1, 2.5], 2, "a fraction"),
+        ([1, 2.5], 1, "a number that may have a fraction"),
+        ([2.0, 1], 1, "a number that may have a fraction"),
+        ([2**53 + 1, 2.5], 2, "a fraction"),  # a double would lose its last digit
+        ([2.5, -(2**53) - 1], 2, "whole number"),
         ([*many, "ann@example.com", *many], 501, "text"),  # long after the driver has chosen the type
         ([*many, 2.5], 501, "a fraction"),
         ([*many, b"ann"], 501, "bytes"),
@@ -546,6 +549,29 @@ def test_a_column_that_begins_with_nulls_is_read_in_its_own_type(database: Path)
     with read(source, "SELECT device_id AS external_id FROM answer", batch_rows=100) as batches:
         made = build_audience(batches)
     assert (len(made.identifiers), made.dropped["null"]) == (500, 500)
+
+
+@pytest.mark.parametrize("through", ["adbc", "sqlalchemy"])
+def test_whole_numbers_among_numbers_with_a_fraction_are_doubles_in_sqlite(
+    database: Path, through: str
+) -> None:
+    values = [None, 3, 2.5, None, 2**53, *many, 0.5]
+    source = fill(database, values)
+    engine = sa.create_engine(source, poolclass=NullPool)
+    sql = "SELECT device_id AS value FROM answer"
+    with read(source if through == "adbc" else engine, sql, batch_rows=100) as batches:
+        found = [batch.column("value") for batch in batches]
+    assert {column.type for column in found} == {pa.float64()}
+    assert [value for column in found for value in column.to_pylist()] == values
+
+
+def test_a_fraction_after_a_batch_of_whole_numbers_names_the_cast_that_keeps_it(database: Path) -> None:
+    source = fill(database, [*many, 2.5])
+    message = refusal(source, "SELECT device_id FROM answer", batch_rows=100)
+    assert "a number with a fraction in row 501" in message
+    assert "CAST(device_id AS DOUBLE PRECISION) for numbers with a fraction" in message
+    kept = rows(source, "SELECT CAST(device_id AS DOUBLE PRECISION) AS n FROM answer", batch_rows=100)
+    assert [row["n"] for row in kept] == [*many, 2.5]
 
 
 def test_texts_that_look_like_numbers_stay_texts(database: Path) -> None:
