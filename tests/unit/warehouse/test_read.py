@@ -497,6 +497,8 @@ many = list(range(1, 501))
         ([1, "2", 3], 2, "text"),
         ([1, 2.5], 1, "a number that may have a fraction"),
         ([2.0, 1], 1, "a number that may have a fraction"),
+        ([1, 2.5, "x"], 2, "a fraction"),
+        ([1.5, "x"], 2, "text"),
         ([2**53 + 1, 2.5], 2, "a fraction"),  # a double would lose its last digit
         ([2.5, -(2**53) - 1], 2, "whole number"),
         ([*many, "ann@example.com", *many], 501, "text"),  # long after the driver has chosen the type

@@ -48,7 +48,7 @@ def _leaves_doubt(column: pa.Array) -> bool:
     if not len(column):
         return False
     if pa.types.is_string(column.type) and column.null_count < len(column):
-        return bool(pc.any(pc.match_substring_regex(column, r"^[-+]?[0-9.]+$")).as_py())
+        return bool(pc.any(pc.match_substring_regex(column, r"^[-+]?([0-9.]+(e[-+][0-9]+)?|inf)$")).as_py())
     return column.null_count == len(column) or not pa.types.is_integer(column.type)
 
 
