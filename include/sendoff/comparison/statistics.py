@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import floor, log10
+from math import floor, log10, sqrt
 from typing import NamedTuple, TypedDict, Unpack
 
 from sendoff.comparison.result import (
@@ -49,7 +49,8 @@ NOTICEABLE = 0.1
 """The relative difference for which a report says how many answers it takes, unless its reader chooses another."""
 
 _STEPS = 50  # of a bisection
-_HOPELESS = 1e-12  # squared, in standard deviations of one answer: no number of answers shows it
+_FOUR_OF_FIVE = 0.8416  # quantile of the normal distribution
+_HOPELESS = 1e-12  # if one answer shows so little of a difference, no number of answers shows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def compared_shares(
     """Compare shares. ``counts`` holds a :class:`Counted` for each side, or its name, answers and people."""
     of = {each[0]: Counted(*each) for each in counts}
 
-    def pair(name: str, against: str, alpha: float) -> _Pair:
+    def pair(name: str, against: str, alpha: float, detect: float) -> _Pair:
         one, other = of[name], of[against]
         answers, people = one.answers + other.answers, one.people + other.people
         if answers < FEWEST:
@@ -144,11 +145,28 @@ def compared_shares(
         low = end_of_interval(one.fewest, other.most, alpha, is_low=True)
         high = end_of_interval(one.most, other.fewest, alpha, is_low=False)
         share = answers / people
-        error = share * (1 - share) * (1 / one.people + 1 / other.people)
-        so_far = _SoFar(answers, one.people, other.people, share, min(share, 1 - share), error)
+        difference = detect * min(share, 1 - share)
+        seen = _seen_in_answer(share, difference, one.people / people)
+        silent = 1 - share - difference / 2
+        so_far = _SoFar(answers, one.people, other.people, share, difference, seen, silent)
         return _Pair("", one.answers / one.people - other.answers / other.people, Interval(low, high), so_far)
 
     return _compared(what, "share", [_share(each) for each in of.values()], pair, **asked)
+
+
+def _seen_in_answer(share: float, difference: float, part: float) -> float:
+    """Return how much one answer shows of a difference of shares: a squared mean in standard deviations.
+
+    An answer shows which side it is from. ``part``: how many of the people are on one side. An answer shows so much or
+    more, whichever side has the larger share. Return 0 if that share would be above 1.
+    """
+    if not difference or share + difference > 1:
+        return 0.0
+    seen = []
+    for ahead in (part, 1 - part):
+        moved = ahead * (share + difference) / (share + difference * ahead) - ahead
+        seen.append(moved**2 / (ahead * (1 - ahead)))
+    return min(seen)
 
 
 def _share(counts: Counted) -> Side:
@@ -184,7 +202,7 @@ def compared_means(
     everybody = {each.name: each.of_everyone for each in of}
     sides = {each.name: _mean(each.name, each.values.count, each.of_everyone) for each in of}
 
-    def pair(name: str, against: str, alpha: float) -> _Pair:
+    def pair(name: str, against: str, alpha: float, detect: float) -> _Pair:
         if few := _too_few_values(sides[name], sides[against]):
             return _Pair(few)
         one, other = everybody[name], everybody[against]
@@ -192,7 +210,10 @@ def compared_means(
         error, estimate = one.error + other.error, one.mean - other.mean
         half = reach(error, error * _unit(one.count, other.count) / answers, alpha)
         mean = (one.mean * one.count + other.mean * other.count) / (one.count + other.count)
-        so_far = _SoFar(answers, one.count, other.count, mean, mean, error)
+        difference = detect * abs(mean)
+        with_it = error + max(one.error, other.error) * ((1 + detect) ** 2 - 1)  # if larger values make it
+        seen = difference**2 / (with_it * answers) if error else 0.0
+        so_far = _SoFar(answers, one.count, other.count, mean, difference, seen)
         return _Pair("", estimate, Interval(estimate - half, estimate + half), so_far)
 
     found = _compared(what, "mean", list(sides.values()), pair, **asked)
@@ -203,7 +224,7 @@ def _compared(  # noqa: PLR0913 - the last four are those of Asked
     what: str,
     measure: Measure,
     sides: Sequence[Side],
-    pair: Callable[[str, str, float], _Pair],
+    pair: Callable[[str, str, float, float], _Pair],
     *,
     control: str = "",
     noun: tuple[str, str] = PEOPLE,
@@ -212,7 +233,8 @@ def _compared(  # noqa: PLR0913 - the last four are those of Asked
 ) -> Comparison:
     """Compare each side with ``control`` and with each other side.
 
-    ``pair``: compares two sides that have enough people, by their names and the probability of a wrong interval.
+    ``pair``: compares two sides that have enough people. It gets their names, the probability of a wrong interval, and
+    ``detect``.
     """
     people = {side.name: side.people for side in sides}
     pairs = _pairs(list(people), control)
@@ -220,7 +242,7 @@ def _compared(  # noqa: PLR0913 - the last four are those of Asked
     differences, unclear = [], {}
     for name, against in pairs:
         few = _too_few_people(noun, {each: people[each] for each in (name, against)})
-        found = _Pair(few) if few else pair(name, against, 1 - level)
+        found = _Pair(few) if few else pair(name, against, 1 - level, detect)
         differences.append(_difference(measure, name, against, found))
         if found.so_far and found.interval and not found.interval.is_clear:
             unclear[f"{name} and {against}"] = found.so_far
@@ -232,7 +254,7 @@ def _compared(  # noqa: PLR0913 - the last four are those of Asked
         _methods(len(pairs), launch),
         level,
         noun=noun,
-        outlook=_outlook(measure, what, unclear, level, noun, detect),
+        outlook=_outlook(measure, what, unclear, level, noun),
     )
 
 
@@ -243,31 +265,30 @@ def _unit(people: int, others: int) -> float:
 
 
 class _SoFar(NamedTuple):
-    """The numbers of two sides, to tell when their difference is clear."""
+    """The numbers of two sides, to tell when a difference between them is clear."""
 
     answers: int
     people: int
     others: int
     estimate: float  # of both sides together
-    largest: float  # the value that a noticeable difference is a part of
-    error: float  # squared standard error of the difference
+    difference: float  # that the outlook is about
+    seen: float  # how much one answer shows of it: a squared mean in standard deviations
+    silent: float = 1.0  # the part of the people without an answer: if it is small, chance moves answers less
 
-    def answers_for(self, difference: float, alpha: float) -> float:
-        """Return at how many answers a difference of this size is usually clear."""
-        unit, each = _unit(self.people, self.others), difference**2 / (self.error * self.answers)
+    def needed(self, alpha: float) -> float:
+        """Return at how many answers the difference is clear in four of five launches."""
         low = high = 1.0
-        while not self._is_enough(high * each, high / unit, alpha):
+        while not self._are_enough(high, alpha):
             low, high = high, 2 * high
         for _ in range(_STEPS):
             middle = (low + high) / 2
-            low, high = (
-                (low, middle) if self._is_enough(middle * each, middle / unit, alpha) else (middle, high)
-            )
-        return high
+            low, high = (low, middle) if self._are_enough(middle, alpha) else (middle, high)
+        return high * self.silent
 
-    @staticmethod
-    def _is_enough(squared: float, ratio: float, alpha: float) -> bool:
-        return squared >= reach(1.0, 1 / ratio, alpha) ** 2
+    def _are_enough(self, independent: float, alpha: float) -> bool:
+        """Check whether so many answers are enough if people may answer repeatedly."""
+        half = reach(1.0, _unit(self.people, self.others) / independent, alpha)
+        return sqrt(independent * self.seen) >= half + _FOUR_OF_FIVE
 
 
 def _outlook(
@@ -276,21 +297,19 @@ def _outlook(
     unclear: Mapping[str, _SoFar],
     level: float,
     noun: tuple[str, str],
-    detect: float,
 ) -> str:
     """Return a sentence on how much longer it takes to see a noticeable difference between the sides without one."""
     sentences = {}
     have = f"have {what}" if measure == "share" else "have a value"
     for pair, each in unclear.items():
-        difference = detect * abs(each.largest)
-        if difference**2 <= _HOPELESS * each.error * each.answers:
+        if each.seen <= _HOPELESS:
             continue
-        needed = each.answers_for(difference, 1 - level)
-        low, high = (amount(end, measure) for end in (each.estimate, each.estimate + difference))
+        needed = each.needed(1 - level)
+        low, high = (amount(end, measure) for end in (each.estimate, each.estimate + each.difference))
         more = needed - each.answers
         people = (each.people + each.others) * more / each.answers
         sentences[needed / each.answers] = (
-            f"Between {pair}, a difference such as {low} against {high} usually shows"
+            f"Between {pair}, a difference such as {low} against {high} shows in four of five launches"
             + (
                 f" once about {_rounded(needed)} {noun[1]} {have}. So far {each.answers:,} have: it takes "
                 f"about {_rounded(more)} more, or a launch to about {_rounded(people)} more {noun[1]}."

@@ -239,7 +239,7 @@ def test_means_say_how_many_values_it_takes() -> None:
     values = Values(400, 20.0, 160_000.0)
     compared = compared_means("x", [("a", values, 4_000), ("b", values, 4_000)])
     assert compared.outlook.startswith(
-        "Between b and a, a difference such as 2.000 against 2.200 usually shows once about "
+        "Between b and a, a difference such as 2.000 against 2.200 shows in four of five launches once about "
     )
     assert "people have a value. So far 800 have" in compared.outlook
     balanced = Values(400, 1e-30, 160_000.0)  # as if refunds made up for all orders

@@ -307,34 +307,90 @@ def test_people_in_doubt_and_hidden_answers_widen_an_interval_by_what_they_may_b
 def test_the_outlook_names_the_answers_at_which_a_difference_shows(people: int) -> None:
     answers = people // 20
     compared = compared_shares("opened", [("a", answers, people), ("b", answers, people)])
-    assert "such as 5.00 % against 5.50 % usually shows" in compared.outlook
+    assert "such as 5.00 % against 5.50 % shows in four of five launches" in compared.outlook
     needed = int(compared.outlook.partition("once about ")[2].partition(" ")[0].replace(",", ""))
     more = int(compared.outlook.partition("launch to about ")[2].partition(" ")[0].replace(",", ""))
     assert more == pytest.approx((needed - 2 * answers) * 20, rel=0.1)
-    for times, shows in ((1.3, True), (0.8, False)):
+    for times, shows in ((1.0, True), (0.6, False)):
         size = round(times * needed / 2 / 0.0525)  # so that both together have so many answers
         sides = Answers(round(0.055 * size), size), Answers(round(0.05 * size), size)
         assert differs(*sides, 1 - compared.level) is shows
 
 
+@pytest.mark.parametrize(
+    ("share", "parts", "launch", "detect"),
+    [
+        (0.05, (1, 1), 1, 0.1),
+        (0.05, (1, 1), 20, 0.1),
+        (0.05, (1, 1), 1, 1),
+        (0.05, (1, 9), 1, 0.1),
+        (0.5, (1, 1), 1, 0.1),
+        (0.9, (1, 1), 1, 0.1),
+    ],
+)
+def test_the_difference_of_the_outlook_shows_in_four_of_five_launches(
+    share: float, parts: tuple[int, int], launch: int, detect: float
+) -> None:
+    sides = [(name, round(400 * share) * part, 400 * part) for name, part in zip("ab", parts, strict=True)]
+    compared = compared_shares("x", sides, launch=launch, detect=detect)
+    answers = int(compared.outlook.partition("once about ")[2].partition(" ")[0].replace(",", ""))
+    chance, launches = np.random.default_rng(9), 400
+    shares = share + detect * min(share, 1 - share), share
+    for better, worse in {parts, parts[::-1]}:
+        scale = answers / (better * shares[0] + worse * shares[1])
+        people = round(better * scale), round(worse * scale)
+        shown = sum(
+            differs(Answers(one, people[0]), Answers(other, people[1]), 1 - compared.level)
+            for one, other in zip(
+                *(chance.binomial(n, p, launches).tolist() for n, p in zip(people, shares, strict=True)),
+                strict=True,
+            )
+        )
+        assert 0.75 <= shown / launches <= 0.92
+
+
+def test_the_difference_of_means_of_the_outlook_shows_in_four_of_five_launches() -> None:
+    def side(name: str, count: int, mean: float, deviation: float) -> tuple[str, Values, int]:
+        return name, Values(count, mean, deviation**2 * (count - 1)), count
+
+    compared = compared_means("x", [side(name, 1_000, 20.0, 30.0) for name in "ab"])
+    assert "such as 20.00 against 22.00 shows" in compared.outlook
+    answers = int(compared.outlook.partition("once about ")[2].partition(" ")[0].replace(",", ""))
+    chance, count, shown = np.random.default_rng(10), answers // 2, 0
+    for _ in range(400):
+        one, other = chance.normal([22.0, 20.0], np.array([33.0, 30.0]) / math.sqrt(count)).tolist()
+        sides = [side("a", count, other, 30.0), side("b", count, one, 33.0)]
+        interval = compared_means("x", sides).differences[0].interval
+        shown += interval is not None and interval.low > 0
+    assert 0.75 <= shown / 400 <= 0.85
+
+
+def test_an_outlook_names_no_share_above_all_people() -> None:
+    sides = [("a", 400, 1_000), ("b", 410, 1_000)]
+    assert "such as 40.50 % against 81.00 %" in compared_shares("x", sides, detect=1).outlook
+    assert compared_shares("x", sides, detect=2).outlook == ""
+
+
 def test_of_a_large_share_the_outlook_is_about_a_part_of_those_who_do_not_answer() -> None:
     found = compared_shares("opened", [("a", 1_800, 2_000), ("b", 1_800, 2_000)])
-    assert "such as 90.00 % against 91.00 % usually shows" in found.outlook
+    assert "such as 90.00 % against 91.00 % shows in four of five launches" in found.outlook
 
 
 def test_the_reader_chooses_the_difference_of_the_outlook() -> None:
     sides = [("a", 100, 2_000), ("b", 100, 2_000)]
     found = compared_shares("opened", sides, detect=0.2)
-    assert "such as 5.00 % against 6.00 % usually shows" in found.outlook
+    assert "such as 5.00 % against 6.00 % shows in four of five launches" in found.outlook
     means = compared_means("x", [(name, Values(400, 20.0, 160_000.0), 4_000) for name in "ab"], detect=0.05)
-    assert "such as 2.000 against 2.100 usually shows" in means.outlook
+    assert "such as 2.000 against 2.100 shows in four of five launches" in means.outlook
 
 
 def test_a_side_that_is_ahead_needs_no_outlook() -> None:
     assert compared_shares("opened", [("a", 500, 2_000), ("b", 200, 2_000)]).outlook == ""
     assert compared_shares("opened", [("a", 3, 2_000), ("b", 2, 2_000)]).outlook == ""
     many = compared_shares("opened", [("a", 50_000, 200_000), ("b", 50_010, 200_000)]).outlook
-    assert many.endswith("usually shows before 100,010 people have opened, as is the case now.")
+    assert many.endswith(
+        "shows in four of five launches before 100,010 people have opened, as is the case now."
+    )
 
 
 @pytest.mark.parametrize(("answers", "others"), [(20, 20), (400, 400), (399, 400), (190, 180)])
