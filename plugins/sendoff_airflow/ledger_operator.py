@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk.exceptions import TaskAwaitingInput
+
+from sendoff.errors import CampaignError, GateError
 from sendoff_airflow import LEDGER
 from sendoff_airflow.arguments import ChecksArguments, as_callbacks
 from sendoff_airflow.errors import TaskEndedError
@@ -29,19 +32,46 @@ class LedgerOperator(ChecksArguments):
         super().__init__(**kwargs)
         self.ledger_conn_id = ledger_conn_id
 
-    def open_ledger(self) -> closing[Ledger]:
+    def open_ledger(self) -> AbstractContextManager[Ledger]:
         """Open the ledger for a block, which closes it at its end."""
         from sendoff_airflow.hooks.ledger import open_ledger
 
         return closing(open_ledger(self.ledger_conn_id))
 
 
-class LaunchOperator(LedgerOperator):
+class OneCampaignOperator(LedgerOperator):
+    """An operator that can refuse the launches of other campaigns, because users can edit the XCom with the key.
+
+    :param only_campaign: the name of a campaign: fail if the launch belongs to another one; default: take any launch
+    """
+
+    launch_key: str | None
+
+    def __init__(self, *, only_campaign: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.only_campaign = only_campaign
+
+    @contextmanager
+    def open_ledger(self) -> Iterator[Ledger]:
+        """Open the ledger for a block. Raise CampaignError if the launch is of another campaign."""
+        with super().open_ledger() as ledger:
+            if self.launch_key and self.only_campaign:
+                campaign = ledger.launches.get(self.launch_key).campaign
+                if campaign != self.only_campaign:
+                    raise CampaignError(
+                        f"Launch {self.launch_key} belongs to the campaign {campaign}, but this task is for "
+                        f"{self.only_campaign}. Clear the task that makes the launch, and then this one."
+                    )
+            yield ledger
+
+
+class LaunchOperator(OneCampaignOperator):
     """An operator on one launch.
 
     :param launch_key: the launch (templated)
     """
 
+    launch_key: str
     template_fields: Sequence[str] = ("launch_key",)
 
     def __init__(self, *, launch_key: str, **kwargs: Any) -> None:
@@ -76,6 +106,30 @@ class NotifyingOperator(LedgerOperator):
             return True
 
         return notify
+
+
+class AskingOperator(NotifyingOperator, LaunchOperator):
+    """An operator that asks people about a launch."""
+
+    @contextmanager
+    def asking(self, **about: Any) -> Iterator[None]:
+        """Ask in a block. Airflow keeps what the question is about for ``execute_complete``, where no user can edit it.
+
+        An XCom and a template that reads one may have changed until the answer comes.
+        """
+        try:
+            yield
+        except TaskAwaitingInput as wait:
+            wait.kwargs = {**(wait.kwargs or {}), "asked_about": self.launch_key, **about}
+            raise
+
+    def check_asked(self, asked_about: str | None) -> None:
+        """Raise GateError if the question was about another launch than that of this task now."""
+        if asked_about not in (None, self.launch_key):
+            raise GateError(
+                f"The question was about launch {asked_about}, but launch_key is {self.launch_key} now, so the answer "
+                "changes nothing. Clear this task to ask again."
+            )
 
 
 class QueryingOperator(LedgerOperator):

@@ -11,6 +11,7 @@ import pytest
 from airflow.models.dagrun import DagRun
 from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, BaseNotifier, Context
 
@@ -18,8 +19,17 @@ from airflow import settings
 from sendoff.campaign import Period, launch_key
 from sendoff.dispatch.control import release
 from sendoff.ledger import Decision
-from sendoff_airflow.operators import BuildAudienceOperator
+from sendoff_airflow.dags import campaign_group
+from sendoff_airflow.operators import (
+    BuildAudienceOperator,
+    CheckDispatchedOperator,
+    CreateCampaignOperator,
+    PreviewOperator,
+    ReconcileOperator,
+)
 from sendoff_airflow.operators.approval import ApproveLaunchOperator
+from sendoff_airflow.operators.report import WriteTablesOperator
+from sendoff_airflow.sensors import PostBacksQuietSensor
 
 NEEDED = "approval: {needed: always, role: crm, within: {length: 30, unit: minutes}}\n"
 CRM = {"crm": ["ann", "bob"]}
@@ -185,6 +195,96 @@ def test_an_old_question_decides_nothing_about_a_launch_that_was_held_later(
     assert house.xcoms(run)["approve", "return_value", -1]["state"] == "held"
     assert _decisions(house, key) == []
     assert house.truths(name) == []
+
+
+def _held(house: Any, run_dag: Callable[..., DagRun], name: str) -> str:
+    """Make a launch that waits for an approval, and return its key."""
+    with DAG(f"{name}_maker", schedule=None, start_date=house.day) as dag:
+        BuildAudienceOperator(task_id="audience", campaign=house.folder / name)
+    return house.launch_key(run_dag(dag, logical_date=house.day))
+
+
+def _swap(rest_api: Any, dag: str, key: str) -> None:
+    """Change the launch of a run as a user can who may edit its XComs."""
+    with closing(settings.Session()) as session:
+        run = session.query(XComModel).filter_by(dag_id=dag, key="launch_key").first().run_id
+    token = rest_api.post("/auth/token", json={"username": "eve", "password": "eve"}).json()["access_token"]
+    reply = rest_api.patch(
+        f"/api/v2/dags/{dag}/dagRuns/{run}/taskInstances/audience/xcomEntries/launch_key",
+        json={"value": key, "map_index": -1},
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    assert reply.status_code == 200
+
+
+def test_an_edited_xcom_neither_approves_nor_sends_the_launch_of_another_campaign(
+    house: Any,
+    run_dag: Callable[..., DagRun],
+    people: Any,
+    rest_api: Any,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    house.campaign("theirs", query=house.few, more=NEEDED, approvers=CRM)
+    theirs = _held(house, run_dag, "theirs")
+    dag = house.campaign("swapped", query=house.few, more="approval: {needed: always}\n")
+    people.will("swapped", ("eve", "Approve"), first=lambda: _swap(rest_api, "swapped", theirs))
+    tasks = house.tasks(run_dag(dag, logical_date=house.day))
+    assert people.statuses == [200]
+    assert (tasks["approve"], tasks["report"]) == (["failed"], ["failed"])
+    assert f"Launch {theirs} belongs to the campaign theirs, but this task" in capfd.readouterr().out
+    assert _decisions(house, theirs) == []
+    assert house.truths("theirs") == []
+
+
+def test_an_answer_is_about_the_launch_of_the_question_even_if_an_xcom_was_edited(
+    house: Any, run_dag: Callable[..., DagRun], people: Any, rest_api: Any
+) -> None:
+    dag = house.campaign("two_periods", query=house.few, more=NEEDED, approvers=CRM)
+    other = _held(house, run_dag, "two_periods")
+    people.will("two_periods", ("ann", "Approve"), first=lambda: _swap(rest_api, "two_periods", other))
+    run = run_dag(dag, logical_date=house.day.replace(month=4))
+    asked = house.xcoms(run)["audience", "return_value", -1]["launch_key"]
+    assert house.tasks(run)["approve"] == ["failed"]
+    assert asked != other
+    assert _decisions(house, asked) == _decisions(house, other) == []
+
+
+@pytest.mark.proof
+def test_no_operator_works_on_the_launch_of_another_campaign_than_its_own(
+    house: Any, run_dag: Callable[..., DagRun]
+) -> None:
+    house.campaign("foreign", query=house.few)
+    key = _held(house, run_dag, "foreign")
+    kinds: dict[str, Any] = {
+        "preview": PreviewOperator,
+        "approve": ApproveLaunchOperator,
+        "send": CreateCampaignOperator,
+        "check": CheckDispatchedOperator,
+        "wait": PostBacksQuietSensor,
+        "report": ReconcileOperator,
+        "tables": WriteTablesOperator,
+    }
+    for own in ("foreign", "ours"):
+        with DAG(
+            f"only_{own}", schedule=None, start_date=house.day, default_args={"only_campaign": own}
+        ) as dag:
+            for name, kind in kinds.items():
+                kind(task_id=name, launch_key=key)
+        if own == "ours":
+            assert house.tasks(run_dag(dag)) == {name: ["failed"] for name in kinds}
+    assert house.states(key) == {"planned": 1}
+
+
+def test_each_task_of_a_launch_takes_the_launches_of_its_campaign_only(house: Any) -> None:
+    (house.folder / "named").mkdir()
+    (house.folder / "named" / "outcome.sql").write_text("SELECT device_id, 1 AS bought FROM devices")
+    own = house.campaign("named", more="report: {tables: marketing}\n")
+    with DAG("of_its_own", schedule=None, start_date=house.day) as dag:
+        campaign_group(house.folder / "named", group_id="lapsed")
+    for made in (own, dag):
+        campaigns = house.campaigns_of_tasks(made)
+        assert len(campaigns) == 8
+        assert set(campaigns.values()) == {"named"}
 
 
 class Teller(BaseNotifier):

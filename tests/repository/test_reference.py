@@ -28,10 +28,12 @@ PACKAGES = {
 USABLE = re.compile(r"^class ([A-Z]\w*(?:Operator|Sensor|Trigger|Hook|Notifier|Link))\b", re.MULTILINE)
 # They have no execute method.
 FOR_OTHERS = {
+    "AskingOperator",
     "LaunchEventOperator",
     "LaunchOperator",
     "LedgerOperator",
     "NotifyingOperator",
+    "OneCampaignOperator",
     "PreparingOperator",
     "QueryingOperator",
 }

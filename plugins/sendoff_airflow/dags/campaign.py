@@ -62,7 +62,7 @@ def campaign_dag(  # noqa: PLR0913 - an interface for users
         schedule=schedule_of(campaign),
         start_date=start_of(campaign),
         catchup=False,
-        default_args=defaults_of(campaign, options),
+        default_args=defaults_of(campaign, options, name),
         tags=["sendoff", *campaign.tags],
         deadline=_deadlines(folder, on_alert),
         auto_register=False,  # otherwise a DAG that fails the checks would still belong to its file

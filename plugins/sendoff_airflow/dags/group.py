@@ -123,7 +123,7 @@ def campaign_group(  # noqa: PLR0913 - an interface for users
         {**dag.default_args, **(default_args or {})},
     )
     of_ledger = {name: options[name] for name in ("ledger_conn_id",) if name in options}
-    group.default_args = {**defaults_of(folder.campaign, tasks), **of_ledger}
+    group.default_args = {**defaults_of(folder.campaign, tasks, folder.name), **of_ledger}
     with group:
         first = BuildAudienceOperator(
             task_id="audience",
@@ -191,11 +191,15 @@ def add_tasks(folder: CampaignFolder, audience: BuildAudienceOperator, options: 
             report >> results
 
 
-def defaults_of(campaign: Campaign, options: TaskOptions) -> dict[str, Any]:
-    """Return Airflow's arguments for all tasks: those of the file, else those given, else the defaults."""
+def defaults_of(campaign: Campaign, options: TaskOptions, name: str | None = None) -> dict[str, Any]:
+    """Return Airflow's arguments for all tasks: those of the file, else those given, else the defaults.
+
+    ``name``: that of the campaign, if all tasks are for its launches.
+    """
     of_campaign = {"owner": campaign.owner, "retries": campaign.retries}
     of_file = {name: value for name, value in of_campaign.items() if name in campaign.model_fields_set}
-    return {**RETRY_DEFAULTS, **of_campaign, **(options.default_args or {}), **of_file}
+    given = options.default_args or {}
+    return {**RETRY_DEFAULTS, **of_campaign, **given, **of_file, "only_campaign": name}
 
 
 def _people_of_role(folder: CampaignFolder, approvers: Approvers) -> list[dict[str, str]] | None:

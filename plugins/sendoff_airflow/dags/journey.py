@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, TaskGroup, TriggerRule
 
-from sendoff.campaign import JourneyFolder
+from sendoff.campaign import JourneyFolder, step_name
 from sendoff_airflow.dags.campaign import audience_task, form, schedule_of, start_of
 from sendoff_airflow.dags.group import TaskOptions, add_tasks, defaults_of
 from sendoff_airflow.operators.assets import consume_events_together
@@ -49,7 +49,7 @@ def journey_dag(journey: JourneyFolder, options: TaskOptions) -> DAG:
 def _add_step(dag: DAG, journey: JourneyFolder, number: int, options: TaskOptions) -> None:
     folder, step = journey.campaigns[number], journey.journey.steps[number]
     group = TaskGroup(step.name, tooltip=folder.campaign.title)
-    group.default_args = defaults_of(folder.campaign, options)
+    group.default_args = defaults_of(folder.campaign, options, folder.name)
     with group:
         audience = audience_task(folder, journey.path / step.name, skips_nobody=True)
         add_tasks(folder, audience, options)
@@ -59,6 +59,7 @@ def _add_step(dag: DAG, journey: JourneyFolder, number: int, options: TaskOption
             task_id="wait",
             task_display_name="Wait",
             launch_key=f"{{{{ ti.xcom_pull('{step.when.of}.audience', key='launch_key') }}}}",
+            only_campaign=step_name(journey.name, step.when.of),
             wait=step.wait.timedelta() if step.wait else timedelta(),
             trigger_rule=TriggerRule.ALL_DONE,  # a refused request fails the run, but not the other recipients' journey
         )

@@ -20,7 +20,7 @@ with DAG(
     schedule=CronDataIntervalTimetable("0 9 * * 1", timezone="Europe/Dublin"),
     start_date=datetime(2026, 1, 5),  # noqa: DTZ001 - in the time zone of Airflow
     catchup=False,
-    default_args={"retries": 5},
+    default_args={"retries": 5, "only_campaign": "example_welcome_back"},
     tags=["sendoff", "example"],
 ) as dag:
     audience = BuildAudienceOperator(

@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from sendoff.states import NO_ANSWER, DecisionKind, LaunchState
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import LaunchOperator, NotifyingOperator
+from sendoff_airflow.ledger_operator import AskingOperator
 
 if TYPE_CHECKING:
     from sendoff.ledger import LaunchRecord, Ledger
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LONGEST_TITLE = 60  # of a campaign, in the subject of the question
 
 
-class ApproveLaunchOperator(NotifyingOperator, LaunchOperator, ApprovalOperator):
+class ApproveLaunchOperator(AskingOperator, ApprovalOperator):
     """Ask people to approve a held launch. The question shows the preview.
 
     The operator asks no one if the launch needs no approval or was already decided. If no answer comes within the
@@ -52,12 +52,16 @@ class ApproveLaunchOperator(NotifyingOperator, LaunchOperator, ApprovalOperator)
             else:
                 self._write_question(ledger, launch)
         if asked:
-            super().execute(context)
+            with self.asking():
+                super().execute(context)
         return self._conclude(context, launch, None)
 
     @translate_errors
-    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+    def execute_complete(
+        self, context: Context, event: dict[str, Any], asked_about: str | None = None
+    ) -> dict[str, Any]:
         """Store the answer in the ledger and continue according to the state of the launch."""
+        self.check_asked(asked_about)
         if "error" in event:
             self.process_trigger_event_error(event)
         self.validate_chosen_options(event["chosen_options"])

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import TaskDeferred
 from sendoff.errors import CampaignError, GateError, NotYetError
 from sendoff_airflow import RECEIVER, SERVICE
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import LaunchOperator
+from sendoff_airflow.ledger_operator import LaunchOperator, OneCampaignOperator
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, launch_facts
 from sendoff_airflow.operators.own_request import RequestBody, default_key, fate_of, period_of_request
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sendoff.ledger import LaunchRecord, Ledger
 
 
-class DispatchOperator(PreparingOperator):
+class DispatchOperator(PreparingOperator, OneCampaignOperator):
     """Make the planned requests of a launch, each once, until none is left.
 
     Use CreateCampaignOperator or ExecuteCampaignOperator. This is what they have in common, and cannot run by itself.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from sendoff.figures import counted
 from sendoff.states import LaunchState, Resolution
 from sendoff_airflow import RECEIVER
 from sendoff_airflow.errors import translate_errors
-from sendoff_airflow.ledger_operator import LaunchOperator, LedgerOperator, NotifyingOperator
+from sendoff_airflow.ledger_operator import AskingOperator, LedgerOperator
 
 if TYPE_CHECKING:
     from sendoff.ledger import Doubt, LaunchRecord, Ledger
@@ -54,7 +54,7 @@ class LaunchesInDoubtOperator(LedgerOperator):
         return keys
 
 
-class ResolveDoubtsOperator(NotifyingOperator, LaunchOperator, HITLOperator):
+class ResolveDoubtsOperator(AskingOperator, HITLOperator):
     """Settle the requests of a launch that are in doubt: by post-backs, by the service's list, or by asking people.
 
     The operator reads the service's list of campaigns if the launch's connection has ``can_list`` set. If no doubt is
@@ -107,36 +107,43 @@ class ResolveDoubtsOperator(NotifyingOperator, LaunchOperator, HITLOperator):
             self.log.info("launch %s: no request is in doubt", self.launch_key)
             return {"launch_key": self.launch_key, "resolved": 0, "in_doubt": 0, "who": None}
         self._write_question(launch, doubtful)
-        # By segment and attempt, not by time: the clocks of the workers that record doubts differ.
-        context["ti"].xcom_push("asked", [[doubt.segment, doubt.attempt] for doubt in doubtful])
         context["ti"].xcom_push("campaign", launch.campaign)  # for CampaignLink
-        super().execute(context)
+        # By segment and attempt, not by time: the clocks of the workers that record doubts differ.
+        with self.asking(doubts=[[doubt.segment, doubt.attempt] for doubt in doubtful]):
+            super().execute(context)
         raise AssertionError("the question was not asked")
 
     @translate_errors
-    def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+    def execute_complete(
+        self,
+        context: Context,
+        event: dict[str, Any],
+        asked_about: str | None = None,
+        doubts: Iterable[Sequence[int]] = (),
+    ) -> dict[str, Any]:
         """Apply the answer to each request in the question that is still in doubt."""
-        from sendoff.dispatch import doubts, how_to_continue
+        from sendoff.dispatch import doubts as doubts_of
+        from sendoff.dispatch import how_to_continue
 
+        self.check_asked(asked_about)
         if "error" in event:
             self.process_trigger_event_error(event)
         [answer] = event["chosen_options"]
         self.validate_chosen_options([answer])
         user = event["responded_by_user"]
         who = user["name"] if user else None
-        ti = context["ti"]  # one of several, if the run asks about several launches
-        asked_about = {tuple(doubt) for doubt in ti.xcom_pull(key="asked", map_indexes=ti.map_index) or ()}
+        of_question = {tuple(doubt) for doubt in doubts}
         with self.open_ledger() as ledger:
             still_open = [
                 doubt
-                for doubt in doubts(ledger, self.launch_key)
-                if (doubt.segment, doubt.attempt) in asked_about
+                for doubt in doubts_of(ledger, self.launch_key)
+                if (doubt.segment, doubt.attempt) in of_question
             ]
             resolved = 0
             if who and answer != self.LEAVE:
                 why = f"answered in run {context['run_id']} of the DAG {context['dag'].dag_id}"
                 resolved = self._resolve(ledger, still_open, answer, who, why)
-            left = len(doubts(ledger, self.launch_key))
+            left = len(doubts_of(ledger, self.launch_key))
             steps = how_to_continue(ledger.doubts.pending_resends(self.launch_key))
         self.log.info(
             "launch %s: %s, by %s", self.launch_key, answer.lower(), who or "default: no answer came"
