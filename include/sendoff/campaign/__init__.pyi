@@ -24,6 +24,7 @@ from .content import Webhook as Webhook
 from .dbt import Dbt as Dbt
 from .dbt import Reference as Reference
 from .dbt import references_in as references_in
+from .dbt import with_references as with_references
 from .defaults import Setting as Setting
 from .defaults import defaults_schema as defaults_schema
 from .deployment_rules import DeploymentRules as DeploymentRules

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -77,6 +78,13 @@ def references_in(sql: str) -> list[FoundReference]:
 
 def other_jinja_at(sql: str) -> int | None:
     """Return the offset of the first Jinja in a query that is no dbt reference, or None."""
-    for _, start, end in references_in(sql):
-        sql = f"{sql[:start]}{' ' * (end - start)}{sql[end:]}"
-    return jinja_at(sql)
+    return jinja_at(with_references(sql, lambda found: " " * (found.end - found.start)))
+
+
+def with_references(sql: str, replacement: Callable[[FoundReference], str]) -> str:
+    """Return a query with its dbt references replaced."""
+    parts, at = [], 0
+    for found in references_in(sql):
+        parts += [sql[at : found.start], replacement(found)]
+        at = found.end
+    return "".join([*parts, sql[at:]])

@@ -19,7 +19,7 @@ _SUSPECT = re.compile(
     r"|(?P<open>\{\{\s*(?:" + _NAME + r")?)"
     r"|(?P<code>\{%[-+]?\s*\w*)"
 )
-_ONE_BRACE = re.compile(r"(?<!\{)\{\s*" + _NAME + r"\s*\}|\{#.*?#\}", re.DOTALL)
+_ONE_BRACE = re.compile(r"(?<!\{)\{\s*" + _NAME + r"\s*\}")
 _BROWSERS_OWN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
 _LONGEST_SHOWN = 40  # characters of a tag in an error; anything longer may be message text
 
@@ -76,11 +76,12 @@ def _single_braces(text: str) -> tuple[str, str] | None:
     plain = _BROWSERS_OWN.sub(lambda code: " " * len(code[0]), text)
     plain = _TAG.sub(lambda tag: " " * len(tag[0]), plain)
     tag = _ONE_BRACE.search(plain)
+    comment = plain.find("{#", 0, tag.start() if tag else None)
+    if comment >= 0 and plain.find("#}", comment + 2) >= 0:
+        return f"a comment {_place(text, comment)}", "text and tags, but no template code"
     if tag is None:
         return None
     place = _place(text, tag.start())
-    if tag[0].startswith("{#"):
-        return f"a comment {place}", "text and tags, but no template code"
     name = tag[0].strip("{} \n")
     return f"{_excerpt(tag[0])} {place}", f"{{{{{name}}}}}, with two braces on each side"
 

@@ -28,6 +28,7 @@ from sendoff.campaign import (
     Reference,
     did_you_mean,
     references_in,
+    with_references,
 )
 from sendoff.errors import CampaignError, GateError
 from sendoff.figures import duration
@@ -96,9 +97,7 @@ def with_dbt_tables(folder: CampaignFolder, read: ReadArtifact, now: datetime) -
 
 
 def _resolved(sql: str, tables: Mapping[Reference, str]) -> str:
-    for reference, start, end in reversed(references_in(sql)):
-        sql = sql[:start] + tables[reference] + sql[end:]
-    return sql
+    return with_references(sql, lambda found: tables[found.reference])
 
 
 def _table(reference: Reference, node: Mapping[str, Any]) -> str:

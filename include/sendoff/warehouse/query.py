@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -51,7 +52,7 @@ _MOST = 1 << 20  # characters of a query
 _SECRET = re.compile("passw|passphrase|pwd|secret|token|key", re.IGNORECASE)
 _QUOTE = re.compile(r"(?<!\w)[\"'`]|[\"'`](?!\w)")  # but not an apostrophe
 _QUOTED = re.compile(r"(?<![\w\"'`])([\"'`])((?:(?!\1).)*)\1(?![\w\"'`])")
-_SIGNED = re.compile(r"(?<=\S)\?\S*=\S*")  # the query of a URL, which may be a signature
+_QUERY_OF_URL = re.compile(r"(?<=\S)\?\S+")  # with a value, it may be a signature
 _PART = re.compile(r"\w+")
 _OF_MESSAGES = frozenset(
     _PART.findall(
@@ -233,8 +234,11 @@ def returned_columns(sql: str) -> dict[str, int]:
     """
     ways = {code_of(sql, dialect, "\0") for family in _FAMILIES for dialect in dialects(family, sql)}
     first, *others = map(selected_columns, sorted(ways))
+    ends = [end.start() for end in re.finditer("\n", sql)]
     certain = {
-        name: Spot.at(sql, at).line for name, at in first.items() if all(name in other for other in others)
+        name: bisect_left(ends, at) + 1
+        for name, at in first.items()
+        if all(name in other for other in others)
     }
     return certain if all(first.keys() == other.keys() for other in others) else {**certain, "": 1}
 
@@ -246,11 +250,11 @@ def named_parameters(sql: str) -> list[str]:
 
 def texts_of(sql: str) -> Iterator[tuple[str, int]]:
     """Yield each text of a query without its quotes, and its line."""
-    at = 0
+    line = 1
     for is_inert, text in tokens(sql, usual_dialect()):
         if is_inert and text[0] in "'\"":
-            yield text[1:-1], Spot.at(sql, at).line
-        at += len(text)
+            yield text[1:-1], line
+        line += text.count("\n")
 
 
 def _clause(sql: str, dialect: Dialect) -> sa.TextClause:
@@ -355,7 +359,7 @@ def database_message(error: BaseException, query: Query) -> str:
 
 def without_signatures(text: str) -> str:
     """Return a text without the queries of its URLs, because a signed URL lets anybody read a file of rows."""
-    return _SIGNED.sub("?…", text)
+    return _QUERY_OF_URL.sub(lambda query: "?…" if "=" in query[0] else query[0], text)
 
 
 def _spot(message: str, sql: str) -> Spot | None:

@@ -38,7 +38,8 @@ _DOLLARS = frozenset({"postgresql", "redshift", "cockroachdb", "duckdb", "snowfl
 _QUOTES = {'"': '"', "`": "`", "[": "]"}
 _CHARACTER, _HIDDEN = re.compile(r"[^\n]"), re.compile(r"\0+")
 _LONGEST = 60  # characters of a line to show
-_SELECTED = re.compile(r"\s*(?:WITH\b.*?[\s)])?SELECT\b(.*?)\bFROM\b", re.IGNORECASE | re.DOTALL)
+# If no FROM follows the first SELECT, no later one is tried.
+_SELECTED = re.compile(r"\s*(?>(?:WITH\b.*?[\s)])?SELECT\b)(.*?)\bFROM\b", re.IGNORECASE | re.DOTALL)
 _COLUMN = re.compile(
     r"(?:\s*(?:DISTINCT|ALL)\s)?\s*(?:\w+\.)*(\w+)\s*|.*\sAS\s+(\w+)\s*", re.IGNORECASE | re.DOTALL
 )

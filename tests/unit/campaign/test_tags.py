@@ -27,11 +27,16 @@ MISTAKES = [
     ("Hi {first_name}}", "{first_name} at character 4. Use {{first_name}}, with two braces on each side"),
     ("{{a}}\nHi {b}\n", "{b} at character 4 of line 2 of the text. Use {{b}}, with two braces"),
     ("Hi {# dear #}", "a comment at character 4. Use text and tags, but no template code"),
+    ("Hi {# {first_name} #}", "a comment at character 4. Use text and tags, but no template code"),
+    ("Hi {first_name} {# #}", "{first_name} at character 4. Use {{first_name}}, with two braces on each side"),
+    ("Hi {# {first_name}", "{first_name} at character 7. Use {{first_name}}, with two braces on each side"),
 ]  # fmt: skip
 SOUND = [
     "Hi {{first_name}}, {{ last-name }} and {{profile.city}}, {{größe}}",
     "100 % {of it} {} { } } {",
     "a { b: c } d",
+    "seats {#12} and {#",
+    "{#" * 250_000,  # if each began a search for its end, this would take minutes
 ]
 
 

@@ -9,7 +9,15 @@ import sqlalchemy as sa
 from sqlalchemy.engine.default import DefaultDialect
 
 from sendoff.errors import QueryError
-from sendoff.warehouse.query import Parameter, Query, database_message, named_parameters
+from sendoff.warehouse.query import (
+    Parameter,
+    Query,
+    database_message,
+    named_parameters,
+    returned_columns,
+    texts_of,
+    without_signatures,
+)
 from sendoff.warehouse.sql_lexer import dialects, tokens
 
 SQL = "SELECT device_id FROM devices WHERE name = 'Ann' AND value > 1"
@@ -70,6 +78,15 @@ def test_texts_without_spaces_are_made_readable_in_linear_time() -> None:
         Query(sql, {"seen_since": MOMENT}, 1, URL).with_literals()
     said = database_message(OSError(f"no such thing: {'x' * (1 << 20)}"), Query(SQL, {}, 1, URL))
     assert said.startswith("the warehouse said: no such thing: xxx")
+
+
+def test_columns_texts_and_addresses_are_found_in_linear_time() -> None:
+    """If each part began a search through the rest or counted the lines before it, this would take many minutes."""
+    assert returned_columns(f"WITH {'SELECT ' * 150_000}") == {}
+    columns = ",\n".join(f"c{number}" for number in range(120_000))
+    assert returned_columns(f"SELECT {columns} FROM x")["c119999"] == 120_000
+    assert sum(line for _, line in texts_of("SELECT ''\n" * 100_000)) == 100_000 * 100_001 // 2
+    assert len(without_signatures(f"a{'?' * 1_000_000}")) == 1_000_001
 
 
 def test_a_query_does_not_show_its_parameters_or_the_password() -> None:
