@@ -50,7 +50,10 @@ _INTO_FILE = re.compile(r"\bINTO\s+(?:OUTFILE|DUMPFILE)\b", re.IGNORECASE)
 _QUERIES = ("SELECT", "WITH", "VALUES", "TABLE")
 _MOST = 1 << 20  # characters of a query
 _SECRET = re.compile("passw|passphrase|pwd|secret|token|key", re.IGNORECASE)
-_QUOTE = re.compile(r"(?<!\w)[\"'`]|[\"'`](?!\w)")  # but not an apostrophe
+_QUOTES_OF_LANGUAGES = str.maketrans(
+    "\xab\xbb\u201c\u201d\u201e\u201f\u300c\u300d\u2018\u2019\u201a\u201b", '"' * 8 + "'" * 4
+)
+_QUOTE = re.compile(r"[\"`]|(?<!\w)'|'(?!\w)")  # but not an apostrophe
 _QUOTED = re.compile(r"(?<![\w\"'`])([\"'`])((?:(?!\1).)*)\1(?![\w\"'`])")
 _QUERY_OF_URL = re.compile(r"(?<=\S)\?\S+")  # with a value, it may be a signature
 _PART = re.compile(r"\w+")
@@ -81,6 +84,7 @@ _OF_VALUE = re.compile(
     r"(?<![\w\"'`.])(?:values?|cast(?:s|ing)?|convert(?:s|ed|ing)?|conversion|pars(?:e|es|ed|ing|er))(?![\w\"'`])",
     re.IGNORECASE,
 )
+_SIGNAL_OF_MYSQL = 1644
 _NUMBERED = ("code", "column", "line", "pos", "position", "row")  # the number behind them is none of a row
 _PLACES: Mapping[str, Literal["qmark", "format"]] = {"?": "qmark", "%s": "format"}
 _FAMILIES = ("postgresql", "sqlite", "mysql")  # the databases of each read a query alike
@@ -352,7 +356,10 @@ def database_message(error: BaseException, query: Query) -> str:
     for secret in filter(None, [url.password and str(url.password), *options]):
         text = text.replace(secret, "…")
     text = without_signatures(text)
-    text = _without_data(text, known)[:_LONGEST].strip().rstrip(".")
+    text = _without_data(text, known)
+    if _is_of_function(error):
+        text = _known_words(text[:_SEARCHED], known)
+    text = text[:_LONGEST].strip().rstrip(".")
     spot = _spot(str(error), query.sql)
     return f"the warehouse said: {text}" + (f" ({query.place(spot)})" if spot else "")
 
@@ -374,6 +381,16 @@ def _spot(message: str, sql: str) -> Spot | None:
     return Spot(int(line), column + 1 if is_same else None)
 
 
+def _is_of_function(error: BaseException) -> bool:
+    """Check whether a function in the warehouse raised an error. Its words may be values without quotes."""
+    error = getattr(error, "orig", None) or error
+    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
+    context = str(error).partition("\n")[
+        2
+    ]  # of PostgreSQL, such as: PL/pgSQL function name(text) line 1 at RAISE
+    return state.startswith("P0") or "PL/" in context or error.args[:1] == (_SIGNAL_OF_MYSQL,)
+
+
 def _primary_message(error: BaseException) -> str:
     error = getattr(error, "orig", None) or error
     details = dict(getattr(error, "details", None) or ())
@@ -388,8 +405,9 @@ def _primary_message(error: BaseException) -> str:
 
 
 def _without_data(text: str, known: str) -> str:
+    text = text.translate(_QUOTES_OF_LANGUAGES)
     quotes = [match.start() for match in _QUOTE.finditer(text)]
-    words = [match[2].strip("\"'") for match in _QUOTED.finditer(text)]
+    words = [match[2].strip("\"' \xa0\u202f") for match in _QUOTED.finditer(text)]
     if len(quotes) != 2 * len(words) or not all(
         _has_word(known, part) for word in words for part in word.split(".")
     ):

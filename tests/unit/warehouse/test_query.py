@@ -62,6 +62,18 @@ URL = sa.make_url("postgresql://reader:hunter2@db.example.com:5433/shop")
         # later lines contain details of rows
         ("ERROR:  duplicate\nDETAIL:  Key (name)=(Bob)", "duplicate"),
         ("password hunter2 is wrong", "password … is wrong"),
+        # in German, French, Spanish, Chinese and Japanese
+        ("ungültige Eingabesyntax für Typ bigint: »anna«", "ungültige Eingabesyntax für Typ bigint: …"),
+        ("Spalte »device_id« ist nicht eindeutig", 'Spalte "device_id" ist nicht eindeutig'),
+        (
+            "syntaxe invalide pour l\u2019entier : «\xa0anna\xa0»",
+            "syntaxe invalide pour l'entier : …",
+        ),
+        ("la colonne «\xa0device_id\xa0» est ambigue", 'la colonne "\xa0device_id\xa0" est ambigue'),
+        ("sintaxis no válida para bigint: «anna»", "sintaxis no válida para bigint: …"),
+        ("„anna“ \u201aanna\u2018 “anna” \u2018anna\u2019", "…"),
+        ("整数値「anna」は不正です", "整数値…は不正です"),
+        ('値"anna"は範囲外です', "値…は範囲外です"),
         ("x" * 900, "x" * 300),
         ("", "OSError"),
     ],
@@ -69,6 +81,11 @@ URL = sa.make_url("postgresql://reader:hunter2@db.example.com:5433/shop")
 def test_a_message_is_shown_without_data(said: str, shown: str) -> None:
     query = Query(SQL, {}, 1, URL)
     assert database_message(OSError(said), query) == f"the warehouse said: {shown}"
+
+
+def test_the_words_of_a_function_of_mysql_are_shown_without_data() -> None:
+    said = database_message(RuntimeError(1644, "no device for anna"), Query(SQL, {}, 1, URL))
+    assert said == "the warehouse said: no … for …"
 
 
 def test_texts_without_spaces_are_made_readable_in_linear_time() -> None:

@@ -364,6 +364,20 @@ def test_data_of_a_row_is_never_in_an_error(postgres: str | sa.Engine) -> None:
         assert leak not in message
 
 
+def test_data_is_never_in_the_error_of_a_function_of_the_warehouse(
+    postgres: str | sa.Engine, postgres_url: str
+) -> None:
+    with sa.create_engine(postgres_url, poolclass=NullPool).begin() as db:
+        for name, more in (("plain", ""), ("coded", "USING ERRCODE = '22023'")):
+            db.exec_driver_sql(
+                f"CREATE OR REPLACE FUNCTION {name}(name text) RETURNS bigint LANGUAGE plpgsql AS "
+                f"$$ BEGIN RAISE EXCEPTION 'no device for customer %%', name {more}; END $$"
+            )
+    for name in ("plain", "coded"):
+        message = refusal(postgres, f"SELECT {name}(reverse('nnamretsum')) AS device_id")
+        assert "no … for … …" in message
+
+
 def test_a_parameter_is_never_in_an_error(postgres: str | sa.Engine) -> None:
     message = refusal(postgres, "SELECT CAST(:value AS bigint) AS n", parameters={"value": "s3cret-12345"})
     assert "invalid input syntax" in message
