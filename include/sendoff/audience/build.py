@@ -158,7 +158,7 @@ class _AudienceBuilder:
     ) -> None:
         self._names = names
         self._wording = wording
-        self._identified_by = _the_identifier(names, wording.subject)
+        self._identified_by = _the_identifier(names, wording)
         self._rows = self._before_kind = self.rows_trimmed = 0
         self._counter: RowCounter | None = None
         self._groups: dict[str, dict[str, IdentifierSetBuilder]] = {
@@ -263,7 +263,8 @@ def _rows_by_value(values: pa.LargeStringArray) -> Iterator[tuple[str, npt.NDArr
             yield value, order[ends[code] : ends[code + 1]]
 
 
-def _the_identifier(names: list[str], subject: str) -> str:
+def _the_identifier(names: list[str], wording: Wording) -> str:
+    subject = wording.subject
     for name in (*IDENTIFIER_COLUMNS, *GROUP_COLUMNS):
         if names.count(name) > 1:
             raise AudienceError(f"{subject} has the column {name} more than once")
@@ -273,5 +274,7 @@ def _the_identifier(names: list[str], subject: str) -> str:
     allowed = f"exactly one of {', '.join(IDENTIFIER_COLUMNS)}"
     if identifiers:
         raise AudienceError(f"{subject} has {' and '.join(identifiers)}, but must have {allowed}")
+    if not wording.has_names:
+        raise AudienceError(f"its first line names no identifier column. Add a header with {allowed}")
     found = ", ".join(names[:20]) or "none"
     raise AudienceError(f"{subject} has no identifier column: found {found}; it must have {allowed}")

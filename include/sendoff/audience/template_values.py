@@ -84,9 +84,12 @@ class TemplateValuesBuilder:
 
     def __init__(self, columns: Sequence[str], given: Sequence[str], wording: Wording) -> None:
         if missing := [column for column in columns if column.lower() not in given]:
+            columns_of = (
+                f"its columns {', '.join(given)}" if wording.has_names else "columns of its first line"
+            )
             raise AudienceError(
                 f"template.columns: found {', '.join(missing)}, which {wording.subject} does not have. "
-                f"Use its columns {', '.join(given)}"
+                f"Use {columns_of}"
             )
         if twice := [column for column in columns if given.count(column.lower()) > 1]:
             raise AudienceError(f"{wording.subject} has the column {twice[0]} more than once")

@@ -13,12 +13,14 @@ from sendoff.errors import AudienceError
 class Wording:
     """How errors speak of the place that rows come from.
 
-    ``subject``: the place. ``integer`` and ``text``: how its author converts the column ``{name}``.
+    ``subject``: the place. ``integer`` and ``text``: how its author converts the column ``{name}``. ``has_names``:
+    whether its columns surely have names. Those of a CSV file without a header are the data of a recipient.
     """
 
     subject: str
     integer: str
     text: str
+    has_names: bool = True
 
     def conversion(self, name: str, *, to_integer: bool = False) -> str:
         """Return how to convert a column to whole numbers, or else to text."""

@@ -6,7 +6,7 @@ import csv
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import TextIOWrapper
 from itertools import chain
 from os import PathLike
@@ -50,6 +50,7 @@ _ALLOWED = "Use SQL, a path, a DataFrame, an Arrow table or a list of dictionari
 _DAMAGED = "it is damaged, or not what its name says"
 
 _IN_A_FILE = Wording("it", "store {name} as 64-bit integers", "store {name} as text")
+_IN_CSV = replace(_IN_A_FILE, has_names=False)
 _IN_ARROW = Wording("it", "cast {name} to pa.int64()", "cast {name} to pa.string()")
 _IN_DICTIONARIES = Wording(
     "it",
@@ -193,7 +194,8 @@ def _of_path(path: Any) -> str | Rows:
     if suffix not in _FILES:
         raise AudienceError(f"{path}: this type of file is not an audience. Use {', '.join(_FILES)}")
     if suffix != ".sql":
-        return Rows(str(path), _IN_A_FILE, lambda types: _file(path, suffix, types))
+        wording = _IN_CSV if suffix == ".csv" else _IN_A_FILE
+        return Rows(str(path), wording, lambda types: _file(path, suffix, types))
     try:
         with _problems_of_file(), path.open("rb") as file:
             sql = str(file.read().decode("utf-8-sig"))

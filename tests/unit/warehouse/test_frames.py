@@ -233,13 +233,21 @@ def test_an_index_that_is_also_a_column_is_read_once() -> None:
         ),
         ('device_id,note\n1,"a\n' + "2,b\n" * 40_000, "or add the quotation mark that ends it"),
         ("device_id,name\n734,zo\udceb\n", "not UTF-8"),
-        ("name\nann734\n", "it has no identifier column: found name"),
+        ("ann734,zoë\nbob,ann734\n", "its first line names no identifier column. Add a header with exactly"),
         ("device_id,user_id\n1,a\n", "it has device_id and user_id, but must have exactly one of"),
     ],
 )
 def test_a_csv_file_that_is_no_audience_is_an_error(tmp_path: Path, content: str, problem: str) -> None:
     (tmp_path / "people.csv").write_text(content, errors="surrogateescape")
     assert problem in refused(tmp_path / "people.csv")
+
+
+def test_an_error_never_quotes_the_first_line_of_a_csv_file_that_may_be_a_recipient(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("device_id,ann734\n1,2\n")
+    said = refused(tmp_path / "people.csv", "points")
+    assert said.endswith(
+        "template.columns: found points, which it does not have. Use columns of its first line"
+    )
 
 
 def test_a_csv_file_keeps_identifiers_as_they_are_written(tmp_path: Path) -> None:
