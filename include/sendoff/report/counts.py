@@ -11,8 +11,9 @@ from sendoff.figures import LaunchStats, spoken_reason
 from sendoff.report.wording import variant_rows
 from sendoff.states import Verdict
 
-# A spreadsheet would calculate a cell that begins so. Some, such as a German Excel, begin a cell after a semicolon.
-_FORMULA = re.compile(r"(^|;)(?=[-=+@\t\r])")
+# A spreadsheet would calculate a cell that begins so. Some, such as a German Excel, begin a cell after a semicolon, and
+# then quotation marks in a cell do not join its lines. Japanese ones also know wide signs.
+_FORMULA = re.compile(r'((?:^|\r\n|[;\t\r\n])"*)(?=[-=+@\t\r\n\uff0b\uff0d\uff1d\uff20])')
 
 
 def as_csv(figures: LaunchStats) -> str:

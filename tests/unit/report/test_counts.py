@@ -6,8 +6,10 @@ import csv
 import io
 from dataclasses import replace
 
+import pytest
+
 from sendoff.figures import LaunchStats
-from sendoff.report import as_csv
+from sendoff.report import as_csv, csv_of
 
 from ...sample_report import WHOLE
 
@@ -57,3 +59,30 @@ def test_a_verdict_that_no_post_back_can_show_has_no_count() -> None:
 def test_no_cell_is_a_formula() -> None:
     found = rows(replace(WHOLE, by_variant={"=cmd()": {"engaged": 1}, "a;@x": {"engaged": 2}}))
     assert [row[1] for row in found if row[0] == "variant"] == ["'=cmd()", "a;'@x"]
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "=1",
+        "x;=1",
+        'x;"=1;y',
+        'x;""=1',
+        '"=1',
+        "x\n=1",
+        "x\r\n=1",
+        "x\r=1",
+        "x\t=1",
+        "\uff1d1",
+        'x";\n"=1',
+        "-1",
+    ],
+)
+def test_no_text_is_a_formula_however_a_spreadsheet_splits_it(title: str) -> None:
+    text = csv_of(("campaign", "title", "number"), [("spring", title, -5)])
+    for delimiter in ",;\t":
+        cells = [
+            cell for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) for cell in row
+        ]
+        assert [cell for cell in cells if cell != "-5" and cell[:1] in set("-=+@\uff1d")] == []
+    assert text.endswith(",-5\r\n")
