@@ -13,6 +13,7 @@ about the launch are made between two rounds, when this call has no request in p
 
 from __future__ import annotations
 
+import html
 import logging
 import os
 import re
@@ -26,6 +27,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from tenacity import Retrying, retry_if_exception_type, wait_exponential
 
@@ -42,7 +44,7 @@ from sendoff.errors import (
     UnusableLedgerError,
 )
 from sendoff.ledger import LOOKAHEAD, Claim, Ledger
-from sendoff.service import excerpt
+from sendoff.service import redacted, shortened
 from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.telemetry import metrics, traces
 
@@ -389,14 +391,18 @@ class _WorkerPool:
 
 def _without_recipients(outcome: Outcome, recipients: Identifiers | None) -> Outcome:
     """Return an outcome without the identifiers of the request's own recipients, which a refusal may quote."""
-    if not isinstance(outcome, Refused) or recipients is None:
+    if not isinstance(outcome, Refused):
         return outcome
-    shown = {excerpt(str(each)) for each in recipients} - {"…"}  # as the message shows them, partly hidden
-    quoted = [re.escape(text) for text in shown if text in outcome.message]
-    if not quoted:
-        return outcome
-    longest_first = "|".join(sorted(quoted, key=len, reverse=True))
-    return replace(outcome, message=re.sub(rf"(?<!\w)(?:{longest_first})(?!\w)", "…", outcome.message))
+    # The service may have written them for JSON, HTML or a URL.
+    message = redacted(unquote(html.unescape(outcome.message.replace("\\/", "/"))))
+    lower = message.lower()
+    shown = {redacted(str(each)) for each in recipients or ()} - {
+        "…"
+    }  # as the message shows them, partly hidden
+    if quoted := [re.escape(text) for text in shown if text.lower() in lower]:
+        longest_first = "|".join(sorted(quoted, key=len, reverse=True))
+        message = re.sub(rf"(?<!\w)(?:{longest_first})(?!\w)", "…", message, flags=re.IGNORECASE)
+    return replace(outcome, message=shortened(message))
 
 
 def _raise_most_severe(round_: list[Future[None]]) -> None:

@@ -17,9 +17,10 @@ from .transport import Answer as Answer
 from .transport import Bearer as Bearer
 from .transport import Timeout as Timeout
 from .transport import checked_base_url as checked_base_url
-from .transport import excerpt as excerpt
+from .transport import redacted as redacted
 from .transport import retry_after_seconds as retry_after_seconds
 from .transport import service_session as service_session
+from .transport import shortened as shortened
 from .wire.redaction import redacted_own_request as redacted_own_request
 from .wire.redaction import redacted_request as redacted_request
 from .wire.requests import mask_template_values as mask_template_values

@@ -34,7 +34,8 @@ from sendoff.service.transport import (
     NotSent,
     Timeout,
     Transport,
-    excerpt,
+    redacted,
+    shortened,
 )
 from sendoff.service.wire import (
     CREATE_PATH,
@@ -206,13 +207,14 @@ def _judged_by_status(status: int, answer: Answer) -> Outcome:
     if answer.location:
         return Refused(status, f"the service has moved to {answer.location}; correct the base URL")
     what = " with a web page" if answer.is_html else ""
-    return Refused(status, message_of(answer) or f"HTTP {status}{what}")
+    reply = _reply(answer)
+    return Refused(status, (_redacted(reply) if reply else "") or f"HTTP {status}{what}")
 
 
 def message_of(answer: Answer) -> str:
     """Return the service's message in an answer, redacted; empty if the answer cannot be read."""
     reply = _reply(answer)
-    return _redacted(reply) if reply else ""
+    return shortened(_redacted(reply)) if reply else ""
 
 
 def _reply(answer: Answer) -> Reply | None:
@@ -223,4 +225,4 @@ def _reply(answer: Answer) -> Reply | None:
 
 
 def _redacted(reply: Reply) -> str:
-    return excerpt("; ".join(filter(None, (reply.message, *reply.errors))))
+    return redacted("; ".join(filter(None, (reply.message, *reply.errors))))

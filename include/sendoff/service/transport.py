@@ -309,7 +309,17 @@ def _is_this_machine(host: str) -> bool:
 
 def excerpt(text: str) -> str:
     """Shorten text from outside for display, and hide anything that may be an identifier or a secret."""
+    return shortened(redacted(text))
+
+
+def redacted(text: str) -> str:
+    """Hide anything in the first 2,000 characters of a text from outside that may be an identifier or a secret."""
     words = " ".join("".join(each if each.isprintable() else " " for each in text[:2000]).split())
-    hidden = _HIDDEN.sub("…", words)
-    # Between two words: a part of an identifier would not be recognised as one.
-    return hidden if len(hidden) <= 200 else f"{hidden[:199].rpartition(' ')[0]} …"
+    if len(text) > 2000:  # the last word may be a part of an identifier
+        words = f"{words.rpartition(' ')[0]} …"
+    return _HIDDEN.sub("…", words)
+
+
+def shortened(text: str) -> str:
+    """Shorten a text for display between two words, so that no part of a word is left."""
+    return text if len(text) <= 200 else f"{text[:199].rpartition(' ')[0]} …"

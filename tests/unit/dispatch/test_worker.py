@@ -116,6 +116,12 @@ def answering_service(status: int, answer: dict[str, Any]) -> Iterator[str]:
         (strings(["anna.smith.1987"]), "Unknown id anna.smith.1987", "Unknown id …"),
         (strings(["Müller2024", "Anna  Lee"]), "Müller2024; Anna  Lee", "…; …"),
         (strings(["a.c"]), "abc is no field", "abc is no field"),
+        (strings(["crm/anna"]), r"no crm\/anna", "no …"),
+        (strings(["o'neil", "a&b"]), "no o&#39;neil, a&amp;b", "no …, …"),
+        (strings(["anna lee", "AB-12345"]), "no anna%20lee, ab%2D12345", "no …, …"),
+        (strings(["anna@a.ie"]), "no anna%40a.ie", "no …"),
+        (strings(["Anna", "MÜLLER"]), "no ANNA, müller", "no …, …"),
+        (strings(["anna maria lee"]), f"{'no ' * 63}anna maria lee", f"{'no ' * 63}…"),
         (strings(["bob_the_builder"]), f"{'no ' * 61}bob_the_builder bob_the_builder", f"{'no ' * 61}… …"),
     ],
 )
