@@ -1061,12 +1061,14 @@ def test_a_persons_history_says_when_what_is_not_sent_yet_goes_out(vera: Person,
     assert "Sent, " not in shown
     assert 'class="sent"' not in shown
     wave = {"gates": {"rollout": {"shares": [50]}}}
-    freeze(ledger, "waves", definition={**PUSH, **wave}, made=datetime.now(UTC))
+    key = freeze(ledger, "waves", definition={**PUSH, **wave}, made=datetime.now(UTC))
     waiting = answer("waves")
     assert "Not sent yet: its turn comes later." in waiting
     assert "The launch goes on" not in waiting
     with sa.create_engine(ledger.name).begin() as db:
-        db.execute(sa.update(dispatches).values(wave=2).where(dispatches.c.launch_key != later))
+        of_others = (dispatches.c.launch_key == key, dispatches.c.segment < 6)
+        db.execute(sa.update(dispatches).values(wave=2).where(*of_others))
+    send(ledger, key, Accepted(200, 2))
     assert re.search(r"its turn comes later\. The launch goes on <time", answer("waves")), answer("waves")
 
 
