@@ -42,14 +42,15 @@ class LedgerOperator(ChecksArguments):
 class OneCampaignOperator(LedgerOperator):
     """An operator that can refuse the launches of other campaigns, because users can edit the XCom with the key.
 
-    :param only_campaign: the name of a campaign: fail if the launch belongs to another one; default: take any launch
+    :param only_campaign: the name of a campaign, or its names: fail if the launch belongs to another one; default: take
+        any launch
     """
 
     launch_key: str | None
 
-    def __init__(self, *, only_campaign: str | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, only_campaign: str | Sequence[str] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.only_campaign = only_campaign
+        self.only_campaign = (only_campaign,) if isinstance(only_campaign, str) else only_campaign
 
     @contextmanager
     def open_ledger(self) -> Iterator[Ledger]:
@@ -57,10 +58,10 @@ class OneCampaignOperator(LedgerOperator):
         with super().open_ledger() as ledger:
             if self.launch_key and self.only_campaign:
                 campaign = ledger.launches.get(self.launch_key).campaign
-                if campaign != self.only_campaign:
+                if campaign not in self.only_campaign:
                     raise CampaignError(
                         f"Launch {self.launch_key} belongs to the campaign {campaign}, but this task is for "
-                        f"{self.only_campaign}. Clear the task that makes the launch, and then this one."
+                        f"{' or '.join(self.only_campaign)}. Clear the task that makes the launch, and then this one."
                     )
             yield ledger
 

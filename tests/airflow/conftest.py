@@ -267,8 +267,8 @@ class House:
             found.setdefault(instance.task_id, []).append(str(instance.state))
         return found
 
-    def campaigns_of_tasks(self, dag: DAG) -> dict[str, str]:
-        """Return the campaign whose launches each task of a launch takes."""
+    def campaigns_of_tasks(self, dag: DAG) -> dict[str, tuple[str, ...]]:
+        """Return the names of the campaign whose launches each task of a launch takes."""
         tasks = [task.unmap({"worker": 1}) if task.is_mapped else task for task in dag.tasks]
         return {task.task_id: task.only_campaign for task in tasks if hasattr(task, "launch_key")}
 

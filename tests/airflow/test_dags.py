@@ -539,6 +539,21 @@ def test_a_broken_campaign_is_no_error_of_the_arguments(
     assert sorted(dags) == ["third"]
 
 
+def test_a_passing_error_of_one_campaign_is_no_error_of_the_arguments(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = iter([OSError(116, "Stale file handle")])
+
+    def fail_once(_: Any) -> str:
+        for error in once:
+            raise error
+        return "A campaign"
+
+    monkeypatch.setattr("sendoff_airflow.dags.campaign.documentation", fail_once)
+    dags = campaign_dags(folder / "campaigns", quiet_for=timedelta(minutes=5))
+    assert len(dags) == 1
+
+
 @pytest.mark.parametrize("approvers", [{"crm": "ann"}, {"crm": 7}, ["ann"]])
 def test_the_people_of_a_role_are_a_list(folder: Path, approvers: Any) -> None:
     (folder / "campaigns/first/campaign.yaml").write_text(SOUND + "approval: {needed: always, role: crm}\n")

@@ -2143,6 +2143,9 @@ def test_a_launch_is_not_approved_after_its_time_unless_airflow_still_asks(
     key = freeze(ledger, name, state="held", made=NOW - timedelta(hours=5))
     if is_asked:
         Run(server, tmp_path, name, key).ask()
+    over = "The time for an answer is over, so it can only be rejected."
+    for path in ("waiting", f"launches/{key}"):
+        assert (over in olga.get(path).text) != is_asked
     answer = olga.post(f"launches/{key}/release", {**WHY, "since": ledger.audit_log.newest(key)})
     assert answer.status_code == 200
     assert says in answer.text

@@ -360,10 +360,16 @@ def _found(key: str, options: _Options) -> LaunchRecord:
 
 def _sent(launch: Launch, options: _Options) -> _Result:
     """Send a launch, and wait if that is asked for."""
+    from sendoff.dispatch import check_answered
+
     steps = options.steps
     if launch.awaits_approval:
         # Of a launch that needs a role, the release below raises an error with what to do.
         if not options.yes and not _frozen(launch, options).approval.role:
+            with opened(options.ledger_url) as ledger:
+                check_answered(
+                    ledger, ledger.launches.get(launch.key), ledger.audit_log.of_launch(launch.key)
+                )
             raise GateError(
                 f"it waits for approval. To approve it, run: sendoff send {launch.key[:12]} --yes"
             )

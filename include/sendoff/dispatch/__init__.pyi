@@ -1,15 +1,16 @@
 from .checks import check_all_sent as check_all_sent
 from .checks import check_doubts as check_doubts
 from .checks import check_refusals as check_refusals
+from .control import approval_ends_at as approval_ends_at
 from .control import awaited_role as awaited_role
 from .control import awaits_approval as awaits_approval
+from .control import check_answered as check_answered
 from .control import doubts as doubts
 from .control import how_to_continue as how_to_continue
 from .control import how_to_send_rest as how_to_send_rest
 from .control import pause as pause
 from .control import pause_all as pause_all
 from .control import reject as reject
-from .control import reject_unanswered as reject_unanswered
 from .control import release as release
 from .control import release_all as release_all
 from .control import resolve as resolve

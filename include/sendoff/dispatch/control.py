@@ -41,22 +41,30 @@ def awaited_role(launch: LaunchRecord, decisions: Sequence[Decision]) -> str | N
     return Campaign.frozen(launch.definition).approval.role if awaits_approval(launch, decisions) else None
 
 
-def reject_unanswered(
-    ledger: Ledger, launch: LaunchRecord, decisions: Sequence[Decision], *, now: datetime | None = None
-) -> bool:
-    """Reject a launch whose time for its first approval is over, and return whether it was.
+def approval_ends_at(launch: LaunchRecord, decisions: Sequence[Decision]) -> datetime | None:
+    """Return until when a launch may get its first approval; None if it waits for none.
 
-    ``decisions``: all decisions about it. A launch that a run in Airflow made is left alone, because the question of
-    the run has its own deadline.
+    ``decisions``: all decisions about it. Also None if a run in Airflow made the launch, because the question of the
+    run has its own deadline.
     """
     if launch.origin or not awaits_approval(launch, decisions):
-        return False
-    moment, within = now or datetime.now(UTC), Campaign.frozen(launch.definition).approval.within
-    if moment <= launch.created_at + within.timedelta():
-        return False
-    why = f"not approved within {within.words} (approval.within)"
+        return None
+    return launch.created_at + Campaign.frozen(launch.definition).approval.within.timedelta()
+
+
+def check_answered(
+    ledger: Ledger, launch: LaunchRecord, decisions: Sequence[Decision], *, now: datetime | None = None
+) -> None:
+    """Reject a launch and raise GateError if the time for its first approval is over."""
+    moment, ends_at = now or datetime.now(UTC), approval_ends_at(launch, decisions)
+    if ends_at is None or moment <= ends_at:
+        return
+    why = f"not approved within {Campaign.frozen(launch.definition).approval.within.words} (approval.within)"
     _decide(ledger, launch.launch_key, DecisionKind.REJECTED, NO_ANSWER, why, moment)
-    return True
+    raise GateError(
+        f"launch {launch.launch_key} was not approved in time (approval.within), so it is rejected now. To send its "
+        "period all the same, prepare it again with a resend number and a reason"
+    )
 
 
 def release(  # noqa: PLR0913 - options beside those of every decision
@@ -88,18 +96,15 @@ def release(  # noqa: PLR0913 - options beside those of every decision
         if not ledger.audit_log.decide(decision, since=since, winner=variant):
             raise GateError(f"launch {launch_key}: someone else decided about it meanwhile; look at it again")
         return
-    if reject_unanswered(ledger, launch, decisions, now=moment):
+    role = awaited_role(launch, decisions)
+    if role and not without_approval:
         raise GateError(
-            f"launch {launch_key} was not approved in time (approval.within), so it is rejected now. To send its "
-            "period all the same, prepare it again with a resend number and a reason"
+            f"launch {launch_key} waits for someone with the role {role}, who must answer the task approve of its "
+            "run in Airflow, under Required Actions. To release it anyway, which the audit log records, run: "
+            f"sendoff release {launch_key[:12]} --without-approval --why TEXT"
         )
-    if role := awaited_role(launch, decisions):
-        if not without_approval:
-            raise GateError(
-                f"launch {launch_key} waits for someone with the role {role}, who must answer the task approve of its "
-                "run in Airflow, under Required Actions. To release it anyway, which the audit log records, run: "
-                f"sendoff release {launch_key[:12]} --without-approval --why TEXT"
-            )
+    check_answered(ledger, launch, decisions, now=moment)
+    if role:
         why = f"without the approval of the role {role}: {why}"
     _decide(ledger, launch_key, DecisionKind.RELEASED, who, why, now)
 

@@ -13,7 +13,6 @@ about the launch are made between two rounds, when this call has no request in p
 
 from __future__ import annotations
 
-import html
 import logging
 import os
 import re
@@ -27,7 +26,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
-from urllib.parse import unquote
 
 from tenacity import Retrying, retry_if_exception_type, wait_exponential
 
@@ -44,7 +42,7 @@ from sendoff.errors import (
     UnusableLedgerError,
 )
 from sendoff.ledger import LOOKAHEAD, Claim, Ledger
-from sendoff.service import redacted, shortened
+from sendoff.service import redacted, shortened, unescaped
 from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Outcome, Refused
 from sendoff.telemetry import metrics, traces
 
@@ -393,12 +391,11 @@ def _without_recipients(outcome: Outcome, recipients: Identifiers | None) -> Out
     """Return an outcome without the identifiers of the request's own recipients, which a refusal may quote."""
     if not isinstance(outcome, Refused):
         return outcome
-    # The service may have written them for JSON, HTML or a URL.
-    message = redacted(unquote(html.unescape(outcome.message.replace("\\/", "/"))))
-    lower = message.lower()
-    shown = {redacted(str(each)) for each in recipients or ()} - {
+    message, lower = outcome.message, outcome.message.lower()
+    # As the message shows them, partly hidden.
+    shown = {redacted(text) for each in recipients or () for text in {str(each), unescaped(str(each))}} - {
         "…"
-    }  # as the message shows them, partly hidden
+    }
     if quoted := [re.escape(text) for text in shown if text.lower() in lower]:
         longest_first = "|".join(sorted(quoted, key=len, reverse=True))
         message = re.sub(rf"(?<!\w)(?:{longest_first})(?!\w)", "…", message, flags=re.IGNORECASE)

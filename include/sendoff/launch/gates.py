@@ -228,9 +228,11 @@ def _lateness(most: Duration, inputs: GateInputs) -> GateResult:
     """Check how late a launch is, also when it may first send if a lateness of the file stops it while it waits."""
     campaign, due_at, now = inputs.campaign, inputs.due_at, inputs.now
     late = lateness(most, due_at, now)
+    if not (late.is_open and campaign.gates.names_lateness):
+        return late
     slots = {segment.slot for segment in inputs.segments}
     opens_at = first_opening(campaign, slots, inputs.period_end, now)
-    if not (late.is_open and campaign.gates.names_lateness and opens_at):
+    if opens_at is None:
         return late
     then = lateness(most, due_at, opens_at, campaign.own_hours_take)
     return late if then.is_open else replace(then, actual=f"{then.actual}, when it may first send")

@@ -195,7 +195,7 @@ def check_same_recipients(ledger: Ledger, launch: LaunchRecord, options: LaunchO
             f"campaign {launch.campaign}: resend {launch.resend} of period {launch.period.key} was made before, for "
             "everyone in it, so it cannot leave out those who got an earlier launch. Use another resend number"
         )
-    limit = options.size_limit
+    limit = None if launch.state.is_final else options.size_limit
     is_larger = limit is not None and (launch.is_chosen_by_service or launch.audience > limit)
     if is_larger and ledger.dispatch_queries.states(launch.launch_key).keys() & UNFINISHED:
         raise PermanentError(
@@ -324,18 +324,27 @@ def _check_requests(inputs: PlanInputs, segments: Iterable[Segment], identified_
 
 
 def _check_ends(inputs: PlanInputs, segments: Sequence[Segment]) -> None:
-    """Raise an error if messages end before the first is sent: LateError if they would not in a launch on time."""
+    """Raise an error if messages end before the first is sent: CampaignError if the campaign must be corrected.
+
+    Raise LateError if a launch on time, or the launch of another day, would be sent.
+    """
     campaign, name, end = inputs.campaign, inputs.folder.name, inputs.period.end
+    ends = [expiry for _, expiry in campaign.expiries() if expiry.ends_at()]
+    if not ends:
+        return
     times = send_times_of(campaign, {segment.variation for segment in segments}, end)
     slots = {segment.slot for segment in segments}
-    on_time, first_at = (
-        times.first_at or first_opening(campaign, slots, end, at) for at in (min(end, inputs.now), inputs.now)
-    )
-    if early := "; ".join(ends_before(campaign, on_time)):
-        raise CampaignError(f"campaign {name}: {early}. Use a later end")
-    if late := "; ".join(ends_before(campaign, first_at)):
-        why = "the messages end before they may be sent"
-        raise LateError(f"campaign {name}: nothing was sent, because it is late: {late}", not_launched=why)
+    now = inputs.now
+
+    def early(at: datetime) -> str:
+        return "; ".join(ends_before(campaign, times.first_at or first_opening(campaign, slots, end, at)))
+
+    if not (late := early(now)):
+        return
+    if times.first_at or (not campaign.rules_in_force.restricts_times and early(min(end, now))):
+        raise CampaignError(f"campaign {name}: {late}. Use a later end")
+    why = "the messages end before they may be sent"
+    raise LateError(f"campaign {name}: nothing was sent, because it is late: {late}", not_launched=why)
 
 
 def _freeze(ledger: Ledger, key: str, inputs: PlanInputs, decisions: Iterable[Decision]) -> LaunchRecord:

@@ -13,7 +13,7 @@ from sendoff.states import Verdict
 
 # A spreadsheet would calculate a cell that begins so. Some, such as a German Excel, begin a cell after a semicolon, and
 # then quotation marks in a cell do not join its lines. Japanese ones also know wide signs.
-_FORMULA = re.compile(r'((?:^|\r\n|[;\t\r\n])"*)(?=[-=+@\t\r\n\uff0b\uff0d\uff1d\uff20])')
+_FORMULA = re.compile(r'(^"*(?=[\t\r\n])|(?:^|\r\n|[;\t\r\n])"*(?=[-=+@\uff0b\uff0d\uff1d\uff20]))')
 
 
 def as_csv(figures: LaunchStats) -> str:

@@ -21,6 +21,7 @@ from .transport import redacted as redacted
 from .transport import retry_after_seconds as retry_after_seconds
 from .transport import service_session as service_session
 from .transport import shortened as shortened
+from .transport import unescaped as unescaped
 from .wire.redaction import redacted_own_request as redacted_own_request
 from .wire.redaction import redacted_request as redacted_request
 from .wire.requests import mask_template_values as mask_template_values

@@ -36,6 +36,7 @@ from sendoff.service.transport import (
     Transport,
     redacted,
     shortened,
+    unescaped,
 )
 from sendoff.service.wire import (
     CREATE_PATH,
@@ -225,4 +226,4 @@ def _reply(answer: Answer) -> Reply | None:
 
 
 def _redacted(reply: Reply) -> str:
-    return redacted("; ".join(filter(None, (reply.message, *reply.errors))))
+    return redacted(unescaped("; ".join(filter(None, (reply.message, *reply.errors)))))

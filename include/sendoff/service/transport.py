@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import ssl
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from ipaddress import ip_address
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -318,6 +319,12 @@ def redacted(text: str) -> str:
     if len(text) > 2000:  # the last word may be a part of an identifier
         words = f"{words.rpartition(' ')[0]} …"
     return _HIDDEN.sub("…", words)
+
+
+def unescaped(text: str) -> str:
+    """Return a text from outside as it was before someone wrote it for JSON, HTML or a URL."""
+    text = re.sub(r"\\u([0-9a-fA-F]{4})", lambda code: chr(int(code[1], 16)), text)
+    return unquote(html.unescape(re.sub(r"\\([/\"])", r"\1", text)))
 
 
 def shortened(text: str) -> str:

@@ -51,10 +51,12 @@ _QUERIES = ("SELECT", "WITH", "VALUES", "TABLE")
 _MOST = 1 << 20  # characters of a query
 _SECRET = re.compile("passw|passphrase|pwd|secret|token|key", re.IGNORECASE)
 _QUOTES_OF_LANGUAGES = str.maketrans(
-    "\xab\xbb\u201c\u201d\u201e\u201f\u300c\u300d\u2018\u2019\u201a\u201b", '"' * 8 + "'" * 4
+    "\xab\xbb\u2039\u203a\u201c\u201d\u201e\u201f\u300c\u300d\u300e\u300f\uff02\u2018\u2019\u201a\u201b\uff07",
+    '"' * 13 + "'" * 5,
 )
-_QUOTE = re.compile(r"[\"`]|(?<!\w)'|'(?!\w)")  # but not an apostrophe
-_QUOTED = re.compile(r"(?<![\w\"'`])([\"'`])((?:(?!\1).)*)\1(?![\w\"'`])")
+_LETTER = r"0-9A-Za-z_\xc0-\u024f"  # of languages with apostrophes; others quote beside a letter
+_QUOTE = re.compile(rf"[\"`]|(?<![{_LETTER}])'|'(?![{_LETTER}])")
+_QUOTED = re.compile(rf"(?<![{_LETTER}\"'`])([\"'`])((?:(?!\1).)*)\1(?![{_LETTER}\"'`])")
 _QUERY_OF_URL = re.compile(r"(?<=\S)\?\S+")  # with a value, it may be a signature
 _PART = re.compile(r"\w+")
 _OF_MESSAGES = frozenset(
@@ -388,7 +390,7 @@ def _is_of_function(error: BaseException) -> bool:
     context = str(error).partition("\n")[
         2
     ]  # of PostgreSQL, such as: PL/pgSQL function name(text) line 1 at RAISE
-    return state.startswith("P0") or "PL/" in context or error.args[:1] == (_SIGNAL_OF_MYSQL,)
+    return str(state).startswith("P0") or "PL/" in context or error.args[:1] == (_SIGNAL_OF_MYSQL,)
 
 
 def _primary_message(error: BaseException) -> str:

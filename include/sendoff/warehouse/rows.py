@@ -59,7 +59,10 @@ class _Column:
 
     def array(self, values: tuple[Any, ...]) -> pa.Array:
         types = _types(values)
-        if types == {int, float} or (types == {int} and self._type is float):  # as SQLite returns numbers
+        is_mixed = types == {int, float} or (
+            types == {int} and self._type is float
+        )  # as SQLite returns numbers
+        if is_mixed and self._type in (None, float):
             doubles = tuple(map(_as_double, values))
             values = doubles if _types(doubles) == {float} else values
         if _types(values) - {self._type}:

@@ -178,10 +178,11 @@ def _checked_dag(path: Path, allowed: _Allowed, choices: Mapping[str, Any]) -> D
         problem = f"{type(error).__name__}: {error}" if _is_airflows(error) else type(error).__name__
         if choices and not _is_broken(path, allowed, {}):
             wrong = [name for name, value in choices.items() if _is_broken(path, allowed, {name: value})]
-            raise ValueError(
-                f"campaign_dags: {', '.join(wrong or choices)}: Airflow cannot make a DAG of {path} with this value "
-                f"({type(error).__name__}: {error}). Correct it in the DAG file."
-            ) from error
+            if wrong:  # else it was a passing error of this folder
+                raise ValueError(
+                    f"campaign_dags: {', '.join(wrong)}: Airflow cannot make a DAG of {path} with this value "
+                    f"({type(error).__name__}: {error}). Correct it in the DAG file."
+                ) from error
     raise CampaignError(
         f"{path / 'campaign.yaml'}: Airflow cannot make a DAG of this campaign ({problem[:300]}). Correct the campaign."
     )

@@ -199,7 +199,13 @@ def defaults_of(campaign: Campaign, options: TaskOptions, name: str | None = Non
     of_campaign = {"owner": campaign.owner, "retries": campaign.retries}
     of_file = {name: value for name, value in of_campaign.items() if name in campaign.model_fields_set}
     given = options.default_args or {}
-    return {**RETRY_DEFAULTS, **of_campaign, **given, **of_file, "only_campaign": name}
+    return {
+        **RETRY_DEFAULTS,
+        **of_campaign,
+        **given,
+        **of_file,
+        "only_campaign": name and (name, *campaign.formerly),
+    }
 
 
 def _people_of_role(folder: CampaignFolder, approvers: Approvers) -> list[dict[str, str]] | None:

@@ -48,7 +48,7 @@ def reconcile_dag(
         ReconcileChangedOperator(
             task_id="reconcile", task_display_name="Count late post-backs", inlets=[POST_BACKS]
         )
-        # Without retries, because they would keep the next run from counting post-backs. It tries again anyway, and
+        # Without retries, because they would keep the next run from counting post-backs. The next run
         # renews what this run counts.
         RenewTablesOperator(
             task_id="renew_tables",

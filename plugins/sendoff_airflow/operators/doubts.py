@@ -125,6 +125,10 @@ class ResolveDoubtsOperator(AskingOperator, HITLOperator):
         from sendoff.dispatch import doubts as doubts_of
         from sendoff.dispatch import how_to_continue
 
+        if asked_about is None:
+            raise GateError(
+                "The question was asked by an earlier version of Sendoff. Clear the task to ask again."
+            )
         self.check_asked(asked_about)
         if "error" in event:
             self.process_trigger_event_error(event)

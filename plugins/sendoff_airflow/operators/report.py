@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException
 
 from sendoff.errors import SendoffError
 from sendoff_airflow.errors import TaskEndedError, translate_errors
@@ -132,7 +133,7 @@ class RenewTablesOperator(QueryingOperator):
         from sendoff.campaign import Campaign
 
         written = 0
-        failures: list[SendoffError] = []
+        failures: list[Exception] = []
         with self.open_ledger() as ledger:
             for launch_key in ledger.verdicts.with_old_tables(datetime.now(UTC) - _LEAST_AGE):
                 with self._noted(launch_key, failures):
@@ -147,13 +148,13 @@ class RenewTablesOperator(QueryingOperator):
         return {"written": written}
 
     @contextmanager
-    def _noted(self, launch_key: str, failures: list[SendoffError]) -> Iterator[None]:
+    def _noted(self, launch_key: str, failures: list[Exception]) -> Iterator[None]:
         """Log an error of a launch and add it to ``failures``, unless Airflow ended the task."""
         try:
             yield
         except TaskEndedError:
             raise
-        except SendoffError as error:
+        except (SendoffError, AirflowException, OSError) as error:
             self.log.error("launch %s: %s", launch_key, error)
             failures.append(error)
 

@@ -88,7 +88,8 @@ class SuppressOperator(HasRecipients, QueryingOperator):
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
         scope = suppression_scope(as_text(self.topic), self.channel, everything=self.everything)
-        end = end_of(as_text(self.until), datetime.now(UTC))
+        until = as_text(self.until) if isinstance(self.until, int | float) else self.until
+        end = end_of(until, datetime.now(UTC))
         given = of_shown(self.recipients, self.dag.folder)
         named = recipients_of(given, source=lambda: warehouse_source(self.warehouse))
         who = author_of(context)

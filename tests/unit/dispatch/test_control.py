@@ -137,6 +137,13 @@ def test_a_launch_that_is_not_approved_in_time_is_rejected(ledger: Ledger, witho
     assert decision == Decision(KEY, "rejected", "no answer in time", why, late)
 
 
+def test_whoever_may_not_approve_a_launch_does_not_reject_it_either(ledger: Ledger) -> None:
+    freeze(ledger, "held", role="crm")
+    with pytest.raises(GateError, match="waits for someone with the role crm"):
+        release(ledger, KEY, "ann", "looks right", now=NOW + timedelta(days=1))
+    assert ledger.launches.get(KEY).state == "held"
+
+
 def test_a_launch_is_approved_up_to_the_last_moment(ledger: Ledger) -> None:
     freeze(ledger, "held")
     release(ledger, KEY, "ann", "looks right", now=NOW + timedelta(hours=4))

@@ -16,7 +16,7 @@ import requests
 from sendoff.audience.identifiers import Identifiers, integers, strings
 from sendoff.dispatch.checks import check_refusals
 from sendoff.dispatch.request import ServiceConnection
-from sendoff.dispatch.worker import send_launch
+from sendoff.dispatch.worker import _without_recipients, send_launch
 from sendoff.errors import LedgerUnavailableError, RateLimitedLocallyError, RefusedError
 from sendoff.ledger import Ledger
 from sendoff.service.client import Client
@@ -24,6 +24,7 @@ from sendoff.service.credentials import ClientSecret
 from sendoff.service.postbacks import PostBackSigner
 from sendoff.service.token_endpoint import TOKEN_PATH
 from sendoff.service.tokens import TokenSource
+from sendoff.states import Refused
 
 from ...factories import KEY, LEASE, NOW, make_audience, make_campaign, make_launch
 from ...ports import reserved_port
@@ -120,6 +121,8 @@ def answering_service(status: int, answer: dict[str, Any]) -> Iterator[str]:
         (strings(["o'neil", "a&b"]), "no o&#39;neil, a&amp;b", "no …, …"),
         (strings(["anna lee", "AB-12345"]), "no anna%20lee, ab%2D12345", "no …, …"),
         (strings(["anna@a.ie"]), "no anna%40a.ie", "no …"),
+        (strings(["crm%2Fanna", "a&amp;b c"]), "no crm%2Fanna, a&amp;b c", "no …, …"),
+        (strings(["Müller", 'a"b c']), r"no M\u00fcller, a\"b c", "no …, …"),
         (strings(["Anna", "MÜLLER"]), "no ANNA, müller", "no …, …"),
         (strings(["anna maria lee"]), f"{'no ' * 63}anna maria lee", f"{'no ' * 63}…"),
         (strings(["bob_the_builder"]), f"{'no ' * 61}bob_the_builder bob_the_builder", f"{'no ' * 61}… …"),
@@ -138,6 +141,12 @@ def test_a_refusal_is_told_without_the_recipients_of_its_request(
         check_refusals(ledger, KEY)
     assert str(error.value).endswith(f": {told}")
     assert said not in caplog.text
+
+
+def test_a_refusal_keeps_the_address_to_correct(ledger: Ledger) -> None:
+    make_launch(ledger, [1])
+    moved = Refused(308, "the service has moved to https://api.eu.example.com/v2; correct the base URL")
+    assert _without_recipients(moved, integers([1])) == moved
 
 
 def send_until_unavailable(ledger: Ledger, **how: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ import pytest
 
 from sendoff import connect
 from sendoff.audience.identifiers import integers
-from sendoff.campaign import Campaign, CampaignFolder, DeploymentRules
-from sendoff.errors import GateError
+from sendoff.campaign import Campaign, CampaignFolder, DeploymentRules, Period
+from sendoff.errors import GateError, LateError
 from sendoff.launch import preview_campaign, send_times_of
 from sendoff.launch.gates import GateResult
 from sendoff.launch.plan import Plan, plan_launch, prepare_launch
@@ -161,3 +161,27 @@ def test_the_library_holds_its_campaigns_to_the_rules_of_the_file_that_it_is_giv
         app.migrate()
         preview = app.preview(make_campaign(), name="spring", audience=SQL, period="2026-03-01")
         assert "rules" in [each["name"] for each in preview.to_json()["gates"]]
+
+
+@pytest.mark.parametrize(("day", "is_sent"), [(7, True), (8, False), (9, True)])  # Saturday to Monday
+def test_a_message_that_ends_in_the_evening_is_late_only_on_a_day_without_sending(
+    warehouse: str, day: int, is_sent: bool
+) -> None:
+    rules = {
+        "days": ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday"],
+        "default_time_zone": "UTC",
+    }
+    given = folder(
+        rules, "SELECT device_id FROM devices", push_expiry={"until": {"time": "22:00", "time_zone": "UTC"}}
+    )
+    now = datetime(2026, 3, day, 9, tzinfo=UTC)
+    period = Period(now - timedelta(days=1), now)
+
+    def look() -> Plan:
+        return plan_launch(None, given, period=period, warehouses=lambda _: warehouse, now=now)
+
+    if is_sent:
+        assert look().segments
+    else:
+        with pytest.raises(LateError, match="the end at 2026-03-08 22:00 UTC is before messages are sent"):
+            look()

@@ -14,6 +14,7 @@ from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import DEFAULT_VARIATION, Segment, segments_of
 from sendoff.campaign import Campaign, CampaignFolder, Period, campaign_from
+from sendoff.dispatch import stop
 from sendoff.errors import AudienceError, CampaignError, GateError, LateError, PermanentError, QueryError
 from sendoff.launch import plan, prepare_tests, preview_campaign, preview_launch
 from sendoff.launch.plan import LaunchOptions, Plan, plan_launch, prepare_launch
@@ -148,6 +149,14 @@ def test_an_unfinished_launch_for_more_people_than_the_size_limit_is_not_continu
         )
     send(ledger, first.launch_key, Accepted(200, 17), Accepted(200, 18))
     assert prepare(3) == first
+
+
+def test_a_launch_that_was_stopped_is_returned_for_every_size_limit(ledger: Ledger, warehouse: str) -> None:
+    first = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse)
+    stop(ledger, first.launch_key, "ann", "too many", now=PERIOD.end)
+    options = LaunchOptions(size_limit=1)
+    again = prepare_launch(ledger, folder(), period=PERIOD, warehouses=lambda _: warehouse, options=options)
+    assert (again.launch_key, again.state) == (first.launch_key, "stopped")
 
 
 def test_a_resend_is_another_launch(ledger: Ledger, warehouse: str) -> None:

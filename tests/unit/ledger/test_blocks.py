@@ -86,6 +86,7 @@ def expected(post_backs: Sequence[PostBack], first: int = 1, receiver: int = 7) 
             user_id=each.fields and each.fields.user_id,
             send_id=each.fields and each.fields.send_id,
             campaign_id=each.fields and each.fields.campaign_id,
+            readable=each.fields is not None,
             body=None if each.fields else each.body,
         )
         for number, each in enumerate(post_backs, first)
@@ -114,7 +115,7 @@ def test_many_blocks_are_read_as_one_batch(commits: list[list[PostBack]], data: 
     names = ("receiver", "number", "dispatch_key", "received_at", "campaign_id", *COLUMNS)
     for name in names:
         assert batch[name].to_pylist() == [getattr(each, name) for each in wanted]
-    assert batch["what"].to_pylist() == [(each.kind == "open") + 2 * (each.body is None) for each in wanted]
+    assert batch["what"].to_pylist() == [(each.kind == "open") + 2 * each.readable for each in wanted]
     assert [each for part in parts for each in part.post_backs()] == wanted
 
 
@@ -127,7 +128,7 @@ def test_a_scrubbed_post_back_names_no_one_and_the_others_stay(
     block = without_people(7, 1, encode(post_backs), gone)
     nothing: dict[str, Any] = dict.fromkeys(("device_id", "profile_id", "user_id", "send_id"))
     assert decode(7, 1, block) == [
-        replace(each, **nothing, body=None if each.body is None else b"") if each.number in gone else each
+        replace(each, **nothing, body=None if each.readable else b"") if each.number in gone else each
         for each in expected(post_backs)
     ]
     what = as_batch([BlockSelection(7, 1, block)], COLUMNS)["what"].to_pylist()

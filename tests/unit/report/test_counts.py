@@ -56,6 +56,12 @@ def test_a_verdict_that_no_post_back_can_show_has_no_count() -> None:
     assert ["variant", "red", "in doubt", "7"] in found
 
 
+@pytest.mark.parametrize("title", ["x\r\ny", "x\n\ny", "x;y", "a-b=c"])
+def test_other_texts_stay_as_they_are(title: str) -> None:
+    written = f'"{title}"' if "\n" in title else title
+    assert csv_of(("title",), [[title]]) == f"title\r\n{written}\r\n"
+
+
 def test_no_cell_is_a_formula() -> None:
     found = rows(replace(WHOLE, by_variant={"=cmd()": {"engaged": 1}, "a;@x": {"engaged": 2}}))
     assert [row[1] for row in found if row[0] == "variant"] == ["'=cmd()", "a;'@x"]

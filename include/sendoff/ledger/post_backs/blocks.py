@@ -65,6 +65,7 @@ class StoredPostBack:
     user_id: str | None = field(repr=False)
     send_id: int | None = field(repr=False)
     campaign_id: int | None
+    readable: bool
     body: bytes | None = field(repr=False)
 
 
@@ -160,6 +161,7 @@ def decode(receiver: int, first: int, block: bytes) -> list[StoredPostBack]:
                 if is_readable
                 else None,
                 **identifiers,
+                readable=is_readable,
                 body=None if is_readable else next(bodies),
             )
         )

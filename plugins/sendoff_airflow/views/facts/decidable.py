@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 
 from sendoff.campaign import Variation
-from sendoff.dispatch import Proposal, awaited_role, newest_of, proposal_of
+from sendoff.dispatch import Proposal, approval_ends_at, awaited_role, newest_of, proposal_of
 from sendoff.launch import HeldByService, held_by_service
 from sendoff.ledger import Decision, LaunchRecord, Ledger
 from sendoff.states import DecisionKind, LaunchState
@@ -41,6 +41,11 @@ class Decidable:
     unsent: Unsent | None
     reached: int | None  # by the channels, None if all, or if that is not known
     later: Sequence[HeldByService]
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the time for its approval is over, so that approving it rejects it."""
+        return self.rejects_itself_at is not None and self.rejects_itself_at < datetime.now(UTC)
 
     @cached_property
     def run(self) -> airflow_db.Run | None:
@@ -88,7 +93,8 @@ def decidable(
         acts=acts,
         role=role,
         asked=asked_at(viewer, launch) if role else None,
-        rejects_itself_at=deadlines_of([launch]).get(launch.launch_key),
+        rejects_itself_at=deadlines_of([launch]).get(launch.launch_key)
+        or approval_ends_at(launch, decisions),
         unsent=unsent,
         reached=reached_of(ledger, launch) if is_held and unsent and not unsent.is_begun else None,
         later=held_by_service(ledger, launch),

@@ -17,16 +17,17 @@ from starlette.responses import HTMLResponse
 
 from sendoff.dispatch import (
     awaited_role,
+    check_answered,
     newest_of,
     pause,
     pause_all,
     proposal_of,
-    reject_unanswered,
     resolve_seen,
     resume,
     resume_all,
     stop,
 )
+from sendoff.errors import GateError
 from sendoff.figures import counted
 from sendoff.launch import held_by_service
 from sendoff.ledger import Decision, LaunchRecord, Ledger
@@ -105,9 +106,11 @@ def decide_launch(
     launch = _launch_to_steer(ledger, viewer, launch_key)
     decisions = ledger.audit_log.of_launch(launch.launch_key)
     is_approval = newest_of(decisions, DecisionKind.HELD) is None
-    # A question in Airflow has its own deadline.
-    if act == "release" and not deadlines_of([launch]) and reject_unanswered(ledger, launch, decisions):
-        return page(request, "done.html", sentences=[_UNANSWERED], following=None)
+    if act == "release" and not deadlines_of([launch]):  # a question in Airflow has its own deadline
+        try:
+            check_answered(ledger, launch, decisions)
+        except GateError:
+            return page(request, "done.html", sentences=[_UNANSWERED], following=None)
     winner = _chosen(launch, decisions, body) if act == "release" else None
     if act in _ACTIONS:
         _ACTIONS[act](ledger, launch.launch_key, viewer.name, body.reason)

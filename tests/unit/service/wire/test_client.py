@@ -776,7 +776,7 @@ def test_what_the_service_says_is_short_and_names_nobody(
     assert told.message.startswith(
         "device … of … with … and Bearer … is unknown in field device_external_identifiers very very"
     )
-    assert 195 < len(told.message) <= 200  # cut between two words
+    assert told.message.endswith("very long")  # the worker cuts it after it has taken out the recipients
     for secret in ("1234567", "ann@", "0f8fad5b", "token-one", "a-client-secret"):
         assert secret not in told.message
         assert secret not in caplog.text
