@@ -166,10 +166,10 @@ def test_a_journey_whose_step_was_renamed_still_runs(
 def test_each_task_of_a_step_takes_the_launches_of_its_campaign_only(house: Any, dag: DAG) -> None:
     campaigns = house.campaigns_of_tasks(dag)
     assert len(campaigns) == 4 * 6 + 3
-    assert campaigns.pop("nudge.wait") == "welcome.hello"
+    assert campaigns.pop("nudge.wait") == ("welcome.hello",)
     for task, campaign in campaigns.items():
         if not task.endswith(".wait"):
-            assert campaign == f"welcome.{task.partition('.')[0]}"
+            assert campaign == (f"welcome.{task.partition('.')[0]}",)
 
 
 def test_the_folder_of_a_journey_makes_one_dag_with_a_group_for_each_step(tmp_path: Path) -> None:

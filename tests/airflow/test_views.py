@@ -650,7 +650,7 @@ def test_a_launch_that_waits_for_its_window_says_when_it_goes_out(olga: Person, 
     text = olga.get(f"launches/{key}").text
     assert re.search(f"The next part goes out {opens_at}, in ", words(text))
     assert "Report as of" in text
-    held = freeze(ledger, "night_owls", day=2, people=6, definition=definition, state="held")
+    held = freeze(ledger, "night_owls", day=2, people=6, definition=definition, state="held", made=NOW)
     for path in ("waiting", f"launches/{held}"):
         said = words(olga.get(path).text)
         assert f"When approved, it goes out {opens_at}, in " in said, path
@@ -2104,7 +2104,6 @@ def test_a_launch_waits_until_someone_answers_in_airflow_who_may(
     olga, rolf, vera = as_("olga", "OP"), as_("rolf", "OP"), as_("vera", "VIEWER")
     key = freeze(ledger, "assigned", state="held")
     run = Run(server, tmp_path, "assigned", key)
-    assert "Rejects itself" not in olga.get(f"launches/{key}").text
     run.ask("rolf")
     text = re.sub(r"\s+", " ", olga.get(f"launches/{key}").text)
     at = re.search(r'Rejects itself <time datetime="([^"]+)">[^<]+</time>, in 3 h 20 min, if no one', text)
