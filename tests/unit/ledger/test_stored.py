@@ -53,9 +53,9 @@ def test_every_field_is_kept_as_it_was_given_and_a_body_that_was_not_read(ledger
         ],
     )
     assert kept(ledger) == [
-        (7, 1, "delivery", KEY, NOW, elsewhere, 2**63 - 1, 3, "Zoë '\\\t\n🎈", 4, 5, None),
-        (7, 2, "open", KEY[::-1], NOW, NOW, None, None, "x", None, None, None),
-        (7, 3, "open", KEY, NOW, None, None, None, None, None, None, b"not JSON"),
+        (7, 1, "delivery", KEY, NOW, elsewhere, 2**63 - 1, 3, "Zoë '\\\t\n🎈", 4, 5, True, None),
+        (7, 2, "open", KEY[::-1], NOW, NOW, None, None, "x", None, None, True, None),
+        (7, 3, "open", KEY, NOW, None, None, None, None, None, None, False, b"not JSON"),
     ]
 
 
