@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
@@ -61,7 +61,7 @@ def open_next_wave(ledger: Ledger, launch: LaunchRecord, rollout: Rollout, *, no
     """
     launch_key, wave = launch.launch_key, launch.wave
     newest_decision = ledger.audit_log.newest(launch_key)
-    released = _released_wave(ledger.audit_log.of_launch(launch_key))
+    released = ledger.audit_log.released_wave(launch_key)
     why, detail = "a person released the launch", None
     if released < wave:
         newest = ledger.dispatch_queries.newest_exchange(launch_key, up_to_wave=wave)
@@ -79,17 +79,6 @@ def open_next_wave(ledger: Ledger, launch: LaunchRecord, rollout: Rollout, *, no
     decision = Decision(launch_key, DecisionKind.WAVE, "sendoff", why, now, detail)
     if ledger.audit_log.decide(decision, wave=wave, since=newest_decision):
         _log.info("launch %s: wave %d is open", launch_key, wave + 1)
-
-
-def _released_wave(decisions: Iterable[Decision]) -> int:
-    """Return the newest wave that held the launch and was then released by a person; 0 if there is none."""
-    held = released = 0
-    for decision in decisions:
-        if decision.kind == DecisionKind.HELD:
-            held = (decision.detail or {}).get("wave", 0)
-        elif decision.kind == DecisionKind.RELEASED:
-            released = held or released
-    return released
 
 
 def _judge(

@@ -123,7 +123,7 @@ def _idle(
     found = {}
     for launch in idle:
         key = launch.launch_key
-        until = _continues_at(launch, parts.get(key, ()), exchanged_at.get(key), now)
+        until = _continues_at(ledger, launch, parts.get(key, ()), exchanged_at.get(key), now)
         newest = max(launch.created_at, acted_at.get(key, launch.created_at))
         if not known.get(key, until is not None or now - newest < STUCK_AFTER):
             found[key] = Standing(Stage.STUCK)
@@ -133,6 +133,7 @@ def _idle(
 
 
 def _continues_at(
+    ledger: Ledger,
     launch: LaunchRecord,
     parts: Collection[tuple[int, str | None]],
     exchanged_at: datetime | None,
@@ -148,7 +149,8 @@ def _continues_at(
         following = min(wave for wave, _ in parts)
         zones = {zone for wave, zone in parts if wave == following}
         wait = campaign.decide.after if campaign.decide else (campaign.gates.rollout or Rollout()).wait
-        at = max(now, exchanged_at + wait.timedelta()) if exchanged_at else now
+        is_released = not campaign.decide and ledger.audit_log.released_wave(launch.launch_key) >= launch.wave
+        at = now if is_released or exchanged_at is None else max(now, exchanged_at + wait.timedelta())
     at = first_opening(campaign, zones, launch.period.end, at) or at
     return at if at > now else None
 
@@ -165,7 +167,7 @@ def outlook_of(ledger: Ledger, launch: LaunchRecord, now: datetime | None = None
     """Return when a launch sends its planned requests, and whether it is too late then."""
     moment, key = now or datetime.now(UTC), launch.launch_key
     parts = ledger.overview.planned_parts([key]).get(key, [])
-    until = _continues_at(launch, parts, ledger.overview.exchanged_at([key]).get(key), moment)
+    until = _continues_at(ledger, launch, parts, ledger.overview.exchanged_at([key]).get(key), moment)
     zones = {part.time_zone for part in parts}
     return Outlook(until, is_too_late=_is_too_late(launch, zones, until or moment))
 

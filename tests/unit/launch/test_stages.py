@@ -182,6 +182,20 @@ def test_the_next_wave_waits_from_the_last_answer_also_after_a_pause_or_a_releas
     assert early.value.until == opens_at
 
 
+def test_the_next_wave_follows_at_once_if_a_person_released_the_launch_that_the_wave_held(
+    ledger: Ledger,
+) -> None:
+    make_launch(ledger, segments=[Segment(integers([1]), wave=1), Segment(integers([2]), wave=2)])
+    held = Decision(KEY, "held", "sendoff", "1 of 1 requests in doubt", LATER, {"wave": 1})
+    assert ledger.audit_log.decide(held, wave=1)
+    release(ledger, KEY, "ann", "looked at", now=LATER)
+    send(ledger, KEY, YES)
+    assert stage(ledger, LATER) == Stage.SENDING
+    assert outlook_of(ledger, ledger.launches.get(KEY), LATER) == Outlook(None, is_too_late=False)
+    assert SendPolicy(ledger, KEY).has_more(LATER)
+    assert ledger.launches.get(KEY).wave == 2
+
+
 def test_the_next_wave_also_waits_for_the_send_window(ledger: Ledger) -> None:
     window = {"earliest": "08:00", "latest": "09:10", "time_zone": "UTC"}
     campaign = make_campaign(gates={"window": window})

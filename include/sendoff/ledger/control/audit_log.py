@@ -110,6 +110,16 @@ class AuditLog(LedgerPart):
         """Return the decisions about a launch, oldest first."""
         return [_decision(row) for row in self._database.rows(_DECISIONS_OF, {"launch": launch_key})]
 
+    def released_wave(self, launch_key: str) -> int:
+        """Return the newest wave of a launch that held it and was then released by a person; 0 if there is none."""
+        held = released = 0
+        for decision in self.of_launch(launch_key):
+            if decision.kind == DecisionKind.HELD:
+                held = (decision.detail or {}).get("wave", 0)
+            elif decision.kind == DecisionKind.RELEASED:
+                released = held or released
+        return released
+
     def report_holds(self, now: datetime) -> list[Decision]:
         """Return the decisions that hold launches now and were not reported before. Record that they are reported.
 
