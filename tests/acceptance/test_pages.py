@@ -522,7 +522,7 @@ def test_times_are_shown_in_the_zone_that_was_chosen_in_airflow(visit: Any, airf
 
 def test_a_launch_is_released_by_keyboard_alone(visit: Any, airflow: Airflow) -> None:
     with airflow.ledger() as ledger:
-        key = freeze(ledger, "spring_sale", state="held", day=9)
+        key = freeze(ledger, "spring_sale", state="held", day=9, made=NOW)
         window = visit(f"sendoff/launches/{key}")
         window.keyboard.press("Tab")
         assert window.evaluate("document.activeElement.textContent") == "Skip to the content"

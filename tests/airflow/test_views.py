@@ -2144,7 +2144,9 @@ def test_a_launch_is_not_approved_after_its_time_unless_airflow_still_asks(
         Run(server, tmp_path, name, key).ask()
     over = "The time for an answer is over, so it can only be rejected."
     for path in ("waiting", f"launches/{key}"):
-        assert (over in olga.get(path).text) != is_asked
+        text = olga.get(path).text
+        assert (over in text) != is_asked
+        assert (f"launches/{key}/release" in text) == is_asked
     answer = olga.post(f"launches/{key}/release", {**WHY, "since": ledger.audit_log.newest(key)})
     assert answer.status_code == 200
     assert says in answer.text

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from importlib.metadata import distribution, distributions
 from pathlib import Path
 
@@ -162,8 +163,8 @@ def test_the_wheel_that_the_readme_installs_is_the_one_that_is_built() -> None:
     assert f"'dist/{wheel}[airflow,postgres]'" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def brought(requirements: list[str]) -> set[str]:
-    """Return the packages that a list of requirements installs here."""
+def brought(requirements: list[str], python: Mapping[str, str] | None = None) -> set[str]:
+    """Return the packages that a list of requirements installs. ``python``: markers of another Python than this one."""
     found: set[str] = set()
     todo = [Requirement(each) for each in requirements]
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -177,7 +178,9 @@ def brought(requirements: list[str]) -> set[str]:
         for line in distribution(wanted.name).requires or []:
             further = Requirement(line)
             marker = further.marker
-            if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *wanted.extras)):
+            if marker is None or any(
+                marker.evaluate({"extra": extra, **(python or {})}) for extra in ("", *wanted.extras)
+            ):
                 todo.append(further)
     return found
 

@@ -38,14 +38,10 @@ class Decidable:
     role: str | None
     asked: Asked | None
     rejects_itself_at: datetime | None
+    is_overdue: bool  # the time for its approval is over
     unsent: Unsent | None
     reached: int | None  # by the channels, None if all, or if that is not known
     later: Sequence[HeldByService]
-
-    @property
-    def is_overdue(self) -> bool:
-        """Whether the time for its approval is over, so that approving it rejects it."""
-        return self.rejects_itself_at is not None and self.rejects_itself_at < datetime.now(UTC)
 
     @cached_property
     def run(self) -> airflow_db.Run | None:
@@ -81,7 +77,9 @@ def decidable(
     since = ledger.audit_log.newest(launch.launch_key)
     decisions = ledger.audit_log.of_launch(launch.launch_key)
     role, is_held = awaited_role(launch, decisions), launch.state == LaunchState.HELD
-    acts = acts_on(launch, role, requests)
+    rejects_itself_at = deadlines_of([launch]).get(launch.launch_key) or approval_ends_at(launch, decisions)
+    is_overdue = rejects_itself_at is not None and rejects_itself_at < datetime.now(UTC)
+    acts = [each for each in acts_on(launch, role, requests) if not (is_overdue and each == "release")]
     unsent = unsent_of(ledger, launch, variations) if acts else None
     return Decidable(
         viewer,
@@ -93,8 +91,8 @@ def decidable(
         acts=acts,
         role=role,
         asked=asked_at(viewer, launch) if role else None,
-        rejects_itself_at=deadlines_of([launch]).get(launch.launch_key)
-        or approval_ends_at(launch, decisions),
+        rejects_itself_at=rejects_itself_at,
+        is_overdue=is_overdue,
         unsent=unsent,
         reached=reached_of(ledger, launch) if is_held and unsent and not unsent.is_begun else None,
         later=held_by_service(ledger, launch),
