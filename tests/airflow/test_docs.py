@@ -103,6 +103,8 @@ def test_the_example_of_single_operators_reports_on_each_launch(
     dag: Any = own_dags["my_campaign"]
     house.campaign(f"single_{state}")
     dag.get_task("audience").campaign = house.folder / f"single_{state}"
+    for task in dag.tasks:
+        task.only_campaign = (f"single_{state}",)
     dag.get_task("audience").send_late = not is_late
     tasks = house.tasks(run_dag(dag, logical_date=house.day.replace(hour=9 if is_late else 10)))
     assert tasks == {task: [state] for task in dag.task_ids}
