@@ -557,7 +557,7 @@ def test_a_launch_is_released_by_keyboard_alone(visit: Any, airflow: Airflow) ->
 
 def test_what_somebody_else_was_faster_with_is_said(visit: Any, airflow: Airflow) -> None:
     with airflow.ledger() as ledger:
-        key = freeze(ledger, "spring_sale", state="held", day=10)
+        key = freeze(ledger, "spring_sale", state="held", day=10, made=NOW)
         window = visit(f"sendoff/launches/{key}")
         reject(ledger, key, "ann", "no")
         window.locator("summary", has_text="Approve").click()
