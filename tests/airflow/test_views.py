@@ -2104,6 +2104,7 @@ def test_a_launch_waits_until_someone_answers_in_airflow_who_may(
     olga, rolf, vera = as_("olga", "OP"), as_("rolf", "OP"), as_("vera", "VIEWER")
     key = freeze(ledger, "assigned", state="held")
     run = Run(server, tmp_path, "assigned", key)
+    assert "Rejects itself" not in olga.get(f"launches/{key}").text
     run.ask("rolf")
     text = re.sub(r"\s+", " ", olga.get(f"launches/{key}").text)
     at = re.search(r'Rejects itself <time datetime="([^"]+)">[^<]+</time>, in 3 h 20 min, if no one', text)

@@ -387,9 +387,8 @@ def _is_of_function(error: BaseException) -> bool:
     """Check whether a function in the warehouse raised an error. Its words may be values without quotes."""
     error = getattr(error, "orig", None) or error
     state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
-    context = str(error).partition("\n")[
-        2
-    ]  # of PostgreSQL, such as: PL/pgSQL function name(text) line 1 at RAISE
+    # Of PostgreSQL, such as: PL/pgSQL function name(text) line 1 at RAISE.
+    _, _, context = str(error).partition("\n")
     return str(state).startswith("P0") or "PL/" in context or error.args[:1] == (_SIGNAL_OF_MYSQL,)
 
 

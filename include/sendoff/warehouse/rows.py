@@ -59,9 +59,8 @@ class _Column:
 
     def array(self, values: tuple[Any, ...]) -> pa.Array:
         types = _types(values)
-        is_mixed = types == {int, float} or (
-            types == {int} and self._type is float
-        )  # as SQLite returns numbers
+        # SQLite returns each number with its own type.
+        is_mixed = types == {int, float} or (types == {int} and self._type is float)
         if is_mixed and self._type in (None, float):
             doubles = tuple(map(_as_double, values))
             values = doubles if _types(doubles) == {float} else values

@@ -77,8 +77,9 @@ def decidable(
     since = ledger.audit_log.newest(launch.launch_key)
     decisions = ledger.audit_log.of_launch(launch.launch_key)
     role, is_held = awaited_role(launch, decisions), launch.state == LaunchState.HELD
-    rejects_itself_at = deadlines_of([launch]).get(launch.launch_key) or approval_ends_at(launch, decisions)
-    is_overdue = rejects_itself_at is not None and rejects_itself_at < datetime.now(UTC)
+    rejects_itself_at = deadlines_of([launch]).get(launch.launch_key)
+    ends_at = rejects_itself_at or approval_ends_at(launch, decisions)
+    is_overdue = ends_at is not None and ends_at < datetime.now(UTC)
     acts = [each for each in acts_on(launch, role, requests) if not (is_overdue and each == "release")]
     unsent = unsent_of(ledger, launch, variations) if acts else None
     return Decidable(
