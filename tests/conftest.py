@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import gc
 import gzip
-import io
 import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, redirect_stderr, redirect_stdout
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from importlib.util import find_spec
@@ -26,6 +24,7 @@ from sqlalchemy import make_url, text
 from sqlalchemy.exc import OperationalError
 
 from .clickhouse_server import clickhouse_server
+from .commands import clear_settings, run_command
 from .compiled_statements import share_compiled_statements
 from .databases import connected, new_database
 from .mariadb_server import is_installed as mariadb_is_installed
@@ -144,20 +143,17 @@ def sendoff() -> Command:
     """Runs the command ``sendoff`` in this process, without any settings, and returns its output."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        from sendoff.cli import main
-
-        out, err = io.StringIO(), io.StringIO()
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-            for name in [name for name in os.environ if name.startswith("SENDOFF_")]:
-                patch.delenv(name)
-            patch.setattr(sys, "argv", ["sendoff", *arguments])
-            with pytest.raises(SystemExit) as end:
-                main()
-        return subprocess.CompletedProcess(
-            arguments, int(end.value.code or 0), out.getvalue(), err.getvalue()
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            clear_settings(patch)
+            return run_command(patch, *arguments)
 
     return run
+
+
+@pytest.fixture
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove the settings of the environment for one test."""
+    clear_settings(monkeypatch)
 
 
 @pytest.fixture

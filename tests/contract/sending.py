@@ -12,6 +12,7 @@ import requests
 from sendoff.audience.segmentation import Segment
 from sendoff.dispatch.request import ServiceConnection
 from sendoff.dispatch.worker import SendResult, send_launch
+from sendoff.errors import NotYetError
 from sendoff.ledger import Ledger
 from sendoff.service.client import Client
 from sendoff.service.credentials import ClientSecret
@@ -59,3 +60,10 @@ def sent_to(service: Any) -> list[int]:
     return sorted(
         device for each in campaigns for device in service.admin(f"campaigns/{each['id']}/truth")["targeted"]
     )
+
+
+def too_early(ledger: Ledger, connection: ServiceConnection, moment: datetime) -> datetime:
+    """Work, expect NotYetError, and return when to try again."""
+    with pytest.raises(NotYetError) as caught:
+        work_at(ledger, connection, moment)
+    return caught.value.until

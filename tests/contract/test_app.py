@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import time
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -28,6 +27,8 @@ from .sending import fault, sent_to, service
 
 __all__ = ["service"]
 
+pytestmark = pytest.mark.usefixtures("no_settings")
+
 SECRET = "s" * 32
 PERIOD = "2026-03-01/2026-03-02"
 FIELDS: dict[str, Any] = {
@@ -37,12 +38,6 @@ FIELDS: dict[str, Any] = {
 }
 LAPSED = sendoff.Campaign(**FIELDS)
 FRAME = pd.DataFrame({"device_id": [7, 14, 21, 28, 28], "platform": "android", "loyalty": "gold"})
-
-
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("SENDOFF_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

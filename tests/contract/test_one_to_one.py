@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sendoff.audience.identifiers import integers, strings
-from sendoff.campaign import Campaign, CampaignFolder, Period
+from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.dispatch.request import ServiceConnection
 from sendoff.dispatch.worker import SendResult, send_launch
 from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
 
-from ..factories import make_warehouse
+from ..factories import PERIOD, make_warehouse
 from . import receiving
 
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 ledger_url, ledger = receiving.ledger_url, receiving.ledger  # fixtures
 signer, connection = receiving.signer, receiving.connection
 PEOPLE = range(2, 22, 2)  # devices with an email address; each is its user's only device

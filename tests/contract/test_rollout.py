@@ -23,7 +23,7 @@ from sendoff.postbacks.reconcile import reconcile_launch
 
 from ..factories import KEY, NOW
 from . import sending
-from .sending import fault, sent_to, work_at
+from .sending import fault, sent_to, too_early, work_at
 
 service, connection = sending.service, sending.connection  # fixtures
 
@@ -39,13 +39,6 @@ ROLLOUT = {"rollout": {"shares": [1, 10], "wait": {"length": 30, "unit": "minute
 
 def freeze(ledger: Ledger, gates: dict[str, Any], segments: Sequence[Segment] = WAVES, **more: Any) -> None:
     sending.freeze(ledger, segments, gates=gates, **more)
-
-
-def too_early(ledger: Ledger, connection: ServiceConnection, moment: datetime) -> datetime:
-    """Work, expect NotYetError, and return when to try again."""
-    with pytest.raises(NotYetError) as caught:
-        work_at(ledger, connection, moment)
-    return caught.value.until
 
 
 def decided(ledger: Ledger) -> list[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -11,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, redirect_stderr, redirect_stdout, suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
@@ -20,11 +19,11 @@ import pytest
 
 from sendoff import campaign
 from sendoff.campaign import last_period, launch_key, load_campaign
-from sendoff.cli import main
 from sendoff.dispatch import pause, pause_all, resume, resume_all
 from sendoff.errors import GateError
 from sendoff.ledger import Ledger
 
+from ..commands import clear_settings, run_command
 from ..local_receiver import local_receiver
 from ..local_service import LocalService
 from ..waiting import until
@@ -64,19 +63,12 @@ def environment(service: LocalService, tmp_path: Path, ledger: Ledger) -> Iterat
 @pytest.fixture
 def send(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Send:
     """Runs ``sendoff send`` in this process, or another command."""
-    for name in [name for name in os.environ if name.startswith("SENDOFF_")]:
-        monkeypatch.delenv(name)
+    clear_settings(monkeypatch)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
     def run(*arguments: str, command: str = "send") -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", ["sendoff", command, *arguments])
-        out, err = io.StringIO(), io.StringIO()
-        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as end:
-            main()
-        return subprocess.CompletedProcess(
-            arguments, int(end.value.code or 0), out.getvalue(), err.getvalue()
-        )
+        return run_command(monkeypatch, command, *arguments)
 
     return run
 

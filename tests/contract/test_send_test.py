@@ -21,10 +21,11 @@ from sendoff.ledger import Ledger
 from ..local_service import LocalService
 from . import test_app
 from .sending import fault, sent_to, service
-from .test_app import FRAME, app, connected, ledger_url, no_settings, prepared
+from .test_app import FRAME, app, connected, ledger_url, prepared
 from .test_send import Send, environment, journey, send
 
-__all__ = ["app", "environment", "journey", "ledger_url", "no_settings", "send", "service"]
+__all__ = ["app", "environment", "journey", "ledger_url", "send", "service"]
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 FIELDS = {**test_app.FIELDS, "post_backs": {"kinds": []}}
 LAPSED = Campaign(**FIELDS)

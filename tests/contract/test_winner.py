@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ from sendoff.dispatch.control import release, release_all, stop
 from sendoff.dispatch.request import ServiceConnection
 from sendoff.dispatch.winner import proposal_of
 from sendoff.dispatch.worker import SendResult
-from sendoff.errors import GateError, NotYetError
+from sendoff.errors import GateError
 from sendoff.ledger import Ledger
 
 from ..factories import KEY, NOW, post_back, store
 from . import sending
-from .sending import sent_to, work_at
+from .sending import sent_to, too_early, work_at
 
 connection = sending.connection  # a fixture
 
@@ -81,12 +81,6 @@ def opened(ledger: Ledger, *people: range) -> None:
         ledger,
         *(post_back(keys[n], "open", who, campaign=None) for n, some in enumerate(people) for who in some),
     )
-
-
-def too_early(ledger: Ledger, connection: ServiceConnection, moment: datetime) -> datetime:
-    with pytest.raises(NotYetError) as caught:
-        work_at(ledger, connection, moment)
-    return caught.value.until
 
 
 def winners(ledger: Ledger) -> list[tuple[str, str | None]]:

@@ -19,6 +19,8 @@ from sendoff.app.service import credentials_of, service_connection
 from sendoff.errors import CredentialsError
 from sendoff.settings import Settings, load_settings
 
+pytestmark = pytest.mark.usefixtures("no_settings")
+
 SECRET = "s" * 32
 FIELDS: dict[str, Any] = {
     "title": "Spring",
@@ -45,12 +47,6 @@ HEAVY = {
     "rich",
     "sqlalchemy",
 }
-
-
-@pytest.fixture(autouse=True)
-def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith("SENDOFF_")]:
-        monkeypatch.delenv(name)
 
 
 def loaded_by(code: str) -> set[str]:

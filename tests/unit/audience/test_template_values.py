@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,15 @@ from sendoff.audience.template_values import (
     read_template_values,
     template_columns,
 )
-from sendoff.campaign import Campaign, CampaignFolder, Period
+from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.errors import AudienceError
 from sendoff.launch.build_preview import preview_campaign
 from sendoff.launch.plan import plan_launch, prepare_launch
 from sendoff.launch.sample import sample_request
 from sendoff.ledger import Ledger
 
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+from ...factories import NOW, PERIOD
+
 TEMPLATE = {"id": 88, "channels": ["email"], "parameters": {"shop": "Dublin"}}
 DUBLIN_IN_SUMMER = timezone(timedelta(hours=1))
 

@@ -16,12 +16,13 @@ import pytest
 from pydantic import ValidationError
 
 from sendoff.audience import checked_columns
-from sendoff.campaign import AudienceColumn, Campaign, CampaignFolder, Period, campaign_from, load_campaign
+from sendoff.campaign import AudienceColumn, Campaign, CampaignFolder, campaign_from, load_campaign
 from sendoff.errors import AudienceError, CampaignError
 from sendoff.launch.plan import plan_launch, prepare_launch
 from sendoff.ledger import Ledger
 
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
+from ...factories import PERIOD
+
 SQL = "SELECT device_id, country, first_name FROM people"
 SECRET = "Ms Example"
 

@@ -23,10 +23,8 @@ from sendoff.ledger import Decision, Ledger, NewLaunch
 from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.states import Accepted, DecisionKind
 
-from ...factories import claimed, make_warehouse
+from ...factories import NOW, PERIOD, claimed, make_warehouse
 
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 PREVIOUS = LaunchRecord(
     launch_key="k" * 32,
     connection="service",

@@ -23,9 +23,8 @@ from sendoff.postbacks import maintain
 from sendoff.report import as_text, describe_preview
 from sendoff.states import Accepted
 
-from ...factories import make_warehouse, send
+from ...factories import PERIOD, make_warehouse, send
 
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
 SQL = "SELECT device_id, platform FROM devices WHERE seen < :period_end"
 PUSH = Campaign.model_validate(
     {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -14,16 +13,14 @@ import pytest
 import sqlalchemy as sa
 
 from sendoff.audience.identifiers import integers
-from sendoff.campaign import Campaign, CampaignFolder, Period
+from sendoff.campaign import Campaign, CampaignFolder
 from sendoff.errors import AudienceError, ConflictError
 from sendoff.launch.plan import prepare_launch
 from sendoff.ledger import Ledger
 from sendoff.ledger.launches.launch_record import LaunchRecord
 
-from ...factories import make_warehouse
+from ...factories import NOW, PERIOD, make_warehouse
 
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 CAPPED = {"cap": {"messages": 1, "days": 7}}
 
 

@@ -22,11 +22,10 @@ from sendoff.ledger import Ledger
 from sendoff.ledger.storage.schema import metadata
 
 from ...databases import connected, new_database
+from ...factories import NOW
 
 if TYPE_CHECKING:
     from tests.conftest import Command
-
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 
 
 @pytest.mark.promise("lost/migrated")

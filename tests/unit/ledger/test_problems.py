@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
 import sqlite3
@@ -23,6 +22,7 @@ from sendoff.ledger.storage.bulk import by_adbc, driver
 from sendoff.ledger.storage.problems import LedgerAddress, problem_of
 from sendoff.ledger.storage.schema import launches
 
+from ...commands import clear_settings
 from ...factories import NOW
 
 PASSWORD = "hunter2-is-secret"
@@ -355,8 +355,7 @@ def test_a_receiver_on_a_ledger_without_tables_says_what_to_run_and_exits(
         url = f"sqlite:///{tmp_path / 'ledger.db'}"
     else:
         url = request.getfixturevalue("postgres_url")
-    for name in [name for name in os.environ if name.startswith("SENDOFF_")]:
-        monkeypatch.delenv(name)
+    clear_settings(monkeypatch)
     monkeypatch.setenv("SENDOFF_LEDGER_URL", url)
     monkeypatch.setenv("SENDOFF_PUBLIC_URL", "http://127.0.0.1")
     monkeypatch.setenv("SENDOFF_POST_BACK_SECRETS", "x" * 32)

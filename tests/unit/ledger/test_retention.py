@@ -13,22 +13,19 @@ import sqlalchemy as sa
 
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Period, dispatch_key, launch_key
+from sendoff.campaign import dispatch_key
 from sendoff.ledger import Ledger
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.postbacks.retention import maintain
 from sendoff.service.postbacks import PostBack
 
-from ...factories import make_accepted, stored_post_backs
+from ...factories import KEY, NOW, PERIOD, make_accepted, stored_post_backs
 
 if TYPE_CHECKING:
     from tests.conftest import Command
 
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 DAY = timedelta(days=1)
-PERIOD = Period(datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC))
-KEY = launch_key("service", "spring", PERIOD)
 PEOPLE = integers(range(1, 7))
 DISPATCH = dispatch_key(KEY, Segment(PEOPLE).fingerprint())
 STRANGE = "f" * 32

@@ -26,9 +26,8 @@ from sendoff.ledger.storage.stored_sets import LARGEST, batches, cut, joined
 from sendoff.states import Verdict
 
 from ...examples import examples
-from ...factories import PUSH
+from ...factories import NOW, PUSH
 
-NOW = datetime(2026, 3, 2, 9, tzinfo=UTC)
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
 LONG = [f"{number:0>9}" * 40 for number in range(60)]  # texts of 360 bytes
 STRANGER = {"integer": 2**63 - 1, "string": "nobody"}

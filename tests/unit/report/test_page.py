@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from html.parser import HTMLParser
@@ -318,22 +316,6 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SettingsError, match="cannot be written"):
         write_html(WHOLE, tmp_path / "file" / "report.html")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Yield a headless Chromium. Skip the test if it is not installed, or if Playwright is missing."""
-    path = (
-        os.environ.get("SENDOFF_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    )
-    if path is None:
-        pytest.skip("needs Chromium: none is installed; install it, or name one in SENDOFF_TEST_CHROMIUM")
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs Chromium: playwright is missing")
-    with playwright.sync_playwright() as driver:
-        quiet = ["--disable-gpu", "--no-first-run", "--disable-background-networking"]
-        started = driver.chromium.launch(executable_path=path, chromium_sandbox=os.geteuid() != 0, args=quiet)
-        yield started
-        started.close()
 
 
 @pytest.mark.proof

@@ -1,0 +1,3 @@
+"""The browser of these tests."""
+
+from ...acceptance.browser import browser  # noqa: F401
