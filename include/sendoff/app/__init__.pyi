@@ -6,4 +6,3 @@ from .results import LaunchPreview as LaunchPreview
 from .results import Report as Report
 from .results import Suppressions as Suppressions
 from .results import Verdicts as Verdicts
-from .service import service_connection as service_connection

@@ -7,6 +7,7 @@ from .build import KINDS as KINDS
 from .build import Audience as Audience
 from .build import build_audience as build_audience
 from .build import those_among as those_among
+from .build import typed_column as typed_column
 from .column_contract import checked_columns as checked_columns
 from .csv_list import count_people as count_people
 from .csv_list import kind_of as kind_of

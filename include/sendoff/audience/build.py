@@ -115,6 +115,22 @@ def _within(some: Identifiers, people: Identifiers) -> Identifiers:
     return some & people
 
 
+def typed_column(column: pa.Array, kind: Kind, name: str) -> pa.Array | None:
+    """Return a column in the Arrow type of identifier sets of a kind, or None if its type does not fit.
+
+    Raise AudienceError for text that is not UTF-8. ``name``: that of the column, for the error.
+    """
+    type_ = value_type(column)
+    if column.null_count == len(column):
+        return pa.nulls(len(column), pa.uint64() if kind == "integer" else pa.large_string())
+    if kind == "integer" and pa.types.is_integer(type_):
+        # Viewed as unsigned, a negative number becomes one above 2**63, and stays unusable.
+        return column.cast(type_) if type_ == pa.uint64() else column.cast(pa.int64()).view(pa.uint64())
+    if kind == "string" and (is_text(type_) or pa.types.is_integer(type_)):
+        return checked_text(column.cast(pa.large_string()), name)
+    return None
+
+
 def build_audience(
     batches: Iterable[pa.RecordBatch],
     *,
@@ -215,14 +231,10 @@ class _AudienceBuilder:
 
     def _typed(self, column: pa.Array, kind: Kind, name: str, rows_before: int) -> pa.Array:
         """Return a column in the Arrow type of identifier sets of a kind. Raise AudienceError if its type differs."""
+        typed = typed_column(column, kind, name)
+        if typed is not None:
+            return typed
         type_, is_integer = value_type(column), kind == "integer"
-        if column.null_count == len(column):
-            return pa.nulls(len(column), pa.uint64() if is_integer else pa.large_string())
-        if is_integer and pa.types.is_integer(type_):
-            # Viewed as unsigned, a negative number becomes one above 2**63, and stays unusable.
-            return column.cast(type_) if type_ == pa.uint64() else column.cast(pa.int64()).view(pa.uint64())
-        if not is_integer and (is_text(type_) or pa.types.is_integer(type_)):
-            return checked_text(column.cast(pa.large_string()), name)
         row = rows_before + pc.index(column.is_valid(), True).as_py() + 1
         # The text of the number 101.0 would name no one, but a whole number is taken as text.
         cure = self._wording.conversion(name, to_integer=is_integer or is_number(type_))

@@ -8,7 +8,6 @@ from .later import HeldByService as HeldByService
 from .later import held_by_service as held_by_service
 from .own_request import NewRequest as NewRequest
 from .own_request import prepare_request as prepare_request
-from .plan import Plan as Plan
 from .plan import check_same_recipients as check_same_recipients
 from .plan import prepare_launch as prepare_launch
 from .plan_inputs import LaunchOptions as LaunchOptions

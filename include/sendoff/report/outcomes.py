@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sendoff import warehouse
+from sendoff.audience import typed_column
 from sendoff.audience.identifiers import (
     Identifiers,
     Kind,
@@ -50,7 +51,7 @@ from sendoff.figures import CONTROL_GROUP, counted
 from sendoff.launch import send_times_of
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.states import DecisionKind, Verdict
-from sendoff.warehouse import checked_text, is_text, sql_type_name, value_type
+from sendoff.warehouse import sql_type_name, value_type
 
 SENT_TO = "sent to"
 """The name of the side that gets the message, for launches without variants."""
@@ -295,17 +296,11 @@ def _remarks(ledger: Ledger, launch_key: str, sides: Mapping[str, Identifiers]) 
 
 def _typed(column: pa.Array, kind: Kind, name: str) -> pa.Array:
     """Return an identifier column in the type that sets of this kind are built with."""
-    type_ = value_type(column)
-    if column.null_count == len(column):
-        return pa.nulls(len(column), pa.uint64() if kind == "integer" else pa.large_string())
-    if kind == "integer" and pa.types.is_integer(type_):
-        return column.cast(type_) if type_ == pa.uint64() else column.cast(pa.int64()).view(pa.uint64())
-    if kind == "string" and (is_text(type_) or pa.types.is_integer(type_)):
-        return trimmed(checked_text(column.cast(pa.large_string()), name))
-    wanted = "whole numbers" if kind == "integer" else "text"
-    raise AudienceError(
-        f"column {name} holds {sql_type_name(type_)}, but the launch has {wanted}. Return {wanted}."
-    )
+    typed = typed_column(column, kind, name)
+    if typed is None:
+        wanted, found = "whole numbers" if kind == "integer" else "text", sql_type_name(value_type(column))
+        raise AudienceError(f"column {name} holds {found}, but the launch has {wanted}. Return {wanted}.")
+    return trimmed(typed) if kind == "string" else typed
 
 
 def _numbers(column: pa.Array) -> pa.DoubleArray:

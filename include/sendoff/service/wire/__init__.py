@@ -5,7 +5,7 @@ request, and ``requests`` the whole. ``own_request`` reads and completes request
 reads replies and post-backs. ``redaction`` hides identifiers and secrets.
 """
 
-from sendoff.service.wire.names import UNCONFIRMED, FieldNames, Unconfirmed
+from sendoff.service.wire.names import UNCONFIRMED, FieldNames
 from sendoff.service.wire.own_request import LARGEST_BODY, OwnBody, completed, read_own_body
 from sendoff.service.wire.requests import (
     CREATE_PATH,
@@ -40,7 +40,6 @@ __all__ = [
     "PostBackBody",
     "Reply",
     "Targeting",
-    "Unconfirmed",
     "Unreadable",
     "completed",
     "create_body",
