@@ -28,6 +28,7 @@ import requests
 import sendoff
 import sendoff.app.app
 import sendoff.app.launch
+import sendoff.app.order
 import sendoff.dispatch.decisions
 import sendoff.dispatch.policy
 import sendoff.dispatch.request
@@ -108,6 +109,7 @@ Phase = Literal["freeze", "send", "decide", "aggregate", "erase"]
 LINES: dict[Phase, tuple[Any, ...]] = {
     "freeze": (
         sendoff.app.app,
+        sendoff.app.order,
         sendoff.launch.own_hours,
         sendoff.launch.own_request,
         sendoff.launch.plan,

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from uuid import uuid4
-from zoneinfo import ZoneInfo
 
 from sendoff.app.connections import Connections, user_name
 from sendoff.app.launch import Launch, check_reason
+from sendoff.app.order import folder_given, is_frozen_as, order_of
 from sendoff.app.results import LaunchPreview, SuppressionEntries, Suppressions
 from sendoff.campaign import Given, Period, launch_key
-from sendoff.errors import CampaignError, NotFoundError, NotYetError, SettingsError
+from sendoff.errors import NotFoundError, SettingsError
 from sendoff.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from datetime import date
 
-    from sendoff.campaign import Campaign, CampaignFolder
-    from sendoff.launch import LaunchOptions
-    from sendoff.ledger import LaunchRecord
+    from sendoff.campaign import Campaign
     from sendoff.warehouse import Source
 
 _log = logging.getLogger(__name__)
@@ -172,7 +169,7 @@ class App:
         """
         from sendoff.launch import prepare_launch
 
-        order = self._order(campaign, name, audience, period)
+        order = order_of(self._connections, campaign, name, audience, period)
         again = {"resend": resend, "only_unsent": only_unsent, "reason": reason}
         options = order.options(self._connections.who, size_limit, send_late=send_late, **again)
         asked_at = datetime.now(UTC)
@@ -184,7 +181,7 @@ class App:
             options=options,
         )
         change = ""
-        if not _is_frozen_as(launch, order.folder.campaign, order.period.end):
+        if not is_frozen_as(launch, order.folder.campaign, order.period.end):
             change = " with other fields"
         elif audience is not None and launch.created_at < asked_at:
             change = ", and the audience of this call was not read"
@@ -222,7 +219,7 @@ class App:
         """
         from sendoff.launch import LaunchOptions, prepare_tests
 
-        folder = _folder(campaign, name, self._connections.settings, reads_query=False)
+        folder = folder_given(campaign, name, self._connections.settings, reads_query=False)
         self._connections.check(folder.campaign.connection)
         options = LaunchOptions(who=self._connections.who, origin=f"test\n{uuid4()}\n")
         tests = prepare_tests(
@@ -254,7 +251,7 @@ class App:
         """
         from sendoff.launch import preview_campaign
 
-        order = self._order(campaign, name, audience, period)
+        order = order_of(self._connections, campaign, name, audience, period)
         again = {"resend": resend, "only_unsent": only_unsent}
         options = order.options(self._connections.who, size_limit, send_late=send_late, **again)
         return LaunchPreview(
@@ -378,103 +375,3 @@ class App:
 
         rows = SuppressionRows(self._connections.ledger, datetime.now(UTC), self._connections.who, source)
         return SuppressionEntries(rows)
-
-    def _order(
-        self,
-        campaign: Campaign | Mapping[str, Any] | str | Path,
-        name: str | None,
-        audience: Any,
-        period: Given | None,
-    ) -> _Order:
-        reads_query = audience is None and isinstance(campaign, str | Path)
-        folder = _folder(campaign, name, self._connections.settings, reads_query=reads_query)
-        if not reads_query:
-            folder = folder.with_audience(audience)
-        self._connections.check(folder.campaign.connection)
-        fixed = folder.campaign.fixed_period
-        if fixed is None and period is None:
-            raise CampaignError(
-                f"campaign {folder.name}: it has no period. Add one, such as period='2026-11-16'"
-            )
-        order = _Order(folder, fixed or Period.of(period), datetime.now(UTC))  # type: ignore[arg-type]
-        order.check_start()
-        order.check_over()
-        return order
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """What a caller wants to launch."""
-
-    folder: CampaignFolder
-    period: Period
-    now: datetime
-
-    def check_over(self) -> None:
-        """Raise NotYetError if the period has not ended, so that the query would miss some of it."""
-        end = self.period.end
-        if end > self.now and self.folder.campaign.fixed_period is None:
-            raise NotYetError(
-                f"campaign {self.folder.name}: the period {self.period.key} has not ended. Wait, or name another one",
-                end,
-            )
-
-    def check_start(self) -> None:
-        """Raise CampaignError if the period begins before the campaign does."""
-        campaign = self.folder.campaign
-        zone = ZoneInfo(campaign.schedule_time_zone)
-        if campaign.start and self.period.start < datetime.combine(campaign.start, time(), zone):
-            raise CampaignError(
-                f"campaign {self.folder.name}: the period {self.period.key} begins before start, {campaign.start}. "
-                "Use a later period, or change start"
-            )
-
-    def options(self, who: str, size_limit: int | None, *, send_late: bool, **again: Any) -> LaunchOptions:
-        from sendoff.launch import LaunchOptions, due_time
-
-        return LaunchOptions(
-            size_limit=size_limit,
-            due_at=due_time(self.folder.campaign, self.period, self.now),
-            send_late=send_late,
-            who=who,
-            **again,
-        )
-
-
-def _folder(
-    campaign: Campaign | Mapping[str, Any] | str | Path,
-    name: str | None,
-    settings: Settings,
-    *,
-    reads_query: bool,
-) -> CampaignFolder:
-    """Return a campaign; ``reads_query``: with the audience query, if it is a folder.
-
-    A campaign from Python that names no connection uses the app's.
-    """
-    from sendoff.campaign import Campaign, folder_of, load_campaign
-
-    defaults = Path(settings.defaults) if settings.defaults else None
-    if isinstance(campaign, str | Path):
-        folder = load_campaign(Path(campaign), has_audience=reads_query, defaults=defaults)
-        return folder.named(name) if name else folder
-    if name is None:
-        raise CampaignError("the campaign has no name. Add one, such as name='lapsed_buyers'")
-    if isinstance(campaign, Mapping):
-        campaign = {"connection": settings.connection, **campaign}
-    elif isinstance(campaign, Campaign) and "connection" not in campaign.model_fields_set:
-        campaign = campaign.replace(connection=settings.connection)
-    return folder_of(campaign, name, defaults=defaults)
-
-
-def _is_frozen_as(launch: LaunchRecord, campaign: Campaign, period_end: datetime) -> bool:
-    """Check whether a launch has frozen a campaign. The texts of equal definitions differ between versions.
-
-    A campaign whose times do not fit the period is another one.
-    """
-    from sendoff.campaign import Campaign
-
-    try:
-        return Campaign.frozen(launch.definition) == campaign.resolved(period_end)
-    except CampaignError:
-        return False
