@@ -147,11 +147,19 @@ def _planned(name: str, period: Period, plan: Plan) -> _Subject:
 def _frozen(ledger: Ledger, launch: LaunchRecord) -> _Subject:
     key = launch.launch_key
     parts = ledger.dispatch_queries.segment_sizes(key)
-    audience = None
+    audience, checked = None, _checked(ledger, key)
     if not launch.is_chosen_by_service:
         groups = {name: group for name in GROUP_COLUMNS if (group := ledger.launches.groups(key, name))}
         people = ledger.launches.audience(key)
-        audience = Audience(launch.identified_by, people, launch.rows, launch.dropped, groups)
+        audience = Audience(
+            launch.identified_by,
+            people,
+            launch.rows,
+            launch.dropped,
+            groups,
+            ignored_columns=tuple(checked.get("ignored_columns", ())),
+            ambiguous=checked.get("ambiguous", 0),
+        )
     return _Subject(
         name=launch.campaign,
         period=launch.period,
@@ -164,17 +172,19 @@ def _frozen(ledger: Ledger, launch: LaunchRecord) -> _Subject:
         parts=parts,
         first=ledger.dispatch_queries.segment(key, 1) if parts else None,
         previous=ledger.launches.previous(launch.connection, launch.campaign, launch.period),
-        gates=_recorded_gates(ledger, key),
+        gates=[GateResult(**gate) for gate in checked.get("gates", ())],
         sources=ledger.launches.sources(key),
+        not_compared=checked.get("not_compared", ()),
         frozen=launch,
     )
 
 
-def _recorded_gates(ledger: Ledger, launch_key: str) -> list[GateResult]:
-    """Return the gates' results from the time when the launch was frozen."""
-    decisions = ledger.audit_log.of_launch(launch_key)
-    details = [decision.detail for decision in decisions if decision.kind == DecisionKind.GATES]
-    return [GateResult(**gate) for gate in details[-1]["gates"]] if details and details[-1] else []
+def _checked(ledger: Ledger, launch_key: str) -> Mapping[str, Any]:
+    """Return the gates' results and the notes from the time when the launch was frozen. Older launches lack notes."""
+    for decision in ledger.audit_log.of_launch(launch_key):
+        if decision.kind == DecisionKind.GATES and decision.detail:
+            return decision.detail
+    return {}
 
 
 def _preview(

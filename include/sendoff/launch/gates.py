@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from sendoff.audience import Audience, Segment
@@ -146,9 +147,14 @@ def raise_if_closed(campaign: str, results: Sequence[GateResult]) -> None:
     raise error(text, not_launched="; ".join(result.words for result in closed))
 
 
-def gates_decision(launch_key: str, results: Sequence[GateResult], now: datetime) -> Decision:
-    """Return the audit-log entry with the results of a launch's gates."""
-    detail = {"gates": [asdict(result) for result in results]}
+def gates_decision(
+    launch_key: str, results: Sequence[GateResult], now: datetime, notes: Mapping[str, Any] | None = None
+) -> Decision:
+    """Return the audit-log entry with the results of a launch's gates.
+
+    ``notes``: facts of the plan that the preview of the frozen launch needs; never identifiers.
+    """
+    detail = {"gates": [asdict(result) for result in results], **(notes or {})}
     return Decision(launch_key, DecisionKind.GATES, "sendoff", None, now, detail)
 
 

@@ -83,6 +83,17 @@ class Plan:
         """The number of recipients; None if the service chooses them."""
         return sum(map(len, self.segments)) if self.audience else None
 
+    @property
+    def notes(self) -> dict[str, Any]:
+        """The facts for a preview that the ledger keeps with the results of the gates, without those that are empty."""
+        audience = self.audience
+        facts = {
+            "not_compared": self.not_compared,
+            "ignored_columns": audience and audience.ignored_columns,
+            "ambiguous": audience and audience.ambiguous,
+        }
+        return {name: fact for name, fact in facts.items() if fact}
+
 
 def prepare_launch(
     ledger: Ledger,
@@ -375,7 +386,7 @@ def _freeze(ledger: Ledger, key: str, inputs: PlanInputs, decisions: Iterable[De
             known_launches=seen,
             overlap=_overlap(inputs),
             known_erasures=erasures,
-            decisions=[*decisions, gates_decision(key, plan.gates, inputs.now)],
+            decisions=[*decisions, gates_decision(key, plan.gates, inputs.now, plan.notes)],
         )
     )
 

@@ -187,6 +187,25 @@ def test_a_frozen_launch_is_previewed_as_it_was_planned_without_its_warehouse(
     assert frozen == planned | {"launch_key": key, "state": "released"}
 
 
+def test_a_frozen_launch_keeps_the_notes_of_its_plan(ledger: Ledger, warehouse: str) -> None:
+    made = folder(
+        "SELECT 'ann' AS user_id, 9 AS spent, 'x' AS city UNION ALL SELECT 'ann', 10, 'y'",
+        message=None,
+        channels={},
+        template={"id": 1, "channels": ["email"], "columns": ["spent"]},
+        audience={"exclude": [{"kind": "campaign", "name": "srping", "days": 7}]},
+        approval={"needed": "always"},
+    )
+    planned = look(made, warehouse, ledger)
+    key = prepare_launch(ledger, made, period=PERIOD, warehouses=lambda _: warehouse, now=NOW).launch_key
+    assert preview_launch(ledger, key).warnings == planned.warnings
+    assert [line[:50] for line in planned.warnings] == [
+        "campaign srping leaves out no one: the ledger has ",
+        "These columns of the audience are not used: city.",
+        "The audience has several rows with different templ",
+    ]
+
+
 def test_a_launch_that_is_not_there_cannot_be_previewed(ledger: Ledger) -> None:
     with pytest.raises(NotFoundError):
         preview_launch(ledger, KEY)
