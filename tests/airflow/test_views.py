@@ -2027,6 +2027,7 @@ def test_the_next_launch_never_shows_a_past_date_as_its_time(
     found = next_launch_of(schedule, None, ("device", "devices"))
     assert found is not None
     assert found.sends == words
+    assert any(line.startswith("send.date: ") for line in found.advice) == bool(date)
 
 
 def test_the_gates_of_the_next_launch_are_written_in_words(ledger: Ledger) -> None:

@@ -47,16 +47,19 @@ _PICTURELESS = frozenset({"firefox", "safari"})
 _UNREPORTED = frozenset({Channel.ANDROID_PUSH, Channel.IOS_PUSH})
 
 
-def advice(campaign: Campaign, *, columns: Collection[str] | None = None) -> list[str]:
+def advice(
+    campaign: Campaign, *, columns: Collection[str] | None = None, is_frozen: bool = False
+) -> list[str]:
     """Return suggestions, each as a path in the file, a colon and a sentence; never any text of the campaign.
 
-    ``columns``: the columns of the query, if they are known. Lengths do not count tags, so the text that recipients
-    see may be longer.
+    ``campaign``: as written, or as a launch froze it (``is_frozen``). A frozen campaign is sent once, so advice on its
+    schedule does not apply. ``columns``: the columns of the audience, if they are known. Lengths do not count tags, so
+    the text that recipients see may be longer.
     """
     lines = [
         *_on_content(campaign),
         *_on_repetition(campaign),
-        *_on_time(campaign),
+        *(() if is_frozen else _on_time(campaign)),
         *_on_reports(campaign, columns),
         *_on_tags(campaign, columns or ()),
     ]

@@ -58,7 +58,7 @@ def preview_campaign(  # noqa: PLR0913 - all named, most with defaults
         check_same_recipients(ledger, launch, options)
     plan = plan_launch(ledger, folder, period=period, warehouses=warehouses, options=options, now=moment)
     existing = _existing_launch(ledger, launch) if ledger and launch else None
-    return _preview(_planned(folder.name, period, plan), ledger, rate, names, existing)
+    return _preview(_planned(folder, period, plan), ledger, rate, names, existing)
 
 
 def preview_launch(
@@ -101,11 +101,15 @@ def _existing_launch(ledger: Ledger, launch: LaunchRecord) -> ExistingLaunch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Subject:
-    """The common data of a plan and a frozen launch. ``campaign`` is resolved for the period."""
+    """The common data of a plan and a frozen launch.
+
+    ``campaign``: resolved for the period. ``written``: as in the folder; the same as ``campaign`` if it is frozen.
+    """
 
     name: str
     period: Period
     campaign: Campaign
+    written: Campaign
     audience: Audience | None  # None if the service chooses the recipients
     suppressed: Mapping[str, int]
     parts: Sequence[SegmentSize]
@@ -125,11 +129,12 @@ class _Subject:
         return sum(part.people for part in self.parts) if self.audience else None
 
 
-def _planned(name: str, period: Period, plan: Plan) -> _Subject:
+def _planned(folder: CampaignFolder, period: Period, plan: Plan) -> _Subject:
     return _Subject(
-        name=name,
+        name=folder.name,
         period=period,
         campaign=plan.campaign,
+        written=folder.campaign,
         audience=plan.audience,
         suppressed={reason: len(members) for reason, members in plan.suppressed.items() if len(members)},
         parts=[
@@ -147,6 +152,7 @@ def _planned(name: str, period: Period, plan: Plan) -> _Subject:
 def _frozen(ledger: Ledger, launch: LaunchRecord) -> _Subject:
     key = launch.launch_key
     parts = ledger.dispatch_queries.segment_sizes(key)
+    campaign = Campaign.frozen(launch.definition)
     audience, checked = None, _checked(ledger, key)
     if not launch.is_chosen_by_service:
         groups = {name: group for name in GROUP_COLUMNS if (group := ledger.launches.groups(key, name))}
@@ -163,7 +169,8 @@ def _frozen(ledger: Ledger, launch: LaunchRecord) -> _Subject:
     return _Subject(
         name=launch.campaign,
         period=launch.period,
-        campaign=Campaign.frozen(launch.definition),
+        campaign=campaign,
+        written=campaign,
         audience=audience,
         suppressed={
             **ledger.launches.suppressed_sizes(key),
@@ -375,7 +382,7 @@ def _warnings(subject: _Subject, not_compared: Iterable[str]) -> Iterator[str]:
     platforms = audience.groups.get("platform", {}) if audience else {}
     yield from unreachable(subject.campaign, platforms)
     columns = {*audience.groups, *audience.ignored_columns} if audience else None
-    yield from advice(subject.campaign, columns=columns)
+    yield from advice(subject.written, columns=columns, is_frozen=subject.frozen is not None)
 
 
 def _summed(sizes: Iterable[tuple[Any, int]]) -> dict[Any, int]:

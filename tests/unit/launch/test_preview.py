@@ -478,6 +478,18 @@ def test_the_tags_that_the_service_fills_in_are_named(warehouse: str) -> None:
     assert "fills in" not in printed(plain)
 
 
+@pytest.mark.parametrize("date", [None, f"{PERIOD.end + DAY:%Y-%m-%d}"])
+def test_only_a_date_of_the_file_gets_advice_on_its_schedule(
+    ledger: Ledger, warehouse: str, date: str | None
+) -> None:
+    once = {"kind": "once", "time": "18:30", "time_zone": "UTC"} | ({"date": date} if date else {})
+    made = folder(schedule="0 6 * * *", send=once)
+    planned = [line for line in look(made, warehouse, ledger).warnings if line.startswith("send.")]
+    assert [line.partition(":")[0] for line in planned] == (["send.date"] if date else [])
+    key = prepare_launch(ledger, made, period=PERIOD, warehouses=lambda _: warehouse, now=NOW).launch_key
+    assert not [line for line in preview_launch(ledger, key).warnings if line.startswith("send.")]
+
+
 def test_a_column_that_was_meant_for_a_tag_gets_a_hint(warehouse: str) -> None:
     sql = SQL.replace("platform", "'Ann' AS first_name, platform")
     hint = (

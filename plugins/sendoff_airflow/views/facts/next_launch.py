@@ -76,7 +76,7 @@ def next_launch_of(
         segment_size=campaign.segment_size,
         send_mode=campaign.send_mode,
         messages=messages_of(campaign, dict.fromkeys(variations, 0), end),
-        advice=advice(campaign),
+        advice=advice(written, is_frozen=is_of_launch),
         problem=problem,
     )
 
