@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from sendoff.audience.bucketing import split
 from sendoff.audience.build import Audience
-from sendoff.audience.identifiers import Identifiers, as_member, empty
+from sendoff.audience.identifiers import Identifiers, as_member, empty, union
 from sendoff.audience.template_values import template_values_without
 from sendoff.campaign import Campaign, Slot, Variation, time_zone_of
 from sendoff.errors import AudienceError
@@ -232,11 +232,13 @@ def _language(value: str) -> str:
 
 
 def in_unknown_zones(campaign: Campaign, audience: Audience) -> tuple[int, str] | None:
-    """Return how many recipients have a time zone that does not exist, and one of these; None if there are none."""
+    """Return how many recipients have only time zones that do not exist, and one of these; None if no one does."""
     values = audience.groups.get("time_zone", {}) if campaign.default_zone else {}
+    kind = audience.identifiers.kind
+    known = union(kind, (members for value, members in values.items() if time_zone_of(value)))
     unknown = {
-        value: len(members)
+        value: rest
         for value, members in values.items()
-        if value.strip() and time_zone_of(value) is None
+        if value.strip() and time_zone_of(value) is None and len(rest := members - known)
     }
-    return (sum(unknown.values()), min(unknown)) if unknown else None
+    return (len(union(kind, unknown.values())), min(unknown)) if unknown else None

@@ -290,7 +290,9 @@ def test_each_zone_of_the_query_is_cut_apart_and_who_has_none_gets_the_default(
         "Europe/Dublin": [5, 6, 7, 8, 9],
     }
     made = audience(integers(range(1, 10)), groups)
-    assert in_unknown_zones(campaign(**fields), made) == (5, "Europe")
+    assert in_unknown_zones(campaign(**fields), made) == (3, "Europe")  # 4 has a zone that exists, too
+    groups["time_zone"]["America/Los_Angeles"] = integers([6, 7, 8])
+    assert in_unknown_zones(campaign(**fields), audience(integers(range(1, 10)), groups)) is None
     assert in_unknown_zones(campaign(EMAIL), made) is None
 
 
