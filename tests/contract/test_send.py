@@ -126,6 +126,18 @@ def test_nothing_is_frozen_while_a_setting_cannot_be_used(
     assert list(ledger.launches.campaigns()) == []
 
 
+def test_people_in_the_control_group_are_not_counted_as_sent_to(
+    send: Send, write: Callable[[str], str], service: LocalService
+) -> None:
+    folder = write(FIELDS + "audience: {holdout: {percent: 50}}\n")
+    first, again = send(folder), send(folder, "--json")
+    assert first.returncode == 0, first.stderr
+    result, reached = json.loads(again.stdout), len(sent_to(service))
+    assert 0 < reached < 4
+    assert (result["people"], result["held_out"]) == (4, 4 - reached)
+    assert f": 4 people, {4 - reached} of them in the control group, 1 request\n" in first.stdout
+
+
 @pytest.mark.proof
 def test_without_a_period_it_is_that_of_the_schedule_and_with_wait_there_is_a_report(
     send: Send, write: Callable[[str], str]

@@ -72,6 +72,11 @@ class Launch:
         return None if record.is_chosen_by_service else record.audience
 
     @property
+    def held_out(self) -> int:
+        """The size of its holdout: the part of its audience that gets no message, as a control group."""
+        return self._connections.ledger.launches.suppressed_sizes(self.key).get("holdout", 0)
+
+    @property
     def awaits_approval(self) -> bool:
         """Whether it is held until a person approves it, as its campaign demands."""
         from sendoff.dispatch import awaits_approval

@@ -432,6 +432,8 @@ def _print(result: _Result, folder: str, *, as_json: bool) -> None:
         typer.echo(f"{result.status}: {result.message or 'nothing was frozen'}")
         return
     people, requests = people_of(launch.people), launch.requests
+    if held_out := launch.held_out:
+        people += f", {held_out:,} of them in the control group"
     total = counted(sum(requests.values()), "request")
     typer.echo(f"launch {launch.key[:12]} of {launch.name}, period {launch.period.key}: {people}, {total}")
     typer.echo(f"{result.status}: {result.message or counts_in_words(requests)}")
@@ -484,6 +486,7 @@ def _as_json(result: _Result) -> dict[str, Any]:
             "period": launch.period.key,
             "state": launch.state,
             "people": launch.people,
+            "held_out": launch.held_out,
             "requests": launch.requests,
             "report": launch.report().to_json() if result.is_reported else None,
         }
