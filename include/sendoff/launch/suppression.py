@@ -62,6 +62,7 @@ Rule = Exclusion | Priority | Cap
 _log = logging.getLogger(__name__)
 
 _SOONER = timedelta(hours=2)
+_KIND_WORDS = {"integer": "whole numbers", "string": "text"}
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -233,7 +234,8 @@ class _OtherLaunches:
             uploaded, people = self.ledger.uploaded_lists.get(exclusion.name)
         except NotFoundError as error:
             raise AudienceError(f"campaign {self.folder.name}: {error}") from None
-        _check_same_identifiers(f"list {uploaded.name}", uploaded.identified_by, people, self.audience)
+        place = f"campaign {self.folder.name}: list {uploaded.name}"
+        _check_same_identifiers(place, uploaded.identified_by, people, self.audience, is_list=True)
         return people
 
     def _of_campaign(self, exclusion: CampaignExclusion, reason: str) -> Identifiers:
@@ -380,14 +382,17 @@ def without_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         yield batch.select([name for name in batch.schema.names if name.lower() not in GROUP_COLUMNS])
 
 
-def _check_same_identifiers(what: str, identified_by: str, people: Identifiers, audience: Audience) -> None:
+def _check_same_identifiers(
+    place: str, identified_by: str, people: Identifiers, audience: Audience, *, is_list: bool = False
+) -> None:
     own = audience.identifiers
     if identified_by != audience.identified_by:
-        raise AudienceError(
-            f"{what}: found the identifier column {identified_by}. Use {audience.identified_by}, as in "
-            "audience.sql"
-        )
-    if len(people) and len(own) and people.kind != own.kind:
-        raise AudienceError(
-            f"{what}: found {identified_by} of kind {people.kind}. Use {own.kind}, as in audience.sql"
-        )
+        found, needed = f"the identifier column {identified_by}", audience.identified_by
+        option = f"with --column {audience.identified_by}"
+    elif len(people) and len(own) and people.kind != own.kind:
+        found, needed = f"{identified_by} as {_KIND_WORDS[people.kind]}", _KIND_WORDS[own.kind]
+        option = f"{'with' if own.kind == 'integer' else 'without'} --numbers"
+    else:
+        return
+    remedy = f". Upload the list again {option}" if is_list else ""
+    raise AudienceError(f"{place}: found {found}. Use {needed}, as in the audience{remedy}")

@@ -287,21 +287,39 @@ def test_a_list_that_is_not_there_is_an_error_that_says_how_to_upload_it(
 def test_a_list_of_other_people_is_an_error(plan: Callable[..., Plan], ledger: Ledger) -> None:
     ledger.uploaded_lists.store("complaints", "user_id", strings(["ann"]), "ann", NOW)
     with pytest.raises(
-        AudienceError, match=r"list complaints: found the identifier column user_id\. Use device_id"
+        AudienceError,
+        match=r"campaign spring: list complaints: found the identifier column user_id\. Use device_id, "
+        r"as in the audience\. Upload the list again with --column device_id",
     ):
         plan(exclude(kind="list", name="complaints"), ledger=ledger)
 
 
+@pytest.mark.parametrize(
+    ("people", "token", "found"),
+    [
+        (
+            strings(["7"]),
+            "device_id",
+            "text. Use whole numbers, as in the audience. Upload the list again with --numbers",
+        ),
+        (
+            integers([7]),
+            "device_id || ''",
+            "whole numbers. Use text, as in the audience. Upload the list again without --numbers",
+        ),
+    ],
+)
 def test_tokens_that_are_texts_are_not_compared_with_tokens_that_are_numbers(
-    plan: Callable[..., Plan], ledger: Ledger
+    plan: Callable[..., Plan], ledger: Ledger, people: Identifiers, token: str, found: str
 ) -> None:
-    ledger.uploaded_lists.store("complaints", "device_token", strings(["7"]), "ann", NOW)
-    with pytest.raises(AudienceError, match=r"found device_token of kind string\. Use integer"):
+    ledger.uploaded_lists.store("complaints", "device_token", people, "ann", NOW)
+    with pytest.raises(AudienceError) as error:
         plan(
             exclude(kind="list", name="complaints"),
             ledger=ledger,
-            sql="SELECT device_id AS device_token FROM devices",
+            sql=f"SELECT {token} AS device_token FROM devices",
         )
+    assert str(error.value) == f"campaign spring: list complaints: found device_token as {found}"
 
 
 # Other campaigns
