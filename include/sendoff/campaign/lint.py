@@ -193,7 +193,7 @@ def _on_reports(campaign: Campaign, columns: Collection[str] | None) -> Iterator
             yield f"gates.hold_above.missing: this limit never holds the campaign: {why}"
     if columns is not None and "platform" not in columns and campaign.targeting.kind == "query" and mixed:
         yield (
-            f"audience.sql: no column platform; no deliveries are reported for {mixed}, so without this column the "
+            f"audience: no column platform; no deliveries are reported for {mixed}, so without this column the "
             "report cannot show which people are missing"
         )
 
@@ -210,8 +210,8 @@ def _on_tags(campaign: Campaign, columns: Collection[str]) -> Iterator[str]:
     for name in campaign.filled_in() if names else ():
         if name.lower() in names:
             yield (
-                f"audience.sql: the column {name} does not fill in {{{{{name}}}}}; the service does, from its own "
-                "data. To use values from the query, you need a template (template.columns)"
+                f"audience: the column {name} does not fill in {{{{{name}}}}}; the service does, from its own "
+                "data. To use values from the audience, you need a template (template.columns)"
             )
 
 

@@ -229,7 +229,7 @@ def test_a_query_without_platform_is_told_where_channels_differ() -> None:
     mixed = push("ios_push", "web_push")
     [line] = advice(mixed, columns=["device_id"])
     assert line == (
-        "audience.sql: no column platform; no deliveries are reported for ios_push, so without this column the "
+        "audience: no column platform; no deliveries are reported for ios_push, so without this column the "
         "report cannot show which people are missing"
     )
     assert advice(mixed, columns=["device_id", "platform"]) == []
@@ -284,7 +284,7 @@ def test_tags_without_an_end_are_counted_as_text_and_soon() -> None:
 def test_a_column_with_the_name_of_a_tag_does_not_fill_it_in() -> None:
     made = campaign(channels={"email": {**EMAIL, "text": "Dear {{ first_name }}"}})
     (line,) = advice(made, columns=["device_id", "First_Name"])
-    assert line.startswith("audience.sql: the column first_name does not fill in {{first_name}}")
+    assert line.startswith("audience: the column first_name does not fill in {{first_name}}")
     assert advice(made, columns=["device_id", "name"]) == advice(made) == []
 
 

@@ -493,8 +493,8 @@ def test_only_a_date_of_the_file_gets_advice_on_its_schedule(
 def test_a_column_that_was_meant_for_a_tag_gets_a_hint(warehouse: str) -> None:
     sql = SQL.replace("platform", "'Ann' AS first_name, platform")
     hint = (
-        "audience.sql: the column first_name does not fill in {{first_name}}; the service does, from its own data. "
-        "To use values from the query, you need a template (template.columns)"
+        "audience: the column first_name does not fill in {{first_name}}; the service does, from its own data. "
+        "To use values from the audience, you need a template (template.columns)"
     )
     assert hint in look(folder(sql), warehouse).warnings
     assert hint not in look(folder(), warehouse).warnings
