@@ -16,7 +16,15 @@ from sendoff.audience import (
     template_columns,
 )
 from sendoff.audience.identifiers import Identifiers
-from sendoff.campaign import Campaign, CampaignFolder, Period, check_campaign, launch_key
+from sendoff.campaign import (
+    Campaign,
+    CampaignFolder,
+    Period,
+    VerdictsOf,
+    VerdictSource,
+    check_campaign,
+    launch_key,
+)
 from sendoff.errors import AudienceError, NobodyLeftError, NotFoundError, QueryError, UsageError
 from sendoff.figures import counted
 from sendoff.launch.dbt_project import ReadArtifact, read_local, with_dbt_tables
@@ -192,8 +200,14 @@ def nobody_left(folder: CampaignFolder, audience: Audience) -> AudienceError:
         of_the_query = " of the query" if folder.audience_sql else ""
         why = f"none of {counted(audience.rows, 'row')}{of_the_query} is left: {reasons}"
     else:
-        text = (
-            "the audience query returned no rows" if folder.audience_sql else f"{_origin(folder)} has no rows"
-        )
-        why = "the audience is empty"
+        text, why = _without_rows(folder), "the audience is empty"
     return NobodyLeftError(f"campaign {folder.name}: {text}; nothing was sent", not_launched=why)
+
+
+def _without_rows(folder: CampaignFolder) -> str:
+    source, rows = folder.campaign.audience.source, folder.audience_rows
+    if isinstance(source, VerdictSource):
+        return f"campaign {source.of} has no one with the verdict {' or '.join(source.are)}"
+    if isinstance(rows, VerdictsOf):
+        return f"launch {rows.launch_key} has no one with the verdict {' or '.join(rows.verdicts)}"
+    return "the audience query returned no rows" if folder.audience_sql else f"{_origin(folder)} has no rows"

@@ -121,6 +121,18 @@ def test_a_campaign_can_go_to_those_with_a_verdict_and_counts_those_who_cannot_b
         plan(ledger, reminder(of="spring", are=["engaged"], unknowable="leave_out"))
 
 
+def test_an_error_names_the_verdicts_that_no_one_has(ledger: Ledger) -> None:
+    key = sent(ledger, *range(1, 11))
+    with pytest.raises(
+        AudienceError, match=rf"reminder: launch {key} has no one with the verdict in_doubt; nothing was sent"
+    ):
+        plan(ledger, reminder(VerdictsOf(key, ["in_doubt"])))
+    with pytest.raises(
+        AudienceError, match=r"reminder: campaign spring has no one with the verdict in_doubt or not_sent;"
+    ):
+        plan(ledger, reminder(of="spring", are=["in_doubt", "not_sent"]))
+
+
 def test_the_newest_launch_whose_period_ends_within_the_period_counts(
     ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
