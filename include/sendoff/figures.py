@@ -263,7 +263,7 @@ def noun_for(count: int, noun: str, plural: str | None = None) -> str:
 
 def rows_for(count: int, *, is_own_request: bool) -> str:
     """Return what the rows of a launch are, for a number that stands elsewhere."""
-    one, of = ("identifier", "in the request") if is_own_request else ("row", "of the query")
+    one, of = ("identifier", "in the request") if is_own_request else ("row", "read")
     return f"{noun_for(count, one)} {of}"
 
 

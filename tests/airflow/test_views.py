@@ -1157,7 +1157,7 @@ def test_the_sums_of_a_launch_are_seen_to_add_up(vera: Person, ledger: Ledger) -
     keys = fill(ledger)
     text = re.sub(r"<[^>]+>|\s+", " ", vera.get(f"launches/{keys['reported']}").text)
     for words in (
-        "1,240 rows of the query",
+        "1,240 rows read",
         "17 left out by rule: over the cap on messages",
         "= 1,200 audience",
         "60 control group",
@@ -1176,10 +1176,10 @@ def test_one_recipient_one_row_and_one_request_are_singular(vera: Person, ledger
     key = freeze(ledger, "one_person", people=1, size=10)
     send(ledger, key, TIMED_OUT)
     text = words(vera.get(f"launches/{key}").text.replace("<", " <"))
-    for said in ("1 row of the query", "= 1 device ", "= 1 request, one for each segment"):
+    for said in ("1 row read", "= 1 device ", "= 1 request, one for each segment"):
         assert said in text, said
     text = words(vera.get(f"launches/{key}/preview").text.replace("<", " <"))
-    for said in ("1 of 1 request made, 0 accepted.", "1 row of the query", "1 request of up to"):
+    for said in ("1 of 1 request made, 0 accepted.", "1 row read", "1 request of up to"):
         assert said in text, said
     assert "each; how long" not in text
     assert "these requests" not in words(vera.get(f"waiting?launch={key}").text)
@@ -1314,7 +1314,7 @@ def test_a_launch_shows_its_result_first_and_folds_what_few_people_need(vera: Pe
         "By variant",
         "Deliveries and opens over time",
         "What cannot be known, and why",
-        "From the query to the devices",
+        "From rows to devices",
         "More",
     ]
     assert "60 devices are in the control group and got no message" in text
@@ -2458,7 +2458,7 @@ def test_a_dry_run_is_left_to_airflow_and_its_counts_are_shown(
     assert "<img" not in text
     flat = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", text))
     assert (
-        "1,010 rows of the query - 10 without an identifier = 1,000 audience - 100 control group = 900 recipients"
+        "1,010 rows read - 10 without an identifier = 1,000 audience - 100 control group = 900 recipients"
         in flat
     )
     assert "failed Least: 900 people" in flat

@@ -35,7 +35,7 @@ def csv_of(columns: Sequence[str], rows: Iterable[Sequence[str | int | None]]) -
 
 def _rows(figures: LaunchStats) -> Iterator[tuple[str, str, str, int | None]]:
     if not figures.is_chosen_by_service:
-        yield "rows", "", "rows of the query", figures.rows
+        yield "rows", "", "rows read", figures.rows
         yield from _counts("rows", "dropped", _reasons(figures.dropped))
     yield "people", "", "audience", figures.audience
     verdicts = {str(verdict): figures.verdicts.get(verdict, 0) for verdict in figures.known_verdicts}

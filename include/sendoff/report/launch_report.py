@@ -57,8 +57,8 @@ _UNMEASURED = "not measured, so this is not a count"
 MACHINE = "probably a machine"
 _ERASED = "asked to be forgotten"
 _OTHER_MEANINGS: Mapping[str, str] = {
-    "without an identifier": "Rows of the query whose identifier is empty.",
-    "invalid": "Rows of the query with an invalid identifier.",
+    "without an identifier": "Rows whose identifier is empty.",
+    "invalid": "Rows with an invalid identifier.",
     "duplicate": "Rows or post-backs that repeat an earlier one.",
     "priority": "Left out because a campaign with higher priority reaches them on the same day.",
     "over the cap on messages": "Left out because they would get more messages than the cap allows.",
@@ -122,7 +122,7 @@ def describe_launch(
     people = "everyone in the post-backs has exactly one verdict."
     if not figures.is_chosen_by_service:
         people = (
-            f"every {'identifier in the request' if figures.is_own_request else 'row of the query'} was kept or "
+            f"every {'identifier in the request' if figures.is_own_request else 'row'} was kept or "
             "dropped for one reason, and everyone in the audience has exactly one verdict."
         )
     return Document(

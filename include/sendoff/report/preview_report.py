@@ -105,7 +105,7 @@ def _existing_launch(preview: Preview, launch: ExistingLaunch) -> Iterator[Block
         yield Sentence(
             f"The ledger holds launch {launch.launch_key} ({launch.state}) for this period. "
             f"A run for the period {rest}. To send the period again, give the run a resend number and a reason. "
-            "The figures below are what the query returns now."
+            "The figures below are those of the recipients now."
         )
 
 

@@ -425,6 +425,12 @@ def test_a_preview_of_rows_does_not_speak_of_a_query(ledger: Ledger) -> None:
     frame = pd.DataFrame({"device_id": [1, 2], "score": 7})
     preview = preview_campaign(rows_of(frame), period=PERIOD, warehouses=no_warehouse, ledger=ledger)
     assert "These columns of the audience are not used: score." in preview.warnings
+    prepare_launch(ledger, rows_of(frame), period=PERIOD, warehouses=no_warehouse)
+    launched = preview_campaign(rows_of(frame), period=PERIOD, warehouses=no_warehouse, ledger=ledger)
+    for each in preview, launched:
+        shown = as_text(describe_preview(each))
+        assert "2 rows read" in " ".join(shown.split())
+        assert "query" not in shown
 
 
 def test_a_preview_counts_people_in_time_zones_that_do_not_exist(ledger: Ledger) -> None:

@@ -27,7 +27,7 @@ def test_the_counts_are_those_of_the_report() -> None:
         replace(WHOLE, not_sent_because=not_sent, by_variant={"red": {"in_doubt": 7}}, dispatches=requests)
     )
     for row in (
-        ["rows", "", "rows of the query", "1030"],
+        ["rows", "", "rows read", "1030"],
         ["rows", "dropped", "duplicate", "20"],
         ["people", "", "audience", "1000"],
         ["people", "by verdict", "in doubt", "250"],

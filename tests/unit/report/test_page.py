@@ -256,7 +256,7 @@ def test_a_word_is_explained_where_something_is_counted_under_it() -> None:
         WHOLE, dropped={"null": 30, "duplicate": 0}, anomalies={}, not_sent_because={"held out": 1}
     )
     explained = Page(as_html(seldom)).text.partition("What the words mean")[2]
-    assert "without an identifier Rows of the query whose identifier is empty." in explained
+    assert "without an identifier Rows whose identifier is empty." in explained
     assert "control group Chosen by chance" in explained
     assert "duplicate" not in explained
     assert "duplicate Rows or post-backs" in Page(as_html(WHOLE)).text.partition("What the words mean")[2]

@@ -156,7 +156,7 @@ GATE_WORDS: Mapping[str, Callable[[Any, tuple[str, str]], str]] = {
     "least": lambda gate, noun: f"at least {counted(gate, *noun)}",
     "most": lambda gate, noun: f"at most {counted(gate, *noun)}",
     "change": lambda gate, noun: f"at most {gate:g} % more or fewer {noun[1]} than at the last launch",
-    "unusable": lambda gate, _: f"at most {gate:g} % of the query's rows without a valid identifier",
+    "unusable": lambda gate, _: f"at most {gate:g} % of the rows without a valid identifier",
     "lateness": lambda gate, _: f"at most {gate.words} late",
     "window": lambda gate, noun: _window(gate, noun[0]),
     "rollout": lambda gate, noun: _rollout(gate, noun[1]),
