@@ -14,7 +14,7 @@ import sqlite3
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -857,6 +857,23 @@ def test_global_pauses_begin_and_end_with_who_and_why(olga: Person, ledger: Ledg
     assert olga.post("pauses/resume", {"reason": "sun"}).status_code == 200
     assert olga.post("pauses/resume", {"reason": "sun", "connection": "service"}).status_code == 200
     assert ledger.pauses.all() == []
+
+
+def test_a_ledger_that_was_moved_is_not_resumed_on_a_page(
+    olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    freeze(ledger, "spring_sale")
+    pause_all(ledger, "ann", "moving the ledger", now=NOW)
+    with closing(Ledger(f"sqlite:///{tmp_path / 'new.db'}")) as new:
+        new.copy_from(ledger)
+    assert "nothing is sent" in olga.get("").text
+    for path in ("waiting", "campaigns/spring_sale"):
+        text = words(olga.get(path).text)
+        assert f"moved to {new.name}" in text, path
+        assert "Resume launches" not in text, path
+    answer = olga.post("pauses/resume", {"reason": "sun"})
+    assert answer.status_code == 409
+    assert "ledger was moved to" in answer.text
 
 
 @pytest.mark.parametrize(

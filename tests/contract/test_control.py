@@ -125,7 +125,9 @@ def test_a_launch_goes_on_in_the_copy_of_its_ledger_and_there_alone(
         copy.migrate()
         copy.copy_from(ledger)
         resume_all(copy, "ann", "moved the ledger")
-        with pytest.raises(NotYetError, match="paused"):
+        with pytest.raises(GateError, match="this ledger was moved to"):  # in a shell with the old URL
+            resume_all(ledger, "ann", "moved the ledger")
+        with pytest.raises(NotYetError, match="this ledger was moved to"):
             send_launch(ledger, KEY, connection)
         assert send_launch(copy, KEY, connection).accepted < 60
     assert sent_to(service) == EVERYBODY

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -85,6 +87,17 @@ def test_it_says_that_launches_are_paused(
     state, text = states()["ledger"]
     assert state == "ok"
     assert text.endswith("written; but launches are paused (connection:sendoff_default) by olga: a storm")
+
+
+def test_a_ledger_that_was_moved_is_wrong(
+    states: Callable[..., dict[str, tuple[str, str]]], ledger: Ledger, tmp_path: Path
+) -> None:
+    pause_all(ledger, "olga", "moving the ledger")
+    with closing(Ledger(f"sqlite:///{tmp_path / 'new.db'}")) as new:
+        new.copy_from(ledger)
+    state, text = states()["ledger"]
+    assert state == "wrong"
+    assert f"this ledger was moved to {new.name} by olga" in text
 
 
 def test_a_ledger_whose_erased_people_would_not_be_recognised_is_wrong(

@@ -98,14 +98,38 @@ def pause(steered: _Steered) -> None:
     typer.echo(f"{steered} paused; no further request is made until it is resumed")
 
 
-@_steering
-def resume(steered: _Steered) -> None:
+@app.command()
+def resume(
+    why: Why,
+    launch: MaybeLaunch = None,
+    everything: Everything = False,
+    connection: OfConnection = None,
+    discarded_copy: Annotated[
+        bool,
+        typer.Option(
+            "--discarded-copy",
+            help="With --all: resume a ledger that copy-ledger moved. Delete its copy first. If the copy sent "
+            "anything, or ever sends, people get messages twice",
+        ),
+    ] = False,
+    ledger_url: LedgerUrl = None,
+) -> None:
     """Resume what was paused: a launch, all launches, or the launches of a connection."""
+    if discarded_copy and not everything:
+        raise UsageError("--discarded-copy needs --all, because a ledger is moved as a whole.")
+    with _steered(ledger_url, why, launch, everything, connection) as steered:
+        _resume(steered, discarded_copy)
+
+
+def _resume(steered: _Steered, discarded_copy: bool) -> None:
     from sendoff import dispatch as steering
 
     ledger, key = steered.ledger, steered.launch
     if not key:
-        steering.resume_all(ledger, user_name(), steered.why, connection=steered.connection)
+        if discarded_copy:
+            steering.resume_moved(ledger, user_name(), steered.why)
+        else:
+            steering.resume_all(ledger, user_name(), steered.why, connection=steered.connection)
         typer.echo(f"{steered} resumed; {_CONTINUED}")
         typer.echo("continue a launch that was sent from a shell with: sendoff send LAUNCH")
         return
@@ -113,9 +137,7 @@ def resume(steered: _Steered) -> None:
     planned, launch = _planned(ledger, key), ledger.launches.get(key)
     typer.echo(f"{steered} resumed; {_CONTINUED if planned else _ALL_MADE}")
     for global_pause in ledger.pauses.of_connection(launch.connection):
-        typer.echo(
-            f"but launches are still paused ({global_pause.scope}) by {global_pause.who}: {global_pause.why}"
-        )
+        typer.echo(f"but {global_pause}")
     if planned:
         typer.echo(f"not sent yet: {counted(planned, 'request')}; {steering.how_to_send_rest(launch)}")
 

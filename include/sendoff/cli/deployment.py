@@ -39,8 +39,8 @@ def copy_ledger(
     launches = counted(rows["launches"], "launch", "launches")
     typer.echo(f"copied {counted(sum(rows.values()), 'row')}, among them {launches}, to {ledger.name}")
     typer.echo(
-        "Both ledgers are paused. Never resume the old one. Set SENDOFF_LEDGER_URL and all connections to the new one, "
-        'and then run: sendoff resume --all --why "moved the ledger"'
+        "The new ledger is paused, and the old one sends nothing more. Set SENDOFF_LEDGER_URL and all connections to "
+        'the new one, and then run: sendoff resume --all --why "moved the ledger"'
     )
 
 

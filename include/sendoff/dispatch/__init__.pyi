@@ -17,6 +17,7 @@ from .control import resolve as resolve
 from .control import resolve_seen as resolve_seen
 from .control import resume as resume
 from .control import resume_all as resume_all
+from .control import resume_moved as resume_moved
 from .control import stop as stop
 from .control import stop_all as stop_all
 from .decisions import newest_of as newest_of

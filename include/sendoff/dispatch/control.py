@@ -16,7 +16,7 @@ from sendoff.campaign import Campaign, OwnRequest
 from sendoff.dispatch.winner import Proposal, proposal_of
 from sendoff.errors import GateError, LedgerUnavailableError
 from sendoff.figures import counted
-from sendoff.ledger import Decision, Doubt, LaunchRecord, Ledger, PendingResend, scope_of
+from sendoff.ledger import MOVED, Decision, Doubt, LaunchRecord, Ledger, PendingResend, scope_of
 from sendoff.postbacks import aggregate
 from sendoff.states import LIVING, NO_ANSWER, DecisionKind, DispatchState, LaunchState, Resolution
 
@@ -141,18 +141,37 @@ def pause_all(
 ) -> None:
     """Pause all launches, or all launches of one connection, including later ones.
 
-    Raise GateError if they are already paused.
+    Raise GateError if they are already paused, or if the ledger was moved.
     """
+    _check_not_moved(ledger)
     scope = scope_of(connection)
     if not ledger.pauses.pause(scope, who, why, now=now or datetime.now(UTC)):
         raise GateError(f"launches are already paused ({scope})")
 
 
 def resume_all(ledger: Ledger, who: str, why: str, *, connection: str | None = None) -> None:
-    """Undo :func:`pause_all` for the same scope; other holds and pauses stay. Raise GateError if it is not paused."""
+    """Undo :func:`pause_all` for the same scope; other holds and pauses stay.
+
+    Raise GateError if it is not paused, or if the ledger was moved.
+    """
+    _check_not_moved(ledger)
     scope = scope_of(connection)
     if not ledger.pauses.resume(scope, who, why, now=datetime.now(UTC)):
         raise GateError(f"launches are not paused ({scope})")
+
+
+def resume_moved(ledger: Ledger, who: str, why: str) -> None:
+    """Resume all launches of a ledger that was moved, because its copy was discarded before it sent anything.
+
+    If the copy sends too, people get messages twice. Raise GateError if the ledger was not moved.
+    """
+    if not ledger.pauses.resume(MOVED, who, why, now=datetime.now(UTC)):
+        raise GateError("this ledger was not moved to another database")
+
+
+def _check_not_moved(ledger: Ledger) -> None:
+    if move := ledger.pauses.move():
+        raise GateError(str(move))
 
 
 def stop_all(

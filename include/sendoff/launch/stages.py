@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from sendoff.campaign import Campaign, Rollout
 from sendoff.launch.gates import lateness
 from sendoff.launch.send_times import first_opening
-from sendoff.ledger import ALL, LaunchFacts, LaunchRecord, Ledger, Selection, scope_of
+from sendoff.ledger import LaunchFacts, LaunchRecord, Ledger, Selection
 from sendoff.states import DispatchState, LaunchState, Stage
 
 STUCK_AFTER = timedelta(minutes=15)
@@ -52,8 +52,8 @@ def standings(
     """
     moment = now or datetime.now(UTC)
     facts = ledger.overview.facts(selection)
-    scopes = {pause.scope for pause in ledger.pauses.all()}
-    paused = {key for key, each in facts.items() if scopes & {ALL, scope_of(each.connection)}}
+    scopes = {pause.connection for pause in ledger.pauses.all()}
+    paused = {key for key, each in facts.items() if scopes & {None, each.connection}}
     answered = [
         key for key, each in facts.items() if each.is_reported and not each.is_settled and each.sends_at
     ]

@@ -1,4 +1,4 @@
-from .control.audit_log import ALL as ALL
+from .control.audit_log import MOVED as MOVED
 from .control.audit_log import Decision as Decision
 from .control.audit_log import GlobalPause as GlobalPause
 from .control.audit_log import scope_of as scope_of

@@ -11,7 +11,7 @@ from sqlalchemy import exc
 
 from sendoff.errors import SettingsError, UnusableLedgerError
 from sendoff.figures import counted
-from sendoff.ledger.control.audit_log import ALL
+from sendoff.ledger.control.audit_log import ALL, MOVED, GlobalPause
 from sendoff.ledger.storage.bulk import streamed
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.schema import IN_FLIGHT, dispatches, erasure_state, metadata, pauses
@@ -25,11 +25,11 @@ def copy_ledger(source: Database, target: Database) -> dict[str, int]:
     """Copy all rows of a ledger into an empty one in one transaction, and return how many each table has.
 
     ``target`` gets tables first if it has none. Other processes that write to either of the two wait meanwhile. At the
-    end, the reason of the pause of ``source`` says where the copy is.
+    end, the pause of ``source`` becomes the mark of its move, so it sends nothing more and is not copied again.
 
     Raise SettingsError if both are the same file. Raise UnusableLedgerError, and copy nothing, in these cases:
-    ``source`` is not paused or has requests in flight. The versions of the tables differ. ``target`` is not empty, or
-    its database does not take a row.
+    ``source`` is not paused, was moved already, or has requests in flight. The versions of the tables differ.
+    ``target`` is not empty, or its database does not take a row.
     """
     files = [each.file for each in (source, target) if each.file and each.file.exists()]
     if len(files) == 2 and files[0].samefile(files[1]):
@@ -52,7 +52,8 @@ def copy_ledger(source: Database, target: Database) -> dict[str, int]:
                     into.rollback()
                     break
         if not problem:
-            db.execute(sa.update(pauses).where(pauses.c.scope == ALL).values(why=f"moved to {target.name}"))
+            move = {"scope": MOVED, "why": f"moved to {target.name}"}
+            db.execute(sa.update(pauses).where(pauses.c.scope == ALL).values(move))
             return copied
     raise UnusableLedgerError(
         f"{target.name}: the database does not take a row of the table {table.name} ({problem}), and nothing was "
@@ -65,7 +66,10 @@ def _check_source(db: sa.Connection, name: str) -> None:
     if not sa.inspect(db).has_table(pauses.name):
         raise UnusableLedgerError(f"{name}: there is no ledger to copy in this database. Check the URL")
     _lock(db, "SHARE")
-    if not db.scalar(sa.select(pauses.c.scope).where(pauses.c.scope == ALL)):
+    paused = {row.scope: GlobalPause(**row._mapping) for row in db.execute(sa.select(pauses))}
+    if MOVED in paused:
+        raise UnusableLedgerError(f"{name}: {paused[MOVED]}")
+    if ALL not in paused:
         raise UnusableLedgerError(
             f"{name}: a ledger is copied only while everything is paused, or requests could be sent from both. Run "
             'this for it first: sendoff pause --all --why "moving the ledger"'

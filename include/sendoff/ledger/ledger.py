@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from sendoff.errors import UnusableLedgerError
 from sendoff.ledger.control.audit_log import AuditLog, Pauses
 from sendoff.ledger.control.daily_limits import DailyLimits
 from sendoff.ledger.control.rate_limits import RateLimits
@@ -107,11 +108,14 @@ class Ledger:
     def check(self) -> None:
         """Raise an error if launches cannot use the ledger.
 
-        Raise LedgerUnavailableError or UnusableLedgerError as :meth:`ping` does, and if a table or a column is missing.
+        Raise LedgerUnavailableError or UnusableLedgerError as :meth:`ping` does, if a table or a column is missing, and
+        if the ledger was moved to another database.
         Raise SettingsError if people were erased, and the erasure secret is missing or is another one.
         """
         self.ping()
         self._database.check_tables()
+        if move := self.pauses.move():
+            raise UnusableLedgerError(f"{self.name}: {move}")
         self.erasures.check_secret()
 
     def close(self) -> None:

@@ -117,12 +117,20 @@ def test_a_ledger_is_copied_once_it_is_paused(ledger_url: str, tmp_path: Path, s
     done = sendoff("copy-ledger", ledger_url, "--ledger", copy)
     assert done.returncode == 0, done.stderr
     assert "among them 1 launch, to sqlite" in done.stdout
-    assert "Both ledgers are paused" in done.stdout
+    assert "the old one sends nothing more" in done.stdout
     of_copy, of_source = (sendoff("report", "--ledger", url).stdout for url in (copy, ledger_url))
     assert of_copy == of_source
     again = sendoff("copy-ledger", ledger_url, "--ledger", copy)
     assert again.returncode == 1
-    assert "is not empty" in again.stderr
+    assert "this ledger was moved to" in again.stderr
+    resumed = sendoff("resume", "--all", "--why", "moved", "--ledger", ledger_url)
+    assert resumed.returncode == 1
+    assert f"this ledger was moved to {copy} by " in resumed.stderr
+    undo = ("resume", "--discarded-copy", "--why", "the copy was deleted", "--ledger", ledger_url)
+    assert sendoff(*undo).returncode == 2
+    undone = sendoff(*undo, "--all")
+    assert undone.returncode == 0, undone.stderr
+    assert "every launch is resumed" in undone.stdout
 
 
 def test_a_ledger_that_does_not_exist_is_not_copied(

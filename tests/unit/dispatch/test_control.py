@@ -450,7 +450,7 @@ def test_the_command_line_pauses_and_resumes(ledger_and_url: tuple[Ledger, str])
     shown = said(url, "resume", KEY[:8], "--why", "fixed")
     assert shown.startswith(
         f"launch {KEY} is resumed; tasks that wait continue within half a minute\n"
-        "but launches are still paused (connection:service) by"
+        "but launches are paused (connection:service) by"
     )
     left = "not sent yet: 1 request; unless a task is sending the launch now, continue it with: airflow dags trigger"
     assert left in shown

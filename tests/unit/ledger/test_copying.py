@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedgerError
+from sendoff.dispatch import resume_all, resume_moved
+from sendoff.errors import GateError, LedgerUnavailableError, SettingsError, UnusableLedgerError
 from sendoff.ledger import Ledger, copying
 from sendoff.ledger.control.audit_log import ALL
 from sendoff.ledger.storage.schema import (
@@ -109,7 +110,10 @@ def test_every_row_of_every_table_arrives(ledger: Ledger, other: Ledger) -> None
     before = rows_of(ledger)
     copied = other.copy_from(ledger)
     assert rows_of(other) == before
-    assert [pause.why for pause in ledger.pauses.all() if pause.scope == ALL] == [f"moved to {other.name}"]
+    move = ledger.pauses.move()
+    assert move is not None
+    assert move.why == f"moved to {other.name}"
+    assert other.pauses.move() is None
     assert {**rows_of(ledger), "pauses": before["pauses"]} == before
     assert copied == {name: len(rows) for name, rows in before.items()}
     assert set(copied.values()) == {1, 3}
@@ -128,6 +132,57 @@ def test_a_launch_goes_on_where_it_was(ledger: Ledger, other: Ledger) -> None:
     assert other.dispatch_queries.states(KEY) == {DispatchState.ACCEPTED: 4}
     store(other, post_back(sent, "open", 3, campaign=17))  # a receiver that starts gets a number of its own
     assert len(other._database.rows(sa.select(post_backs.c.receiver).distinct())) == 2
+
+
+def sends_from_both(source: Ledger, target: Ledger) -> bool:
+    """Move a ledger, resume everything in both, and check whether each makes the same request."""
+    make_launch(source, range(1, 41))
+    pause(source)
+    target.copy_from(source)
+    for each in (source, target):
+        with suppress(GateError):
+            resume_all(each, "ann", "moved the ledger")
+    claims = [each.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE) for each in (target, source)]
+    assert claims[0] is not None
+    return claims[1] is not None
+
+
+def test_a_ledger_that_was_moved_is_not_resumed(ledger: Ledger, other: Ledger) -> None:
+    assert not sends_from_both(ledger, other)
+    for connection in (None, "service"):
+        with pytest.raises(GateError, match=r"this ledger was moved to .*; set SENDOFF_LEDGER_URL") as caught:
+            resume_all(ledger, "ann", "over", connection=connection)
+        assert other.name in str(caught.value)
+    with pytest.raises(UnusableLedgerError, match="this ledger was moved to"):
+        ledger.check()
+    other.check()
+
+
+def test_a_mark_that_no_claim_honours_would_be_noticed(
+    ledger: Ledger, other: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "MOVED", "unknown")
+    assert sends_from_both(ledger, other)
+
+
+def test_a_ledger_that_was_moved_is_not_copied_again(ledger: Ledger, other: Ledger, tmp_path: Path) -> None:
+    pause(ledger)
+    other.copy_from(ledger)
+    pause(ledger)  # an ordinary pause beside the mark changes nothing
+    refused = pytest.raises(UnusableLedgerError, match="this ledger was moved to")
+    with closing(Ledger(f"sqlite:///{tmp_path / 'second.db'}")) as second, refused:
+        second.copy_from(ledger)
+    assert not (tmp_path / "second.db").exists()
+
+
+def test_a_move_is_undone_on_purpose(ledger: Ledger, other: Ledger) -> None:
+    make_launch(ledger, range(1, 41))
+    with pytest.raises(GateError, match="was not moved"):
+        resume_moved(ledger, "ann", "the copy was deleted")
+    pause(ledger)
+    other.copy_from(ledger)
+    resume_moved(ledger, "ann", "the copy was deleted")
+    assert ledger.dispatches.claim(KEY, worker="w", now=NOW, lease=LEASE) is not None
 
 
 def test_a_ledger_that_is_not_paused_is_not_copied(ledger: Ledger, other: Ledger) -> None:
@@ -270,7 +325,7 @@ def test_an_error_is_that_of_the_database_that_has_it(
             other.copy_from(ledger)
         event.remove(other._database._engine, "before_cursor_execute", end)
         assert is_empty(other)
-        assert ledger.pauses.all()[-1].why != f"moved to {other.name}"
+        assert ledger.pauses.move() is None
 
 
 def interrupted(source: Ledger, target: Ledger, statement: int) -> bool:

@@ -10,7 +10,8 @@
 
 A launch is held because something went wrong or because a person must approve it. It is paused because a person wanted
 that. A global pause stops all launches, or all launches of one connection. Each claim checks the pauses in the
-statement that takes a dispatch, so a pause takes effect with the next request.
+statement that takes a dispatch, so a pause takes effect with the next request. When a ledger is moved to another
+database, the pause of everything becomes the mark of the move, which no ordinary resume lifts.
 """
 
 from __future__ import annotations
@@ -196,6 +197,7 @@ def _check_there(db: sa.Connection, launch_key: str) -> None:
 
 
 ALL = "all"
+MOVED = "moved"
 
 
 def scope_of(connection: str | None) -> str:
@@ -205,14 +207,29 @@ def scope_of(connection: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GlobalPause:
-    """A pause of all launches, or of all launches of one connection."""
+    """A pause of all launches, or of all launches of one connection. Or the mark of a ledger that was moved."""
 
-    scope: str  # all, or connection:<name>
+    scope: str  # all, moved, or connection:<name>
     who: str
     why: str
     paused_at: datetime
 
+    @property
+    def connection(self) -> str | None:
+        """The connection whose launches it stops, or None if it stops all."""
+        return self.scope.partition(":")[2] or None
+
+    @property
+    def is_move(self) -> bool:
+        """Whether it marks a ledger that was moved to another database."""
+        return self.scope == MOVED
+
     def __str__(self) -> str:
+        if self.is_move:
+            return (
+                f"this ledger was {self.why} by {self.who}; set SENDOFF_LEDGER_URL, or the connection "
+                "sendoff_ledger, to that one"
+            )
         return f"launches are paused ({self.scope}) by {self.who}: {self.why}"
 
 
@@ -239,7 +256,11 @@ class Pauses(LedgerPart):
 
     def of_connection(self, connection: str) -> list[GlobalPause]:
         """Return the pauses that apply to one connection."""
-        return [pause for pause in self.all() if pause.scope in (ALL, scope_of(connection))]
+        return [pause for pause in self.all() if pause.connection in (None, connection)]
+
+    def move(self) -> GlobalPause | None:
+        """Return the mark of a ledger that was moved to another database, or None."""
+        return next((pause for pause in self.all() if pause.is_move), None)
 
     def all(self) -> list[GlobalPause]:
         """Return all pauses, ordered by scope."""

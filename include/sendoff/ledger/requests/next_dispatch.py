@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sendoff.ledger.control.audit_log import ALL, scope_of
+from sendoff.ledger.control.audit_log import ALL, MOVED, scope_of
 from sendoff.ledger.requests.evidence import HAS_EVIDENCE
 from sendoff.ledger.storage.ledger_time import LedgerTime
 from sendoff.ledger.storage.schema import dispatches, launches, pauses, rate_limits
@@ -25,7 +25,9 @@ def _planned(table: Any) -> sa.ColumnElement[bool]:
 def _open_wave() -> sa.CTE:
     """Select the newest open wave of the launch and its connection, or nothing while its requests must wait."""
     is_paused = sa.exists().where(
-        pauses.c.scope.in_((sa.literal(ALL), sa.literal(scope_of("")) + launches.c.connection))
+        pauses.c.scope.in_(
+            (sa.literal(ALL), sa.literal(MOVED), sa.literal(scope_of("")) + launches.c.connection)
+        )
     )
     must_wait = sa.exists().where(
         rate_limits.c.connection == launches.c.connection, rate_limits.c.next_at > sa.bindparam("ready_by")

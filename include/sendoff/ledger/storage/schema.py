@@ -297,7 +297,7 @@ not_launched = Table(
 pauses = Table(
     "pauses",
     metadata,
-    Column("scope", Text, primary_key=True, comment="all, or connection:<name>"),
+    Column("scope", Text, primary_key=True, comment="all, moved, or connection:<name>"),
     _required("who", Text),
     _required("why", Text),
     _required("paused_at", UtcDateTime),

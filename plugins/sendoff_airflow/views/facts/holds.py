@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sendoff.launch import Standing, standings
-from sendoff.ledger import ALL, GlobalPause, LaunchRecord, Ledger, Selection, scope_of
+from sendoff.ledger import GlobalPause, LaunchRecord, Ledger, Selection
 from sendoff.states import UNFINISHED, LaunchState, Stage
 from sendoff_airflow.views.airflow_state import airflow_db
 from sendoff_airflow.views.facts.unsent import Unsent, unsent_of
@@ -168,18 +168,11 @@ def visible_pauses(ledger: Ledger, viewer: Viewer, seen: Collection[str]) -> Vis
     """
     pauses = ledger.pauses.all()
     known = [
-        pause
-        for pause in pauses
-        if not ledger.launches.campaigns(connection_of(pause)).keys().isdisjoint(seen)
+        pause for pause in pauses if not ledger.launches.campaigns(pause.connection).keys().isdisjoint(seen)
     ]
     if len(known) < len(pauses) and seen and viewer.may_act_on_all(ledger.launches.campaigns()):
         known = pauses
     return VisiblePauses(known, len(pauses) - len(known))
-
-
-def connection_of(pause: GlobalPause) -> str | None:
-    """Return the connection of a global pause, or None if it is for all connections."""
-    return None if pause.scope == ALL else pause.scope.removeprefix(scope_of(""))
 
 
 def pausable(ledger: Ledger, viewer: Viewer) -> Sequence[str]:

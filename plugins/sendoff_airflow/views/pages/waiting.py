@@ -15,7 +15,6 @@ from sendoff.states import DispatchState, LaunchState, Stage
 from sendoff_airflow.views.facts.decidable import Decidable, decidable
 from sendoff_airflow.views.facts.holds import (
     Stuck,
-    connection_of,
     pausable,
     standings_of,
     stuck_at,
@@ -80,7 +79,9 @@ def show_waiting(
         paged=paged,
         pauses=pauses,
         pausable=may_pause,
-        resumable=[pause for pause in pauses.known if (connection_of(pause) or "") in may_pause],
+        resumable=[
+            pause for pause in pauses.known if not pause.is_move and (pause.connection or "") in may_pause
+        ],
         may_steer=viewer.steerable(launch.campaign for launch in shown),
         refresh=REFRESH_SLOW,
     )

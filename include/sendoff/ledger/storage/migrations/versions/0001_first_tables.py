@@ -237,7 +237,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "pauses",
-        Column("scope", Text, primary_key=True, comment="all, or connection:<name>"),
+        Column("scope", Text, primary_key=True, comment="all, moved, or connection:<name>"),
         _required("who", Text),
         _required("why", Text),
         _required("paused_at", _TIME),
