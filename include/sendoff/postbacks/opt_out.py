@@ -67,7 +67,7 @@ class OptOutEndpoint:
         """Serve one HTTP request."""
         language = choose_language(scope.headers.get("accept-language", ""), self.texts)
         status, content = await self._answer(scope, proto, self.texts[language])
-        if status != 200:
+        if status != 200 and scope.method not in ("GET", "HEAD"):  # no one opts out by opening an address
             self.counts.opt_outs_refused += 1
             metrics.refused_post_back(status)
         # A link is followed by a browser, but mail programs also post by themselves, and show nothing.

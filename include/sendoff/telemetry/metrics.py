@@ -103,7 +103,7 @@ _post_backs = _counter("sendoff.post_backs", "{post_back}", "Stored post-backs")
 _refused_post_backs = _counter(
     "sendoff.post_backs.refused",
     "{request}",
-    "Requests to the receiver that got another answer than 200",
+    "Requests to the receiver that got another answer than 200, without pages to opt out that were only opened",
     status=_STATUS,
 )
 _available = _gauge(

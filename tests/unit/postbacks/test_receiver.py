@@ -373,6 +373,9 @@ def test_each_way_to_refuse_a_post_back_has_its_own_count(database: Database) ->
                 await send(app, **request)
                 assert app.counts() == {**before, name: 1}
             before = app.counts()
+            for method in ("GET", "HEAD"):  # as by `sendoff doctor`, or by a link that was cut off
+                assert status_of(await send(app, f"{OPT_OUT[:-8]}{'A' * 8}", method=method)) == 404
+            assert app.counts() == before
             await send(app, OPT_OUT, b"other=1")
             assert app.counts() == {**before, "opt_outs_refused": 1}
             await send(app, OPT_OUT, ONE_CLICK)
