@@ -160,6 +160,12 @@ def told() -> Iterator[Telling]:
             True,
             "an administrator must run, with these names: GRANT CONNECT ON DATABASE ... TO ...",
         ),
+        (
+            "55000",
+            'database "ledger" is not currently accepting connections',
+            False,
+            "lets no one connect; an administrator must run, with its name: ALTER DATABASE ... ALLOW_CONNECTIONS true",
+        ),
         ("57P03", "the database system is starting up", False, "is starting or stopping"),
         ("53300", "sorry, too many clients already", False, "has no free connection"),
         ("XX000", "something else", False, "the ledger's database ledger on 127.0.0.1:"),

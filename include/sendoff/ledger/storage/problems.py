@@ -63,6 +63,10 @@ _UNUSABLE = {
 # Errors that may pass without a change.
 _AWAY = {
     "starting up|shutting down|not yet accepting|in recovery mode": "{server} is starting or stopping",
+    "not currently accepting connections": (
+        "the database {database} on {server} lets no one connect; an administrator must run, with its name: "
+        "ALTER DATABASE ... ALLOW_CONNECTIONS true"
+    ),
     "too many (?:clients|connections)|remaining connection slots": (
         "{server} has no free connection; run fewer workers, or raise max_connections"
     ),
