@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -26,10 +26,13 @@ from sendoff.errors import SettingsError
 _PREFIX = "SENDOFF_"
 _SOURCE = "SENDOFF_SETTINGS_FROM"
 _GROUP = "sendoff.settings"
+_NO_OBJECT = "it is not a JSON object"
 _EXPECTED = {
     "bool_parsing": "it must be true or false",
     "float_parsing": "it must be a number",
     "int_parsing": "it must be a whole number",
+    "string_type": "it must be a text",
+    "dict_type": _NO_OBJECT,
     "greater_than": "it must be above {gt:g}",
     "greater_than_equal": "it must be at least {ge:g}",
     "less_than_equal": "it must be at most {le:g}",
@@ -176,8 +179,8 @@ class Settings(BaseSettings):
         fields = type(self).model_fields
         if len(missing) == 1:
             name = missing[0]
-            raise SettingsError(f"{_variable([name])} is not set. Set it: {fields[name].description}")
-        lines = [f"- {_variable([name])}: {fields[name].description}" for name in missing]
+            raise SettingsError(f"{_variable(name)} is not set. Set it: {fields[name].description}")
+        lines = [f"- {_variable(name)}: {fields[name].description}" for name in missing]
         raise SettingsError("\n".join([f"{len(missing)} settings are not set. Set all of them:", *lines]))
 
     @classmethod
@@ -204,7 +207,7 @@ class Settings(BaseSettings):
             try:
                 return json.loads(value)
             except ValueError:
-                raise ValueError("it is not a JSON object") from None
+                raise ValueError(_NO_OBJECT) from None
         return value
 
     @field_validator("erasure_secret")
@@ -255,7 +258,7 @@ def _combined(own: Settings, found: Mapping[str, Found], given: Mapping[str, Any
     both = _validated(given, found)
     for name, each in found.items():
         if name in own.model_fields_set and getattr(own, name) != getattr(both, name):
-            variable = _variable([name])
+            variable = _variable(name)
             variable = variable if os.environ.get(variable) else f"{variable}_FILE"
             mend = f"Remove {variable}, or set it to the same value."
             if name == "erasure_secret":
@@ -306,7 +309,7 @@ def defaults_file() -> Path | None:
     It reads this variable alone, because each campaign of a DAG file needs it. Raise SettingsError if the file that
     ``SENDOFF_DEFAULTS_FILE`` names cannot be read.
     """
-    variable = _variable(["defaults"])
+    variable = _variable("defaults")
     file = os.environ.get(f"{variable}_FILE")
     path = _from_file(variable, file) if file else os.environ.get(variable)
     return Path(path) if path else None
@@ -336,7 +339,7 @@ def _validated(given: Mapping[str, Any], found: Mapping[str, Found]) -> Settings
         return Settings(**{**_from_files(given), **values, **given})
     except ValidationError as error:
         problems = "; ".join(
-            f"{_named(item['loc'], given, found)}: {_problem(item)}"
+            f"{_named(str(item['loc'][0]), given, found)}: {_problem(item)}"
             for item in error.errors(include_input=False, include_url=False)
         )
         raise SettingsError(problems) from None
@@ -344,23 +347,23 @@ def _validated(given: Mapping[str, Any], found: Mapping[str, Found]) -> Settings
 
 def _problem(error: ErrorDetails) -> str:
     expected = _EXPECTED.get(error["type"])
-    return expected.format(**error.get("ctx", {})) if expected else error["msg"].removeprefix("Value error, ")
+    text = expected.format(**error.get("ctx", {})) if expected else error["msg"].removeprefix("Value error, ")
+    return ": ".join([*map(str, error["loc"][1:]), text])
 
 
-def _named(place: Sequence[int | str], given: Collection[str], found: Mapping[str, Found]) -> str:
+def _named(name: str, given: Collection[str], found: Mapping[str, Found]) -> str:
     """Return the name of a setting as its author knows it: an argument, a place in a source, or a variable."""
-    name = str(place[0]) if place else ""
     if name in given:
-        return ".".join(map(str, place))
-    return found[name].place if name in found else _variable(place)
+        return name
+    return found[name].place if name in found else _variable(name)
 
 
-def _variable(place: Sequence[int | str]) -> str:
-    return _PREFIX + "_".join(map(str, place)).upper()
+def _variable(name: str) -> str:
+    return _PREFIX + name.upper()
 
 
 def _from_files(given: Collection[str]) -> dict[str, Any]:
-    variables = {name: _variable([name]) for name in Settings.model_fields if name not in given}
+    variables = {name: _variable(name) for name in Settings.model_fields if name not in given}
     paths = {name: os.environ.get(f"{variable}_FILE") for name, variable in variables.items()}
     return {name: _from_file(variables[name], path) for name, path in paths.items() if path}
 

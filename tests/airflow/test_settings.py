@@ -130,6 +130,20 @@ def test_the_service_and_the_warehouse_come_from_their_connections(monkeypatch: 
     assert (settings.ca_bundle, settings.warehouse_url) == ("/ca.pem", "sqlite:////data/shop.db")
 
 
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [({"device_ids": 1}, "device_ids: it must be a text"), (["device_ids"], "it is not a JSON object")],
+)
+def test_a_wrong_extra_of_a_connection_is_named_by_its_place(
+    monkeypatch: pytest.MonkeyPatch, names: object, problem: str
+) -> None:
+    service = {"conn_type": "sendoff", "host": "api.example.com", "extra": {"field_names": names}}
+    monkeypatch.setenv("AIRFLOW_CONN_SENDOFF_DEFAULT", json.dumps(service))
+    with pytest.raises(SettingsError) as caught:
+        load_settings(["field_names"])
+    assert str(caught.value) == f"Airflow connection sendoff_default (extra.field_names): {problem}"
+
+
 @proof
 def test_a_campaign_reads_the_connection_that_it_names_as_its_warehouse(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

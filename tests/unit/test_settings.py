@@ -132,18 +132,29 @@ def test_a_wrong_argument_is_named_as_an_argument(monkeypatch: pytest.MonkeyPatc
     assert "soon" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("value", "names"), [('{"app_token": "application"}', {"app_token": "application"}), ("{", None)]
-)
-def test_names_of_fields_are_a_json_object(
-    monkeypatch: pytest.MonkeyPatch, value: str, names: dict[str, str] | None
+def test_names_of_fields_are_a_json_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SENDOFF_FIELD_NAMES", '{"app_token": "application"}')
+    assert load_settings().field_names == {"app_token": "application"}
+
+
+WRONG_NAMES = [
+    ("{", "it is not a JSON object"),
+    ('["a"]', "it is not a JSON object"),
+    ('{"device_ids": 1}', "device_ids: it must be a text"),
+]
+
+
+@pytest.mark.parametrize(("value", "problem"), WRONG_NAMES)
+def test_wrong_names_of_fields_are_reported_under_the_variable(
+    monkeypatch: pytest.MonkeyPatch, value: str, problem: str
 ) -> None:
     monkeypatch.setenv("SENDOFF_FIELD_NAMES", value)
-    if names is None:
-        with pytest.raises(SettingsError, match="SENDOFF_FIELD_NAMES: it is not a JSON object"):
-            load_settings()
-    else:
-        assert load_settings().field_names == names
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert str(caught.value) == f"SENDOFF_FIELD_NAMES: {problem}"
+    with pytest.raises(SettingsError) as caught:
+        load_settings(field_names=value)
+    assert str(caught.value) == f"field_names: {problem}"
 
 
 @pytest.fixture
@@ -185,6 +196,16 @@ def test_a_source_and_the_environment_complete_each_other(
         "https://events.example.com",
     )
     assert [secret.get_secret_value() for secret in settings.post_back_secrets] == list(SECRETS)
+
+
+@pytest.mark.parametrize(("value", "problem"), WRONG_NAMES)
+def test_wrong_names_of_fields_in_a_source_are_reported_under_their_place(
+    vault: Callable[..., None], value: str, problem: str
+) -> None:
+    vault(field_names=value)
+    with pytest.raises(SettingsError) as caught:
+        load_settings()
+    assert str(caught.value) == f"item field_names: {problem}"
 
 
 def test_only_the_settings_that_are_needed_are_looked_up(vault: Callable[..., None]) -> None:

@@ -109,7 +109,8 @@ def _find(named: Mapping[str, str], names: Collection[str]) -> Iterator[tuple[st
                 value = _value(connection, name, field)
                 if value is not None and value != "":
                     text = value if isinstance(value, str) else json.dumps(value)
-                    yield name, Found(text, f"Airflow connection {conn_id}")
+                    of_field = f" ({field})" if field.startswith("extra.") else ""
+                    yield name, Found(text, f"Airflow connection {conn_id}{of_field}")
 
 
 def _look_up(conn_id: str) -> Connection | None:
