@@ -112,7 +112,9 @@ class Inbox(_Content):
 
     title: Text | None = optional("Title in the inbox; by default that of message")
     text: Text | None = optional("Text in the inbox; by default that of message")
-    url: MessageLink | None = optional("Link that the message opens; by default the url of message")
+    url: MessageLink | None = optional(
+        "Link that the message opens; by default that of message and its translations"
+    )
     translations: Mapping[Language, Translation] = optional(
         "The message in other languages; by default those of message, unless you give a title or text here",
         default={},
@@ -203,9 +205,11 @@ class Channels(FrozenModel):
     """
 
     android_push: AndroidPush | None = optional(
-        "Push to Android devices; fields given here override those of message"
+        "Push to Android devices; fields given here override those of message, and a url also those of its translations"
     )
-    ios_push: IosPush | None = optional("Push to iOS devices; fields given here override those of message")
+    ios_push: IosPush | None = optional(
+        "Push to iOS devices; fields given here override those of message, and a url also those of its translations"
+    )
     web_push: WebPush | None = optional(
         "Push to browsers; title, text and url override those of message, in one language only"
     )

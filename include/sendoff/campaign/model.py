@@ -235,7 +235,8 @@ class Campaign(FrozenModel):
     def message_for(self, channel: Channel) -> Message:
         """Return the message of a push-like channel: the shared message, overridden by the channel's own fields.
 
-        A channel with its own title or text does not use the translations of the shared message.
+        A channel with its own title or text does not use the translations of the shared message. A channel with its
+        own url does not use theirs.
         """
         return _with_parts(self.message, self.channels.own_words(channel))
 
@@ -500,9 +501,22 @@ def _check_end(path: tuple[str, ...], end: datetime | None, now: datetime, kind:
 
 
 def _with_parts(message: Message | None, parts: Mapping[str, Any]) -> Message:
-    """Return the message with some fields replaced; a new title or text drops the shared translations."""
-    untranslated: dict[str, Any] = {"translations": {}} if "title" in parts or "text" in parts else {}
-    return (message or Message()).replace(**untranslated | dict(parts))
+    """Return the message with some fields replaced.
+
+    A new title or text drops the shared translations. A new url replaces theirs too.
+    """
+    message, changed = message or Message(), dict(parts)
+    if "title" in parts or "text" in parts:
+        changed = {"translations": {}} | changed
+    elif (
+        "url" in parts
+    ):  # each url is written out, so that the service cannot mix it with those of the message
+        translations = {
+            code: each.replace(url=parts["url"]) if each.url else each
+            for code, each in message.translations.items()
+        }
+        changed = {"translations": translations} | changed
+    return message.replace(**changed)
 
 
 def _in_language(content: Any, language: str) -> Any:

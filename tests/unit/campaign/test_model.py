@@ -112,6 +112,35 @@ def test_a_language_keeps_what_its_translation_leaves_open() -> None:
     )
 
 
+def test_the_url_of_a_channel_or_variant_is_that_of_each_language() -> None:
+    translations = {
+        "fr": {"title": "T", "text": "M", "url": "https://a.example/fr"},
+        "de": {"title": "T", "text": "M"},
+    }
+    made = campaign(
+        language="en",
+        message={"title": "T", "text": "W", "url": "https://a.example", "translations": translations},
+        channels={
+            "android_push": {"url": "myshop://basket/42"},
+            "inbox": {"url": "myshop://inbox", "translations": translations},
+            "ios_push": {"picture": "https://a.example/picture.png"},
+        },
+        variants={"a": {"percent": 50}, "b": {"percent": 50, "message": {"url": "https://b.example"}}},
+    )
+    links = {
+        channel: [message.url, *(each.url for each in message.translations.values())]
+        for channel in made.channels_used()
+        for message in [made.message_for(channel)]
+    }
+    assert links == {
+        Channel.ANDROID_PUSH: ["myshop://basket/42", "myshop://basket/42", None],
+        Channel.IOS_PUSH: ["https://a.example", "https://a.example/fr", None],
+        Channel.INBOX: ["myshop://inbox", "https://a.example/fr", None],  # which it sets itself
+    }
+    other = made.as_variant("b").message_for(Channel.IOS_PUSH)
+    assert [other.url, other.translations["fr"].url] == ["https://b.example", "https://b.example"]
+
+
 def test_a_campaign_can_be_made_in_python() -> None:
     made = Campaign(
         title="A",

@@ -150,6 +150,21 @@ def test_languages_of_a_push_are_chosen_by_the_service_with_the_campaigns_own_as
     }
 
 
+def test_the_address_of_a_channel_is_written_for_each_language() -> None:
+    translations = {"fr": {"title": "Titre", "text": "Texte", "url": "https://shop.example.com/fr"}}
+    body = written(
+        campaign(
+            language="en",
+            message={**MESSAGE, "translations": translations},
+            channels={"android_push": {"url": "myshop://basket/42"}, "ios_push": {}},
+        )
+    )
+    assert body["url_languages"]["fr"] == "https://shop.example.com/fr"
+    assert [each["url_languages"] for each in body["messages"].values()] == [
+        {"en": "myshop://basket/42", "fr": "myshop://basket/42"}
+    ]
+
+
 @pytest.mark.rule("2.5/shared_url", side="client")
 def test_one_address_may_serve_all_languages() -> None:
     translations = {"fr": {"title": "Titre", "text": "Texte"}}
