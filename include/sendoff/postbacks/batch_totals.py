@@ -48,9 +48,9 @@ from sendoff.states import PostBackKind
 
 _SUSPECTS = "suspects"
 _ALL = "all"
-_UNUSABLE = ("unexpected", "forged", "unreadable", ERASED)
-"""Each post-back counts as one of these at most."""
-_ANOMALIES = (*_UNUSABLE, "late", AT_OPENS)
+_EVIDENCE = "evidence"
+_ANOMALIES = ("unexpected", "forged", "unreadable", ERASED, "late", AT_OPENS)
+"""Each post-back counts as one of the first four at most."""
 _NEVER = np.iinfo(np.int64).max  # as a time in microseconds
 _MINUTE = 60_000_000
 _HOUR, _HOURS = 60 * _MINUTE, 24
@@ -88,7 +88,9 @@ class BatchTotals:
         self._settled = np.zeros(0, np.int64)
         self._wave = np.zeros(0, np.int64)
         self._newest = np.zeros(0, np.int64)
-        self._counts = {name: np.zeros(0, np.int64) for name in (_ALL, PostBackKind.OPEN, *_ANOMALIES)}
+        self._counts = {
+            name: np.zeros(0, np.int64) for name in (_ALL, PostBackKind.OPEN, _EVIDENCE, *_ANOMALIES)
+        }
         self._delivered = PlaceSet()  # most recipients; the sets of opens are smaller
         self._suspects = BitMap64()
         self._opened: dict[int, BitMap64] = {}  # by hour: recipients with an open that is not suspected
@@ -159,15 +161,18 @@ class BatchTotals:
         names_erased = readable & ~forged & (names_erased | (what & SCRUBBED).astype(np.bool_))
         sound = readable & ~forged & ~names_erased
         expected = sound & self._note_who(codes, batch, sound, kinds)
+        unnamed = sound & self._name_no_one(codes, batch)  # it may be any recipient's
+        unread = ~readable | unnamed
         self._count(_ALL, codes)
         of_some = {
             PostBackKind.OPEN: is_open,
-            "unexpected": sound & ~expected,
+            _EVIDENCE: expected | unnamed,
+            "unexpected": sound & ~(expected | unnamed),
             "forged": forged,
-            "unreadable": ~readable,
+            "unreadable": unread,
             ERASED: names_erased,
             "late": expected & (at > self._settled[codes]),
-            AT_OPENS: is_open & (forged | ~readable),
+            AT_OPENS: is_open & (forged | unread),
         }
         for name, some in of_some.items():
             self._count(name, codes[np.flatnonzero(some)])
@@ -250,6 +255,19 @@ class BatchTotals:
                     self._open.setdefault((code, kind), BitMap64()).update(bitmap(named))
             known = known | ((encodings == Encoding.OPEN) & marks(batch["device_id"].is_valid()))
         return known
+
+    def _name_no_one(self, codes: Codes, batch: pa.RecordBatch) -> Marks:
+        """Mark the post-backs without the identifier of their dispatch's recipients, if post-backs can contain it."""
+        encodings = self._index.encodings[codes]
+        by_user = encodings == Encoding.TEXT
+        unnamed = np.zeros(len(codes), np.bool_)
+        for column, rows in (
+            ("user_id", by_user),
+            ("device_id", ~by_user & (encodings != Encoding.NOT_LOADED)),
+        ):
+            if rows.any() and batch[column].null_count:
+                unnamed |= rows & marks(batch[column].is_null())
+        return unnamed
 
     def _note_places(
         self, codes: Codes, places: Numbers, batch: pa.RecordBatch, rows: Marks, kinds: Mapping[str, Marks]
@@ -379,7 +397,7 @@ class BatchTotals:
             opens=counts[PostBackKind.OPEN],
             anomalies={name: counts[name] for name in _ANOMALIES if counts[name]},
             newest_at=_EPOCH + timedelta(microseconds=int(self._newest[code])),
-            is_evidence=counts[_ALL] > sum(counts[name] for name in _UNUSABLE),
+            is_evidence=counts[_EVIDENCE] > 0,
             hours=hours,
         )
 

@@ -69,7 +69,7 @@ _OTHER_MEANINGS: Mapping[str, str] = {
     "of another campaign": "Post-backs that name a different campaign than the service created for the request: it was "
     "sent twice, or they are forged.",
     "late": "Post-backs that came after a long silence. They still count.",
-    "unreadable": "Post-backs that could not be read. They are kept as they came.",
+    "unreadable": "Post-backs that could not be read, or do not name anyone by the identifier of the request.",
     MACHINE: "Opened within seconds of the delivery, or with many others in one second, and not again.",
     "erased": "People who asked to be forgotten. Only their number is kept.",
 }

@@ -665,26 +665,31 @@ def _one_by_one(sent: Sent, identified_by: str, events: Sequence[PostBack]) -> t
     """Return the expected totals of one dispatch, computed one post-back at a time."""
     who: dict[str, set[Any]] = {"delivery": set(), "open": set()}
     counts = dict.fromkeys(("delivery", "open", "unexpected", "forged", "unreadable", "at_opens"), 0)
+    is_evidence = False
     for each in events:
         if each.dispatch_key != sent.key:
             continue
         counts[each.kind] += 1
         named = each.fields and getattr(each.fields, identified_by, None)
-        if each.kind == "open" and (each.fields is None or each.fields.campaign_id not in (None, 17)):
-            counts["at_opens"] += 1
-        if each.fields is None:
-            counts["unreadable"] += 1
-        elif each.fields.campaign_id not in (None, 17):
-            counts["forged"] += 1
-        elif identified_by == "external_id":
+        if each.fields is not None and each.fields.campaign_id not in (None, 17):
+            strange = "forged"
+        elif each.fields is not None and identified_by == "external_id":
+            is_evidence = True
             continue  # no post-back contains it, so none is unexpected
-        elif named is None or (sent.people is not None and named not in sent.people):
-            counts["unexpected"] += 1
+        elif named is None:
+            strange = "unreadable"
+            is_evidence |= each.fields is not None
+        elif sent.people is not None and named not in sent.people:
+            strange = "unexpected"
         else:
             who[each.kind].add(named)
-    decide_nothing = ("unexpected", "forged", "unreadable")
-    anomalies = {name: counts[name] for name in (*decide_nothing, "at_opens") if counts[name]}
-    is_evidence = counts["delivery"] + counts["open"] > sum(counts[name] for name in decide_nothing)
+            is_evidence = True
+            continue
+        counts[strange] += 1
+        counts["at_opens"] += each.kind == "open" and strange != "unexpected"
+    anomalies = {
+        name: counts[name] for name in ("unexpected", "forged", "unreadable", "at_opens") if counts[name]
+    }
     return who["delivery"], who["open"], counts["delivery"], counts["open"], anomalies, is_evidence
 
 

@@ -533,7 +533,7 @@ def test_of_people_whom_the_service_chose_those_are_known_who_were_heard_of(ledg
         event(key, "delivery", 1),  # duplicate
         event(key, "delivery", 3, campaign=18),  # forged
         PostBack.received("open", key, NOW, b"{"),  # unreadable
-        PostBack.received("open", key, NOW, anonymous),  # unexpected: it names no device,
+        PostBack.received("open", key, NOW, anonymous),  # unreadable: it names no device
     )
     figures = reconcile_launch(ledger, KEY)
     assert figures.is_chosen_by_service
@@ -541,7 +541,7 @@ def test_of_people_whom_the_service_chose_those_are_known_who_were_heard_of(ledg
     assert figures.verdicts == dict.fromkeys(Verdict, 0) | {"engaged": 2, "delivered": 1}
     assert (figures.unaccounted_rows, figures.unaccounted_identifiers) == (0, 0)
     assert figures.reached == (3, None)
-    assert figures.anomalies == {"unexpected": 1, "forged": 1, "late": 0, "duplicate": 1, "unreadable": 1}
+    assert figures.anomalies == {"unexpected": 0, "forged": 1, "late": 0, "duplicate": 1, "unreadable": 2}
     sets = ledger.verdicts.sets(KEY)
     assert sets["engaged"] == integers([2, 2**62])
     assert sets["delivered"] == integers([1])
@@ -687,6 +687,32 @@ def test_nobody_is_missing_where_a_post_back_could_not_be_read(ledger: Ledger, c
     )
     store(ledger, strange)
     assert reconcile_launch(ledger, KEY).verdicts["unknowable"] == 10
+
+
+@pytest.mark.parametrize("outcome", [Accepted(200, 17), InDoubt("no answer")])
+@pytest.mark.parametrize(
+    ("identified_by", "body"),
+    [
+        ("device_id", {"device": {"id": None}, "profile": {"user_id": "ann"}}),
+        ("user_id", {"device": {"id": 5}, "profile": {"user_id": None}}),
+    ],
+)
+@pytest.mark.promise("honest/unknowable")
+def test_a_post_back_that_does_not_say_which_recipient_may_be_anyones_and_proves_acceptance(
+    ledger: Ledger, identified_by: str, body: dict[str, Any], outcome: Outcome
+) -> None:
+    members = strings(["ann", "bob"]) if identified_by == "user_id" else integers([1, 2])
+    (key,) = launch(
+        ledger, members=members, identified_by=identified_by, campaign=EMAIL, platforms={}, outcomes=[outcome]
+    )
+    store(ledger, PostBack.received("open", key, NOW, json.dumps(body).encode()))
+    figures = reconcile_launch(ledger, KEY, now=NOW)
+    assert (figures.verdicts["missing"], figures.dispatches) == (2, {"accepted": 1})
+    store(ledger, *2 * [PostBack.received("delivery", key, NOW, json.dumps(body).encode())])
+    figures = reconcile_launch(ledger, KEY, now=NOW)
+    assert figures.unknowable_because == {"post-back not understood": 2}
+    assert (figures.verdicts["missing"], figures.reached) == (0, (0, 2))
+    assert figures.anomalies == dict.fromkeys(ANOMALIES, 0) | {"unreadable": 3}
 
 
 @pytest.mark.parametrize("how", ["unreadable", "forged"])
