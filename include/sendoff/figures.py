@@ -120,7 +120,7 @@ class LaunchStats:
     erased: int = 0  # identifiers of the audience that were erased since; they have no verdict any more
     unmeasured: Sequence[str] = ()  # kinds of post-backs that cannot be measured: delivery, open
     identified_by: str | None = None  # the query's identifier column
-    # Of the planned and refused dispatches, by state: an earlier attempt is in doubt.
+    # Of the planned and refused dispatches, by state: an earlier attempt is in doubt, or a post-back came.
     doubted: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -40,6 +40,8 @@ _REQUESTS: Mapping[str, str] = {
 }
 """Sentences on requests whose number of recipients is not known, after the count of requests."""
 
+_CONTRADICTED = "although a post-back came or an earlier attempt got no clear answer"
+
 _GOT_NOTHING: Mapping[str, str] = {
     "refused": "the service refused their requests",
     f"launch {LaunchState.REJECTED}": "the launch was rejected",
@@ -125,8 +127,10 @@ def requests_without_people(figures: LaunchStats) -> list[str]:
     """
     if not figures.is_chosen_by_service:
         return []
-    known = _known(figures)
-    return [
+    known, refused = Counter(_known(figures)), figures.doubted.get(DispatchState.REFUSED, 0)
+    known.subtract({DispatchState.IN_DOUBT: refused})
+    said = [f"{counted(refused, 'request')} refused by the service, {_CONTRADICTED}."] if refused else []
+    return said + [
         f"{counted(count, 'request')} {what}"
         for state, what in (
             *_REQUESTS.items(),
@@ -149,12 +153,19 @@ def what_cannot_be_known(figures: LaunchStats) -> list[str]:
     in_doubt = figures.verdicts.get(Verdict.IN_DOUBT, 0)
     said = [*_unmeasured(figures), *_unknowable(figures)]
     if in_doubt:
-        under_way = ", or is still under way" if figures.dispatches.get(DispatchState.IN_FLIGHT) else ""
-        said.append(
-            f"{in_doubt:,} in doubt: their request got no clear answer{under_way}, and no post-back has shown since"
-            " that it was processed. Sending again might reach them twice."
-        )
+        said.append(f"{in_doubt:,} in doubt: {_why_in_doubt(figures)}. Sending again might reach them twice.")
     return said
+
+
+def _why_in_doubt(figures: LaunchStats) -> str:
+    under_way = ", or is still under way" if figures.dispatches.get(DispatchState.IN_FLIGHT) else ""
+    why = f"their request got no clear answer{under_way}, and no post-back has shown since that it was processed"
+    if not (refused := figures.doubted.get(DispatchState.REFUSED)):
+        return why
+    unclear = {DispatchState.IN_DOUBT, DispatchState.IN_FLIGHT, DispatchState.WRITTEN_OFF}
+    if len(figures.doubted) == 1 and unclear.isdisjoint(figures.dispatches):
+        return f"the service refused their request, {_CONTRADICTED}"
+    return f"{why}. Exception: the service refused {counted(refused, 'request')}, {_CONTRADICTED}"
 
 
 def got_nothing(figures: LaunchStats) -> list[str]:

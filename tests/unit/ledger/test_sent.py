@@ -23,6 +23,8 @@ from sendoff.ledger import Decision, Ledger
 from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.launches.recipient import RecipientStatus
 from sendoff.ledger.storage.schema import verdicts
+from sendoff.postbacks.reconcile import reconcile_launch
+from sendoff.report import as_text, describe_launch
 from sendoff.states import (
     Accepted,
     Arm,
@@ -34,7 +36,7 @@ from sendoff.states import (
     Verdict,
 )
 
-from ...factories import KEY, LEASE, NOW, make_launch, send
+from ...factories import KEY, LEASE, NOW, make_launch, post_back, send, store
 from ...leases import expire
 
 
@@ -319,6 +321,19 @@ def test_why_knows_of_an_earlier_request_in_doubt(ledger: Ledger) -> None:
         assert not found.is_waiting
 
 
+def test_why_knows_of_a_post_back_that_contradicts_a_refusal(ledger: Ledger) -> None:
+    launch = freeze(ledger, segments=[Segment(integers([n])) for n in (1, 2)])
+    contradicted, _ = send(ledger, launch.launch_key, refused(), refused())
+    store(ledger, post_back(contradicted, "delivery", 9))
+    figures = reconcile_launch(ledger, launch.launch_key)
+    assert [ledger.launches.recipient(launch.launch_key, who).sentence for who in (1, 2)] == [
+        "may have been sent: the service refused the request, but a post-back came from it",
+        "not sent: the service refused the request",
+    ]
+    said = " ".join(as_text(describe_launch(figures)).split())
+    assert "1 in doubt: the service refused their request, although a post-back came" in said
+
+
 def test_why_knows_that_a_request_that_was_written_off_was_not_processed(ledger: Ledger) -> None:
     launch = freeze(ledger)
     claim = ledger.dispatches.claim(launch.launch_key, worker="w", now=NOW, lease=LEASE)
@@ -394,6 +409,10 @@ UNSEEN = "the campaign's query did not return it in a usable row"
         ({"awaits_winner": True, "launch_state": "held"}, "not sent yet: the launch waits for a person"),
         ({"is_doubted": True}, DOUBTED),
         ({"is_doubted": True, "dispatch": "refused"}, DOUBTED),
+        (
+            {"is_doubted": True, "is_contradicted": True, "dispatch": "refused"},
+            "may have been sent: the service refused the request, but a post-back came from it",
+        ),
         ({"dispatch": "refused"}, "not sent: the service refused the request"),
         ({"is_doubted": True, "dispatch": "in_flight"}, "may have been sent: the request is in progress"),
         ({"dispatch": "written_off"}, CLEARED),

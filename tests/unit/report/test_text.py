@@ -255,6 +255,12 @@ def test_who_is_in_doubt_since_a_request_is_under_way_is_told_so() -> None:
     under_way = figures(dispatches={"accepted": 3, "in_flight": 1})
     assert "no clear answer, or is still under way, and" in " ".join(as_text(under_way).split())
     assert "under way" not in as_text(figures())
+    refused = figures(dispatches={"in_doubt": 1, "refused": 2}, doubted={"refused": 2})
+    assert (
+        "no clear answer, and no post-back has shown since that it was processed. Exception: the service refused 2 "
+        "requests, although a post-back came or an earlier attempt got no clear answer. Sending again might"
+        in " ".join(as_text(refused).split())
+    )
 
 
 def test_the_text_says_what_cannot_be_known_and_why() -> None:
@@ -386,7 +392,7 @@ def test_nothing_is_said_of_people_whom_nobody_knows(words: str, tmp_path: Path)
         ({"dispatches": {"refused": 1}}, "1 request refused by the service: it reached no one."),
         (
             {"dispatches": {"refused": 1}, "doubted": {"refused": 1}},
-            "1 request in doubt: the service gave no",
+            "1 request refused by the service, although a post-back came or an",
         ),
         (
             {"dispatches": {"planned": 1}, "doubted": {"planned": 1}},

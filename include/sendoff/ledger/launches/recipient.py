@@ -12,7 +12,7 @@ from sendoff.campaign import Campaign
 from sendoff.figures import NO_PLATFORM, PLATFORM, RELIABLE_PLATFORMS, UNREAD, WHY_UNKNOWABLE
 from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.requests.claims import VARIANT
-from sendoff.ledger.requests.doubts import may_be_processed
+from sendoff.ledger.requests.doubts import is_still_doubted, may_be_processed
 from sendoff.ledger.storage.schema import (
     audience_groups,
     dispatch_totals,
@@ -49,6 +49,7 @@ _SENTENCES = {
     DispatchState.SUPPRESSED: "not sent: on the suppression list when the request was due",
 }
 _DOUBTED = "may have been sent: it is not clear whether the service processed an earlier request"
+_CONTRADICTED = "may have been sent: the service refused the request, but a post-back came from it"
 _CLEARED = "not sent: the service did not process the request, as was found out later"
 _WITHHELD = {
     Verdict.ENGAGED: "not sent: opened or clicked an earlier message before the request was due",
@@ -77,9 +78,10 @@ class RecipientStatus:
     ``awaits_winner``: its variant is decided when the test share of the launch has answered.
     ``verdict_because``: if the verdict is unknowable, why silence proves nothing. ``is_suspect``: a machine probably
     made all of its opens. ``is_doubted``: whether a request of its segment may have been processed, whatever the newest
-    one became. ``withheld_because``: if a request left it out because of a verdict in another launch, that
-    verdict. ``hour``: the hour of the day at which it gets the message, in its time zone; None for any. ``arm``: set
-    only if the campaign sends at own hours and its hour is known or random.
+    one became. ``is_contradicted``: this is so only because a post-back came from a refused request.
+    ``withheld_because``: if a request left it out because of a verdict in another launch, that verdict. ``hour``: the
+    hour of the day at which it gets the message, in its time zone; None for any. ``arm``: set only if the campaign
+    sends at own hours and its hour is known or random.
     """
 
     launch_key: str
@@ -98,6 +100,7 @@ class RecipientStatus:
     withheld_because: Verdict | None = None
     is_suspect: bool = False
     is_doubted: bool = False
+    is_contradicted: bool = False
     hour: int | None = None
     arm: Arm | None = None
     may_be_erased: bool = False  # people were erased from the launch, and it is none of the others
@@ -155,7 +158,7 @@ class RecipientStatus:
     def _of_request(self) -> str:
         """What became of its request, as a sentence."""
         if self.is_doubted and self.dispatch in (DispatchState.PLANNED, DispatchState.REFUSED):
-            return _DOUBTED
+            return _CONTRADICTED if self.is_contradicted else _DOUBTED
         if not self.is_doubted and self.dispatch == DispatchState.WRITTEN_OFF:
             return _CLEARED
         if self.awaits_winner and self.is_waiting:
@@ -231,6 +234,7 @@ def recipient_status(db: sa.Connection, launch: LaunchRecord, identifier: int | 
         withheld_because=next((reason for reason, people in withheld if identifier in people), None),
         is_suspect=verdict == Verdict.ENGAGED and is_suspect,
         is_doubted=dispatch.is_doubted,
+        is_contradicted=dispatch.is_contradicted,
         hour=place.hour,
         arm=Arm(place.arm) if place.arm else None,
     )
@@ -267,4 +271,9 @@ _DISPATCH = sa.select(
     dispatches.c.state,
     dispatch_totals.c.suspects,
     may_be_processed(dispatches.c.dispatch_key).label("is_doubted"),
+    sa.and_(
+        dispatches.c.state == DispatchState.REFUSED,
+        may_be_processed(dispatches.c.dispatch_key),
+        sa.not_(is_still_doubted(dispatches.c.dispatch_key)),
+    ).label("is_contradicted"),
 ).outerjoin(dispatch_totals, dispatch_totals.c.dispatch_key == dispatches.c.dispatch_key)
