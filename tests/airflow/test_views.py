@@ -1478,6 +1478,18 @@ def test_a_launch_says_when_it_goes_out(
     assert said is None or re.search(said, text)
 
 
+def test_a_launch_that_is_repeated_from_a_later_day_on_has_not_gone_out(vera: Person, ledger: Ledger) -> None:
+    repeats = {"kind": "recurring", "time": "18:30", "time_zone": "UTC", "end": "never"}
+    definition = {**PUSH, "send": {**repeats, "start": str((NOW + timedelta(days=9)).date())}}
+    key = freeze(ledger, "evening", definition=definition)
+    with ledger.launch_counts._database.write() as db:
+        db.execute(sa.update(launches_table).values(sends_at=None))
+    send(ledger, key, *[Accepted(200, 17)] * len(ledger.dispatch_queries.of_launch(key)))
+    said = words(vera.get(f"launches/{key}").text)
+    assert "scheduled" in said
+    assert "Went out" not in said
+
+
 def test_messages_are_shown_as_phones_and_mailboxes_do(vera: Person, ledger: Ledger) -> None:
     html = "<style>h1 { color: red }</style><h1>Spring</h1><script>alert(1)</script>"
     emails = {

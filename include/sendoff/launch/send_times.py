@@ -20,6 +20,7 @@ from sendoff.campaign import (
     Slot,
     Triggered,
     Variation,
+    local_times,
     moment,
     next_open,
 )
@@ -132,6 +133,16 @@ def _first(send: Once) -> datetime:
     if send.time_zone == OWN_ZONE and send.date:
         return datetime.combine(send.date, time.fromisoformat(send.time), _FIRST_ZONE)
     return send.sends_at()
+
+
+def begins_at(send: Recurring | Triggered) -> datetime:
+    """Return the first moment when the service may send.
+
+    For each recipient's own zone, that is the time of day in the first zone on Earth.
+    """
+    day, at = next(local_times(send, "UTC"), (send.start, "00:00"))
+    zone = _FIRST_ZONE if send.time_zone == OWN_ZONE else UTC
+    return datetime.combine(day or send.start, time.fromisoformat(at), zone)
 
 
 def describe_schedule(send: Now | Once | Recurring | Triggered) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from sendoff.campaign import Campaign, Rollout
+from sendoff.campaign import Campaign, Recurring, Rollout, Triggered
+from sendoff.errors import CampaignError
 from sendoff.launch.gates import lateness
-from sendoff.launch.send_times import first_opening
+from sendoff.launch.send_times import begins_at, first_opening
 from sendoff.ledger import LaunchFacts, LaunchRecord, Ledger, Selection
 from sendoff.states import DispatchState, LaunchState, Stage
 
@@ -20,6 +22,9 @@ ANSWERED_AFTER = timedelta(days=1)
 
 Works = Callable[[Sequence[LaunchRecord]], Mapping[str, bool]]
 """Returns for launches whether something works on them, by key. Launches that it cannot judge are left out."""
+
+_Sends = tuple[datetime | None, datetime | None]
+"""When the service sends a launch for the first and the last time; None: unknown, or never for the last time."""
 
 _BY_STATE = {
     LaunchState.PAUSED: Stage.PAUSED,
@@ -58,8 +63,16 @@ def standings(
         key for key, each in facts.items() if each.is_reported and not each.is_settled and each.sends_at
     ]
     requested_at = ledger.overview.requested_at(answered) if answered else {}
+    repeated = _repeated(ledger, [key for key, each in facts.items() if each.sends_at is None])
     found = {
-        key: _standing(each, key in paused, requested_at.get(key), moment) for key, each in facts.items()
+        key: _standing(
+            each,
+            key in paused,
+            repeated.get(key, (each.sends_at, each.sends_at)),
+            requested_at.get(key),
+            moment,
+        )
+        for key, each in facts.items()
     }
     if idle := [key for key, standing in found.items() if standing is None]:
         found |= _idle(ledger, idle, works, moment)
@@ -68,6 +81,17 @@ def standings(
         for key, standing in found.items()
         if standing is not None
     }
+
+
+def _repeated(ledger: Ledger, launch_keys: Collection[str]) -> dict[str, _Sends]:
+    """Return when the service begins and ends to send launches that it sends repeatedly, as far as it is known."""
+    found = dict[str, _Sends]()
+    for launch in ledger.launches.of_keys(launch_keys) if launch_keys else ():
+        with suppress(CampaignError):  # another version of Sendoff froze it
+            send = Campaign.frozen(launch.definition).send
+            if isinstance(send, Recurring | Triggered):
+                found[launch.launch_key] = begins_at(send), send.ends_at()
+    return found
 
 
 def standing_of(ledger: Ledger, launch: LaunchRecord) -> Standing:
@@ -86,11 +110,12 @@ def has_begun(known: Collection[str]) -> bool:
 
 
 def _standing(
-    facts: LaunchFacts, is_paused: bool, requested_at: datetime | None, now: datetime
+    facts: LaunchFacts, is_paused: bool, sends: _Sends, requested_at: datetime | None, now: datetime
 ) -> Standing | None:
     """Return the state of a launch, or None if it may send but no worker makes a request of it.
 
-    ``requested_at``: when its newest request was begun, if the launch has a report and may still get responses.
+    ``sends``: when the service sends it for the first and the last time. ``requested_at``: when its newest request was
+    begun, if the launch has a report and may still get responses.
     """
     if facts.state == LaunchState.HELD:
         return Standing(Stage.WAITING_FOR_DECISION if facts.was_held else Stage.WAITING_FOR_APPROVAL)
@@ -105,10 +130,11 @@ def _standing(
         return None
     if facts.known.keys() - {DispatchState.SUPPRESSED} == {DispatchState.REFUSED}:
         return Standing(Stage.REFUSED)
-    if facts.sends_at is not None and facts.sends_at > now:
-        return Standing(Stage.SCHEDULED, facts.sends_at)
-    sent_at = facts.sends_at and max(facts.sends_at, requested_at or facts.sends_at)
-    is_quiet = facts.is_settled or sent_at is None or now - sent_at >= ANSWERED_AFTER
+    first, last = sends
+    if first is not None and first > now:
+        return Standing(Stage.SCHEDULED, first)
+    sent_at = last and max(last, requested_at or last)
+    is_quiet = facts.is_settled or (sent_at is not None and now - sent_at >= ANSWERED_AFTER)
     return Standing(Stage.REPORTED if facts.is_reported and is_quiet else Stage.WAITING_FOR_RESPONSES)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -273,12 +273,51 @@ def test_a_launch_that_was_sent_long_after_it_was_made_is_not_reported_at_once(l
     assert stage(ledger, monday + timedelta(days=1)) == Stage.REPORTED
 
 
-def test_a_recurring_launch_is_reported_with_its_first_report(ledger: Ledger) -> None:
-    make_launch(ledger, [1], sends_at=None)
+RECURRING = {"kind": "recurring", "time": "18:00", "time_zone": "UTC"}
+TRIGGERED = {
+    "kind": "triggered",
+    "time_zone": "user",
+    "window": {"earliest": "09:00"},
+    "trigger": {"kind": "event", "name": "signed_up"},
+}
+
+
+@pytest.mark.parametrize(
+    ("repeats", "first", "end"),
+    [
+        (
+            {**RECURRING, "start": "2026-03-09", "end": "2026-03-15", "days": ["tuesday"]},
+            datetime(2026, 3, 10, 18, tzinfo=UTC),
+            datetime(2026, 3, 16, tzinfo=UTC),
+        ),
+        (
+            {**TRIGGERED, "start": "2026-03-10", "end": "2026-03-12"},
+            datetime(2026, 3, 9, 19, tzinfo=UTC),  # 09:00 fourteen hours east
+            datetime(2026, 3, 13, 12, tzinfo=UTC),
+        ),
+    ],
+)
+def test_a_repeated_launch_is_reported_only_after_its_last_day(
+    ledger: Ledger, repeats: dict[str, Any], first: datetime, end: datetime
+) -> None:
+    make_launch(ledger, [1], campaign=make_campaign(send=repeats), sends_at=None)
     send(ledger, KEY, YES)
-    assert stage(ledger) == Stage.WAITING_FOR_RESPONSES
     reconcile_launch(ledger, KEY, now=NOW)
-    assert stage(ledger) == Stage.REPORTED
+    assert is_settled(ledger, KEY, quiet_for=timedelta(0), now=NOW)
+    assert standing(ledger) == Standing(Stage.SCHEDULED, first)
+    assert stage(ledger, first) == Stage.WAITING_FOR_RESPONSES
+    assert stage(ledger, end + timedelta(hours=23)) == Stage.WAITING_FOR_RESPONSES
+    assert stage(ledger, end + timedelta(days=1)) == Stage.REPORTED
+
+
+@pytest.mark.parametrize("repeats", [{**RECURRING, "start": "2026-03-01", "end": "never"}, {"kind": "now"}])
+def test_a_repeated_launch_without_a_known_end_is_never_reported(
+    ledger: Ledger, repeats: dict[str, Any]
+) -> None:
+    make_launch(ledger, [1], campaign=make_campaign(send=repeats), sends_at=None)
+    send(ledger, KEY, YES)
+    reconcile_launch(ledger, KEY, now=NOW)
+    assert stage(ledger, NOW + timedelta(days=999)) == Stage.WAITING_FOR_RESPONSES
 
 
 def test_each_state_has_a_label_in_words() -> None:

@@ -98,7 +98,10 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         goes_out=None if sends_nothing(launch, known) else goes_out(launch, variations),
         is_begun=is_begun,
         went_out_at=listed.sends_at
-        if listed.sends_at and listed.sends_at <= datetime.now(UTC) and has_gone_out(known)
+        if listed.sends_at
+        and listed.sends_at <= datetime.now(UTC)
+        and has_gone_out(known)
+        and not (launch.sends_at is None and standing.stage is Stage.SCHEDULED)
         else None,
         same_period=[(each, stands[each.launch_key].stage) for each in same_period],
         resent=newest_of(deciding.decisions, DecisionKind.RESEND) if launch.resend else None,
