@@ -431,6 +431,30 @@ def test_a_late_unreadable_post_back_of_an_erased_person_is_not_kept(ledger: Led
     assert reconcile_launch(ledger, KEY, now=NOW).anomalies["unreadable"] == 2
 
 
+ESCAPED = {"x/y": r"x\/y", "ÄB": r"\u00c4B", "a 😀": r"a \ud83d\ude00", 'c "d"': r"c \"d\"", "e&f": "e&f"}
+
+
+@pytest.mark.parametrize("when", ["late", "before", "replayed"])
+def test_broken_json_of_an_erased_person_is_not_kept_whatever_its_escapes(
+    ledger: Ledger, tmp_path: Path, when: str
+) -> None:
+    key = make_accepted(ledger, [1_000_001])
+    others = ["x", r"z\/y", r"\u00c5B"]
+    bodies = [f'{{"profile":{{"user_id":"{text}"}},,' for text in [*others, *ESCAPED.values()]]
+    if when == "late":
+        forget(ledger, list(ESCAPED), identified_by="user_id", **ROWS)
+    store(ledger, *(unreadable(key, body) for body in bodies))
+    aggregate(ledger, now=NOW)
+    if when == "before":
+        forget(ledger, list(ESCAPED), identified_by="user_id", **ROWS)
+    if when == "replayed":
+        log = tmp_path / "erasures.jsonl"
+        append_to_log(log, ledger.erasures.named("user_id", list(ESCAPED)).remembered, NOW)
+        assert replay_erasures(ledger, log, who="anna", now=NOW).people == len(ESCAPED)
+    kept = [body.encode() for body in bodies[: len(others)]]
+    assert [each.body for each in stored_post_backs(ledger)] == kept + [b""] * len(ESCAPED)
+
+
 def test_an_erasure_keeps_the_post_backs_that_another_receiver_stored_under_the_same_numbers(
     ledger: Ledger,
 ) -> None:

@@ -78,6 +78,9 @@ REDACTED = "…"
 _BODIES_AT_ONCE = 1_000
 _COMPARED_AT_ONCE = 50_000  # possible identifiers in bodies
 _DIGITS = re.compile(rb"[0-9]+")
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+_CONTROLS = dict(zip("bfnrt", "\b\f\n\r\t", strict=True))
+_BETWEEN_QUOTES = re.compile(r'(?:[^"\\]|\\.)+', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,18 +268,25 @@ def _bodies(database: Database) -> Iterator[bytes]:
 
 
 def _searched(body: bytes) -> bytes:
-    """Return a body, and if it is JSON with escapes, also the same JSON with as few as possible."""
+    """Return a body, and if it has escapes of JSON, also the same without them. It need not be JSON."""
     if b"\\" not in body:
         return body
-    try:
-        plain = json.dumps(json.loads(body), ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return body
-    return body + b"\n" + plain.encode(errors="replace")
+    return body + b"\n" + _unescaped(body.decode(errors="replace")).encode()
+
+
+def _unescaped(text: str) -> str:
+    plain = _ESCAPE.sub(
+        lambda found: chr(int(found[1], 16)) if found[1] else _CONTROLS.get(found[2], found[2]), text
+    )
+    # A character beyond 16 bits is two escapes.
+    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _possible_identifiers(body: bytes) -> Iterator[str]:
-    """Yield the numbers, the words and the whole texts in a body."""
+    """Yield the numbers, the words and the whole texts in a body.
+
+    If it is not JSON, it is not clear which quotes begin a text, so all between two quotes is yielded.
+    """
     searched = _searched(body).decode(errors="replace")
     for pattern in (r"[0-9]+", r"\w(?:[\w.@:+-]*\w)?"):
         for match in re.finditer(pattern, searched):
@@ -284,6 +294,8 @@ def _possible_identifiers(body: bytes) -> Iterator[str]:
     try:
         unread: list[Any] = [json.loads(body)]
     except (ValueError, RecursionError):
+        pieces = _BETWEEN_QUOTES.finditer(body.decode(errors="replace"))
+        yield from (text for piece in pieces if (text := _unescaped(piece[0])).strip())
         return
     while unread:
         value = unread.pop()
