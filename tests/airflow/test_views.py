@@ -854,7 +854,9 @@ def test_global_pauses_begin_and_end_with_who_and_why(olga: Person, ledger: Ledg
         ("connection:service", "olga", "storm"),
     ]
     assert "nothing is sent" in olga.get("").text
-    assert olga.post("pauses/resume", {"reason": "sun"}).status_code == 200
+    assert "Resumed: every launch. The page of each says when it goes out, or what it waits for." in words(
+        olga.post("pauses/resume", {"reason": "sun"}).text
+    )
     assert olga.post("pauses/resume", {"reason": "sun", "connection": "service"}).status_code == 200
     assert ledger.pauses.all() == []
 
@@ -2363,10 +2365,42 @@ def test_recipients_of_a_doubt_that_was_planned_again_may_have_the_message(
     )
     pause(ledger, key, "ann", "wait", now=NOW)
     said = words(olga.get(f"launches/{key}").text)
-    assert (
-        "The launch continues where it stopped, within half a minute. 2 devices have not got it yet." in said
-    )
+    unknown = "It is not known whether 2 devices of 1 request without a clear answer got it."
+    assert f"2 devices have not got it yet. {unknown} The rest then goes out at once." in said
     assert "No one gets it twice." not in said
+
+
+@pytest.mark.airflow_database
+def test_resume_says_when_the_launch_goes_out_and_what_its_run_does(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    definition, opens_at = closed_window()
+    late = {
+        "kind": "once",
+        "date": f"{NOW - timedelta(days=2):%Y-%m-%d}",
+        "time": "12:00",
+        "time_zone": "UTC",
+    }
+    owls = freeze(ledger, "owls", people=6, definition=definition)
+    over = freeze(ledger, "over", people=6, definition={**PUSH, "send": late})
+    for key in (owls, over):
+        pause(ledger, key, "ann", "wait", now=NOW)
+    twice = "No one gets it twice."
+    said = words(olga.get(f"launches/{owls}").text)
+    assert re.search(
+        f"No one has got it yet. It then goes out {opens_at}, in [^.]+, to 6 devices. {twice}", said
+    )
+    said = words(olga.get(f"launches/{over}").text)
+    assert "It is too late to send it, so the launch then ends." in said
+    answer = words(olga.post(f"launches/{over}/resume", WHY).text)
+    assert "Resumed: the launch may send again.Airflow has no run for this launch." in answer
+    run = Run(server, tmp_path, "owls", owls)
+    answer = words(olga.post(f"launches/{owls}/resume", WHY).text)
+    assert "Resumed: the launch may send again.Its run in Airflow continues by itself." in answer
+    pause(ledger, owls, "ann", "wait", now=NOW)
+    run.end("dispatch", "failed")
+    answer = words(olga.post(f"launches/{owls}/resume", WHY).text)
+    assert re.search(f"Night owls continues. It goes out {opens_at}, in [^.]+\\.", answer)
 
 
 @pytest.mark.airflow_database
@@ -2898,7 +2932,7 @@ def test_who_pauses_stops_or_resumes_a_launch_reads_how_many_have_not_got_it(
     assert f"at most 150 of 400 devices have the message. {left}" in page()
     assert page().count(left) == 3  # also in the forms that pause and stop it
     pause(ledger, key, "ann", "the wrong picture", now=NOW)
-    assert f"within half a minute. {left} No one gets it twice." in page()
+    assert f"{left} It is not known whether 20 devices of 2 requests" in page()
     reconcile_launch(ledger, key)
     assert "at most 150 of" not in page()  # the report has the numbers
 

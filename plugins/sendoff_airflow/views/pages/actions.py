@@ -47,7 +47,7 @@ _DONE = {
     "release": "Released: the launch may now be sent.",
     "reject": "Rejected: this launch will never be sent.",
     "pause": "Paused: nothing more is sent until someone resumes the launch.",
-    "resume": "Resumed: the launch continues by itself within half a minute.",
+    "resume": "Resumed: the launch may send again.",
     "stop": "Stopped: nothing more of this launch is sent. Messages the service already accepted cannot be taken back.",
 }
 
@@ -59,7 +59,13 @@ _DONE_BUT = {
 }
 """What is said if the service has messages of the launch that it sends later."""
 
-_DECIDED = {"release": LaunchState.RELEASED, "reject": LaunchState.REJECTED, "stop": LaunchState.STOPPED}
+_DECIDED = {
+    "release": LaunchState.RELEASED,
+    "reject": LaunchState.REJECTED,
+    "resume": LaunchState.RELEASED,
+    "stop": LaunchState.STOPPED,
+}
+"""The state of a launch after each action that its run in Airflow must learn of."""
 
 _WAITING = {
     LaunchState.HELD: "The launch is held. They are sent after someone releases it.",
@@ -124,7 +130,7 @@ def decide_launch(
         done = "Approved: the launch may now be sent."
     if state := _DECIDED.get(act):
         following = continue_run(viewer, ledger, replace(launch, state=state))
-        later = held_by_service(ledger, launch) if act != "release" else []
+        later = held_by_service(ledger, launch) if state.is_final else []
     return page(
         request,
         "done.html",
@@ -221,7 +227,7 @@ def pause_or_resume_all(
     sentence = (
         f"Paused: {whose}. Nothing more is sent until someone resumes."
         if act == "pause"
-        else f"Resumed: {whose} continues within half a minute, unless it is held or paused by itself."
+        else f"Resumed: {whose}. The page of each says when it goes out, or what it waits for."
     )
     return page(request, "done.html", sentences=[sentence], following=None)
 
