@@ -996,6 +996,27 @@ def test_during_a_global_pause_nothing_is_said_to_go_out_at_once(olga: Person, l
     assert "A global pause stops launches:" in words(olga.get("calendar").text)
 
 
+def test_a_global_pause_is_shown_on_launches_that_it_stops_alone(olga: Person, ledger: Ledger) -> None:
+    keys = fill(ledger)
+    rest, over = (freeze(ledger, name, people=4) for name in ("rest", "over"))
+    for key in (rest, over):
+        send(ledger, key, Accepted(200, 1))
+    stop(ledger, over, "ann", "enough", now=NOW)
+    keys |= {"rest": rest, "over": over}
+    pause_all(ledger, "ann", "a storm", now=NOW)
+    stopped = {
+        name for name, key in keys.items() if "A global pause stops" in olga.get(f"launches/{key}").text
+    }
+    going = {
+        name
+        for name, key in keys.items()
+        if not ledger.launches.get(key).state.is_final and ledger.dispatch_queries.states(key).get("planned")
+    }
+    assert stopped == going
+    assert {"running", "rest"} <= going
+    assert not {"reported", "over"} & going
+
+
 def test_a_persons_history_names_them_nowhere(
     vera: Person, ledger: Ledger, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -110,7 +110,9 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         decide=decide,
         decides_at=_decides_at(ledger, launch, standing) if decide else None,
         unanswered=unanswered(ledger, viewer, [launch.campaign], launch.launch_key),
-        pauses=ledger.pauses.of_connection(launch.connection),
+        pauses=ledger.pauses.of_connection(launch.connection)
+        if states.get(DispatchState.PLANNED) and not launch.state.is_final
+        else [],
         people=None
         if launch.is_chosen_by_service
         else blocks_as_html(checked(rows_to_people(launch, left_out, sum(part.people for part in parts)))),
