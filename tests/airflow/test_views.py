@@ -955,7 +955,7 @@ def test_a_launch_by_the_time_zones_of_its_recipients_says_when_the_first_and_th
     assert re.search(f"When approved, it goes out {range_}", words(olga.get("waiting").text))
     assert f"Due at the latest {FILTERS['moment'](last)}" in words(olga.get("?words=everywhere").text)
     assert "by 00:00, about 12" in words(olga.get(f"calendar?month={last:%Y-%m}").text)
-    off = freeze(ledger, "refused_there", definition={**PUSH, "send": once}, sends=last)
+    off = freeze(ledger, "refused_there", definition={**PUSH, "send": once}, made=NOW, sends=last)
     assert re.search(f"Goes out {range_[:-2]}", words(olga.get(f"launches/{off}").text))
     assert "at the latest" in words(olga.get("?words=refused_there").text)
     send(ledger, off, *[Refused(400, "no")] * len(ledger.dispatch_queries.of_launch(off)))
@@ -1469,6 +1469,7 @@ def test_a_running_launch_shows_what_came_so_far(vera: Person, ledger: Ledger) -
     ("state", "send", "said"),
     [
         ("released", {"date": 1}, r"Goes out <time [^>]+>[^<]+</time>, in \d.* in Europe/Dublin\)"),
+        ("paused", {"date": 1}, r"When resumed, it goes out <time"),
         ("held", {"date": 1}, r"When approved, it goes out <time"),
         ("stopped", {"date": 1}, None),
         ("released", {"date": -2}, None),
@@ -1492,7 +1493,7 @@ def test_a_launch_says_when_it_goes_out(
     }
     defaults = {"kind": "once", "time": "18:30", "time_zone": "Europe/Dublin"}
     definition = {**PUSH, "send": defaults | send | days} if send else PUSH
-    key = freeze(ledger, "evening", definition=definition, state=state)
+    key = freeze(ledger, "evening", definition=definition, state=state, made=NOW)
     text = re.sub(
         r'<div class="alarm danger">.*?</div>', "", vera.get(f"launches/{key}").text, flags=re.DOTALL
     )
@@ -2402,7 +2403,7 @@ def test_resume_says_when_the_launch_goes_out_and_what_its_run_does(
         "time": "12:00",
         "time_zone": "UTC",
     }
-    owls = freeze(ledger, "owls", people=6, definition=definition)
+    owls = freeze(ledger, "night_owls", people=6, definition=definition)
     over = freeze(ledger, "over", people=6, definition={**PUSH, "send": late})
     for key in (owls, over):
         pause(ledger, key, "ann", "wait", now=NOW)
@@ -2415,7 +2416,7 @@ def test_resume_says_when_the_launch_goes_out_and_what_its_run_does(
     assert "It is too late to send it, so the launch then ends." in said
     answer = words(olga.post(f"launches/{over}/resume", WHY).text)
     assert "Resumed: the launch may send again.Airflow has no run for this launch." in answer
-    run = Run(server, tmp_path, "owls", owls)
+    run = Run(server, tmp_path, "night_owls", owls)
     answer = words(olga.post(f"launches/{owls}/resume", WHY).text)
     assert "Resumed: the launch may send again.Its run in Airflow continues by itself." in answer
     pause(ledger, owls, "ann", "wait", now=NOW)
@@ -2478,6 +2479,33 @@ def test_a_stuck_launch_without_a_run_names_who_continues_it_and_has_the_command
     text = olga.get("waiting").text
     assert text.count("<code>sendoff send") == 10
     assert "Show all 12 stuck launches" in text
+
+
+def test_a_launch_that_waits_says_which_part_of_it_goes_out_anyway(olga: Person, ledger: Ledger) -> None:
+    tomorrow = NOW + timedelta(days=1)
+    once = {"kind": "once", "date": f"{tomorrow:%Y-%m-%d}", "time": f"{tomorrow:%H:%M}", "time_zone": "UTC"}
+    definition = {**PUSH, "send": once}
+    paused, stuck, whole = (
+        freeze(ledger, name, people=6, definition=definition, sends=tomorrow)
+        for name in ("paused", "stuck", "whole")
+    )
+    for key in (paused, stuck, whole):
+        send(ledger, key, Accepted(200, 71), at=NOW - timedelta(hours=1))
+    send(ledger, whole, Accepted(200, 72), None)
+    for key in (paused, whole):
+        pause(ledger, key, "ann", "wait", now=NOW)
+    at = FILTERS["moment"](tomorrow.replace(second=0))
+    later = "The service already has these messages and sends them later."
+    for key, when in (
+        (paused, "When resumed, the rest goes out"),
+        (stuck, "When continued, the rest goes out"),
+        (whole, "Goes out"),  # nothing of it is planned any more
+    ):
+        said = words(olga.get(f"launches/{key}").text)
+        assert f"{when} {at}, in " in said
+        assert later in said
+    pause_all(ledger, "bob", "a storm", now=NOW)
+    assert f"When resumed, the rest goes out {at}, in " in words(olga.get(f"launches/{stuck}").text)
 
 
 def test_stop_says_what_it_cannot_stop(olga: Person, ledger: Ledger) -> None:
