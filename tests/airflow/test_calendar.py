@@ -11,14 +11,16 @@ import pytest
 from fastapi.testclient import TestClient
 
 from sendoff.campaign import Period
+from sendoff.dispatch.control import reject, stop
 from sendoff.ledger import Decision, Ledger, NotLaunched, Selection
-from sendoff.states import Accepted
+from sendoff.postbacks.reconcile import reconcile_launch
+from sendoff.states import Accepted, Refused
 from sendoff_airflow.views.airflow_state.timetables import Clock, coming_runs
 from sendoff_airflow.views.facts.happenings import Days, moment_of
 from sendoff_airflow.views.facts.launch_rows import rows_of
 from sendoff_airflow.views.pages.calendar import MONTHS_AHEAD, _days
 
-from ..launches import NOW, freeze, send
+from ..launches import NOW, TIMED_OUT, freeze, send
 from . import test_views
 from .test_missed import MESSAGE, change, pause_all, words_of
 from .test_views import CAMPAIGN, NEWEST, NOBODY, ByDag, Person, Run, as_, server, vera  # noqa: F401
@@ -192,6 +194,37 @@ def test_a_campaign_that_is_sending_is_not_shown_as_stopped(
     )
 
 
+def test_a_launch_that_ended_part_way_counts_who_may_have_the_message(
+    vera: Person,  # noqa: F811
+    ledger: Ledger,
+) -> None:
+    now = datetime.now(UTC)
+    requests = {
+        "stopped_sale": (Accepted(200, 1), TIMED_OUT),
+        "rejected_sale": (Accepted(200, 2), Refused(400, "no")),
+        "refused_sale": (Refused(400, "no"),) * 3,
+        "whole_sale": (Accepted(200, 3), Refused(400, "no"), Accepted(200, 4)),
+    }
+    for name, outcomes in requests.items():
+        title = {"title": name.replace("_", " ").capitalize()}
+        key = freeze(
+            ledger, name, people=9, size=3, made=now, sends=now, definition=MESSAGE | title, decisions=False
+        )
+        send(ledger, key, *outcomes, at=now)
+        if name == "stopped_sale":
+            stop(ledger, key, "ada", "the wrong picture")
+            assert "at most 6 of 9 devices have the message" in words_of(vera.get(f"launches/{key}").text)
+            reconcile_launch(ledger, key)  # proves that no one was reached, and the number stays
+        if name == "rejected_sale":
+            ledger.audit_log.decide(Decision(key, "held", "sendoff", "too many refused", now))
+            reject(ledger, key, "ada", "no more")
+    today = days_of(vera.get("calendar").text)[now.date()]
+    for title, shown in (("Stopped", 6), ("Rejected", 3), ("Whole", 9)):
+        assert re.search(rf"{title} sale [0-9:]+, {shown} ", today), (title, today)
+    assert re.search(r"Refused sale [0-9:]+ +refused", today), today
+    assert ", today 18 " in today
+
+
 def test_a_run_after_the_end_of_its_dag_is_not_shown(
     server: TestClient,  # noqa: F811
     vera: Person,  # noqa: F811
@@ -260,7 +293,7 @@ def test_what_was_due_before_the_days_shown_is_on_today() -> None:
     dates = [today - timedelta(days=1), today]
     at = noon(today - timedelta(days=9))
     early = NotLaunched(NOBODY, "early_sale", "Early", Period(at, at), 0, at, "no one is in it")
-    before, after = _days(dates, Days(dates[0], dates[1], ZoneInfo("UTC")), [(at, early)], {})
+    before, after = _days(dates, Days(dates[0], dates[1], ZoneInfo("UTC")), [(at, early)], {}, {})
     assert (len(before.entries), [each.title for each in after.entries]) == (0, ["Early"])
 
 

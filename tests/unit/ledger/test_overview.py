@@ -279,6 +279,20 @@ def test_accepted_requests_are_counted_with_their_campaigns_in_the_service(ledge
     assert ledger.overview.accepted_parts(launch_key("service", "other", PERIOD)) == []
 
 
+def test_the_recipients_who_have_a_message_at_most_are_counted_by_launch(ledger: Ledger) -> None:
+    part = make(ledger, "news", 0, 6)
+    send(ledger, part, YES, InDoubt("?"), Refused(400, "no"), InDoubt("?"), None)
+    again = ledger.doubts.open(part)[0].dispatch_key
+    assert ledger.doubts.resolve(
+        again, Resolution.RESEND, "ann", "it was lost", NOW
+    )  # the service may have it
+    unsent, by_service = make(ledger, "welcome", 1, 2), make_launch(ledger, name="all").launch_key
+    send(ledger, by_service, YES)
+    keys = [part, unsent, by_service]
+    assert ledger.overview.recipients_at_most(keys) == {part: 4}
+    assert ledger.overview.recipients_at_most([unsent]) == {}
+
+
 def test_doubts_are_counted_in_total_and_by_launch(ledger: Ledger) -> None:
     news, welcome, other = (
         make(ledger, name, day, 3) for day, name in enumerate(("news", "welcome", "other"))

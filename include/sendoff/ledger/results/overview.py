@@ -277,6 +277,14 @@ class Overview(LedgerPart):
             AcceptedPart(zone or None, recipients[zone], sorted(ids[zone])) for zone in sorted(recipients)
         ]
 
+    def recipients_at_most(self, launch_keys: Collection[str]) -> dict[str, int]:
+        """Return how many recipients of each of some launches have its message at most, by key.
+
+        Launches that no one can have got are left out, and so are those whose recipients the service chooses.
+        """
+        rows = self._database.rows(_AT_MOST.where(is_one_of(dispatches.c.launch_key, launch_keys)))
+        return {key: int(people) for key, people in rows if people}
+
 
 def _verdict(verdict: Verdict) -> Any:
     return reports.c.figures["verdicts", verdict.value].as_integer()
@@ -388,6 +396,12 @@ _ACCEPTED = (
     .join(segments, OF_SEGMENT)
     .where(dispatches.c.state == DispatchState.ACCEPTED)
     .group_by(dispatches.c.time_zone, dispatches.c.campaign_id)
+)
+_AT_MOST = (
+    sa.select(dispatches.c.launch_key, sa.func.sum(REMAINING))
+    .join(segments, OF_SEGMENT)
+    .where(KNOWN_STATE.not_in((DispatchState.PLANNED, DispatchState.REFUSED, DispatchState.SUPPRESSED)))
+    .group_by(dispatches.c.launch_key)
 )
 
 ORDERS: Mapping[str, sa.ColumnElement[Any]] = {

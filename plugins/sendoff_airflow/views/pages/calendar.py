@@ -11,7 +11,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse
 
-from sendoff.ledger import ListedLaunch, NotLaunched
+from sendoff.ledger import Ledger, ListedLaunch, NotLaunched
 from sendoff.states import Stage
 from sendoff_airflow.views.airflow_state import airflow_dags
 from sendoff_airflow.views.facts.happenings import ComingRuns, Days, Happening, Timed, happenings
@@ -30,13 +30,15 @@ MONTHS_AHEAD = 3
 _MOST_HAPPENING = 1_000  # launches of each kind in a month
 _TELLING = (*WAITS, Stage.SENDING, Stage.REFUSED, Stage.STOPPED, Stage.NOT_LAUNCHED)
 """The states that a group shows first."""
+_ENDED = (Stage.REFUSED, Stage.STOPPED, Stage.REJECTED)
+"""The states of launches that some of their recipients do not get."""
 
 router = APIRouter(default_response_class=HTMLResponse)
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one campaign does on one day. ``recipients``: of all of its launches; None if that is not known."""
+    """What one campaign does on one day. ``recipients``: those who get its launches; None if that is not known."""
 
     title: str
     address: str  # relative to the first page
@@ -81,7 +83,7 @@ def show_calendar(
     schedules = airflow_dags.schedules_of(visible)
     shown = Days(dates[0], dates[-1], zone)
     found = happenings(ledger, visible, schedules, shown, _MOST_HAPPENING)
-    days = _days(dates, shown, found.found, ledger.overview.newest(visible))
+    days = _days(dates, shown, found.found, _recipients(ledger, found.found), ledger.overview.newest(visible))
     return page(
         request,
         "calendar.html",
@@ -109,8 +111,20 @@ def _first_of(month: date, later: int) -> date:
     return date(month.year + years, number + 1, 1)
 
 
+def _recipients(ledger: Ledger, found: Sequence[Timed]) -> dict[str, int | None]:
+    """Return how many recipients get each launch, by key. Of one that has ended, it is how many have it at most."""
+    rows = [each for _, each in found if isinstance(each, LaunchRow)]
+    ended = [each.launch.launch_key for each in rows if each.standing.stage in _ENDED]
+    whole = {each.launch.launch_key: each.listed.recipients for each in rows}
+    return whole | dict.fromkeys(ended, 0) | ledger.overview.recipients_at_most(ended)
+
+
 def _days(
-    dates: Sequence[date], shown: Days, found: Sequence[Timed], newest: Mapping[str, ListedLaunch]
+    dates: Sequence[date],
+    shown: Days,
+    found: Sequence[Timed],
+    recipients: Mapping[str, int | None],
+    newest: Mapping[str, ListedLaunch],
 ) -> list[Day]:
     """Return days with their entries, in the order of time. What one campaign does on one day is one entry."""
     groups: dict[date, dict[str, list[Timed]]] = {day: {} for day in dates}
@@ -120,14 +134,20 @@ def _days(
         day = min(day, shown.last)  # which may end just now
         groups[day].setdefault(each.campaign, []).append((at, each))
     return [
-        Day(day, [_entry(day, name, each, newest.get(name)) for name, each in of_day.items()])
+        Day(day, [_entry(day, name, each, recipients, newest.get(name)) for name, each in of_day.items()])
         for day, of_day in groups.items()
     ]
 
 
-def _entry(day: date, campaign: str, group: Sequence[Timed], newest: ListedLaunch | None) -> Entry:
+def _entry(
+    day: date,
+    campaign: str,
+    group: Sequence[Timed],
+    recipients: Mapping[str, int | None],
+    newest: ListedLaunch | None,
+) -> Entry:
     """Return what a campaign does on a day. ``newest``: its newest launch."""
-    entries = [_alone(at, each, newest) for at, each in group]
+    entries = [_alone(at, each, recipients, newest) for at, each in group]
     launches = [each for _, each in group if not isinstance(each, ComingRuns)]
     states, counts = {each.state for each in entries}, [each.recipients for each in entries]
     address = entries[0].address
@@ -151,19 +171,19 @@ def _entry(day: date, campaign: str, group: Sequence[Timed], newest: ListedLaunc
     )
 
 
-def _alone(at: datetime, each: Happening, newest: ListedLaunch | None) -> Entry:
+def _alone(
+    at: datetime, each: Happening, recipients: Mapping[str, int | None], newest: ListedLaunch | None
+) -> Entry:
     """Return the entry of something alone. A coming run has the recipients of the newest launch."""
     if isinstance(each, LaunchRow):
         launch, stage = each.launch, each.standing.stage
-        is_over = stage in (Stage.REFUSED, Stage.STOPPED)
-        recipients = each.listed.reached or 0 if is_over else each.listed.recipients
         address = f"launches/{quote(launch.launch_key, safe='')}"
         return Entry(
             launch.title,
             address,
             None if each.is_open else at,
             stage,
-            recipients,
+            recipients[launch.launch_key],
             stage in WAITS,
             each.is_last,
         )
