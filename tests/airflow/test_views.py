@@ -2742,6 +2742,17 @@ def test_the_list_begins_with_how_many_launches_wait_for_an_approval_and_how_man
     assert '<a href="./waiting#held">1 launch waits for a decision</a>' in text
 
 
+def test_the_list_counts_the_paused_launches_that_its_link_leads_to(vera: Person, ledger: Ledger) -> None:
+    keys = fill(ledger)
+    pause(ledger, keys["running"], "ann", "the wrong picture", now=NOW)
+    assert '<a href="./?state=paused">1 launch paused</a>' in vera.get("").text
+    rest = freeze(ledger, "rest", people=4)
+    send(ledger, rest, Accepted(200, 1))
+    pause_all(ledger, "ann", "a storm", now=NOW)
+    assert '<a href="./?state=paused">2 launches paused</a>' in vera.get("").text
+    assert len(titles(vera.get("?state=paused").text)) == 2
+
+
 def test_the_list_says_if_nothing_is_waiting_for_a_person(
     vera: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -2767,9 +2778,9 @@ def test_the_list_shows_counts_with_their_share_of_the_recipients(vera: Person, 
 
 def test_a_paused_launch_says_who_paused_it_and_why(vera: Person, ledger: Ledger) -> None:
     key = freeze(ledger, "spring_sale", people=20)
-    assert "paused by a person" not in vera.get("").text
+    assert "1 launch paused" not in vera.get("").text
     pause(ledger, key, "ann", "the wrong picture", now=NOW)
-    assert '<a href="./?state=paused">1 launch paused by a person</a>' in vera.get("").text
+    assert '<a href="./?state=paused">1 launch paused</a>' in vera.get("").text
     assert re.search("Paused by ann, .*: the wrong picture[.]", words(vera.get(f"launches/{key}").text))
 
 

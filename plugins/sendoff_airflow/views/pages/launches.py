@@ -14,13 +14,13 @@ from pydantic import BaseModel
 from starlette.responses import HTMLResponse
 
 from sendoff.ledger import Ledger, NotLaunched, Selection
-from sendoff.states import LaunchState, Stage
+from sendoff.states import UNFINISHED, LaunchState, Stage
 from sendoff_airflow.views.airflow_state import airflow_dags
 from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
 from sendoff_airflow.views.airflow_state.deadlines import deadlines_of
 from sendoff_airflow.views.facts.happenings import Days, Happening, happenings
-from sendoff_airflow.views.facts.holds import standings_of, stuck_launches, unanswered, visible_pauses
-from sendoff_airflow.views.facts.launch_rows import LaunchRow, rows_of
+from sendoff_airflow.views.facts.holds import standings_of, unanswered, visible_pauses
+from sendoff_airflow.views.facts.launch_rows import WAITS, LaunchRow, rows_of
 from sendoff_airflow.views.facts.problems import campaign_problems
 from sendoff_airflow.views.web.dependencies import REFRESH_FAST, REFRESH_SLOW, LedgerDep
 from sendoff_airflow.views.web.permissions import Viewer, ViewerDep
@@ -125,9 +125,7 @@ def list_launches(
         most_in_table=MOST_IN_TABLE,
         sort_links=asked.sort_links(),
         stages=list(Stage),
-        held=_held(ledger, visible),
-        paused=ledger.launches.count_of(visible, states=[LaunchState.PAUSED]),
-        stuck=len(stuck_launches(ledger, visible)),
+        waiting=_waiting(ledger, visible),
         unanswered=unanswered(ledger, viewer, visible),
         doubted=ledger.stats.doubt_totals(visible),
         pauses=visible_pauses(ledger, viewer, visible),
@@ -141,13 +139,15 @@ def campaigns_seen(viewer: Viewer, ledger: Ledger) -> frozenset[str]:
     return viewer.visible([*known, *airflow_dags.campaigns_with_a_dag()])
 
 
-def _held(ledger: Ledger, visible: frozenset[str]) -> Mapping[Stage, int]:
-    """Count the held launches by what they wait for."""
-    states = [LaunchState.HELD]
+def _waiting(ledger: Ledger, visible: frozenset[str]) -> Mapping[Stage, int]:
+    """Count the launches in each state that one leaves only if someone does something."""
+    states = [LaunchState.HELD, LaunchState.PAUSED]
     launches = ledger.launches.page(
         visible, states=states, limit=ledger.launches.count_of(visible, states=states)
     )
-    return Counter(each.stage for each in standings_of(ledger, Selection.of(launches)).values())
+    unsent = ledger.launches.unsent(LaunchState.RELEASED, of=UNFINISHED)
+    found = standings_of(ledger, Selection(visible, [*(each.launch_key for each in launches), *unsent]))
+    return Counter(each.stage for each in found.values() if each.stage in WAITS)
 
 
 def _today_and_tomorrow(
