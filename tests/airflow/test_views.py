@@ -2367,7 +2367,9 @@ def test_a_stuck_launch_says_what_is_not_known_about_a_doubt_that_was_planned_ag
     said = words(olga.get(f"launches/{key}").text)
     unknown = "It is not known whether 6 devices of 1 request without a clear answer got it."
     assert f"Stuck: this launch stopped part way. {unknown}" in said
-    assert "1 request was planned again or refused, but the service may have processed it." in said
+    assert "1 request was planned again, but the service may have processed it." in said
+    assert "1 of 1 request made, 1 in doubt (1 of them planned again)" in said
+    assert "Requests: 1 (1 planned again)" in said
     assert "No one gets it twice." not in said
     stop(ledger, key, "ann", "enough")
     said = words(olga.get(f"launches/{key}").text)
@@ -2883,7 +2885,9 @@ def test_requests_that_were_refused_after_a_doubt_are_not_said_to_have_reached_n
         resolve(ledger, doubted, Resolution.RESEND, "ann", "the service lost it", now=NOW)
         send(ledger, key, Refused(400, "no"))
         said = words(vera.get(f"launches/{key}").text)
-        assert "1 request was planned again or refused, but the service may have processed it." in said
+        assert "1 request was refused, but the service may have processed it." in said
+        assert "1 in doubt (1 of them refused)" in said
+        assert re.search(r"Requests: [12] \((1 not made, )?1 refused\)", said)
         assert "because the service refused" not in said
         assert "refused all requests" not in vera.get("campaigns").text
     send(ledger, keys[0], Refused(400, "no"))

@@ -55,6 +55,8 @@ _FOLDED = ("texts", "gates", "request")
 
 _NOT_ACCEPTED = [state for state in DispatchState if state != DispatchState.ACCEPTED]
 _WORDS = {DispatchState.PLANNED: "not made", DispatchState.IN_FLIGHT: "being made"}
+_REPEATED = {DispatchState.PLANNED: "planned again", DispatchState.REFUSED: "refused"}
+"""What became of requests that are in doubt by their known result alone."""
 _FILTERS = {"all": list(DispatchState), **{state.value: [state] for state in DispatchState}}
 """The states of requests that each filter shows. Without a filter, the page shows those that were not accepted."""
 
@@ -79,6 +81,11 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
     left_out = {} if launch.is_chosen_by_service else ledger.launches.suppressed_sizes(launch.launch_key)
     parts = ledger.dispatch_queries.segment_sizes(launch.launch_key)
     variations = [part.variation for part in parts]
+    repeated = {
+        how: states[name] - known.get(name, 0)
+        for name, how in _REPEATED.items()
+        if states.get(name, 0) > known.get(name, 0)
+    }
     is_begun = has_begun(known)
     chosen = _FILTERS.get(state, _NOT_ACCEPTED)
     total = sum(states.get(name, 0) for name in chosen)
@@ -120,7 +127,7 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         states=states,
         recipients=ledger.dispatch_queries.counts(launch.launch_key).known_recipients,
         doubts=doubts,
-        repeated=known.get(DispatchState.IN_DOUBT, 0) - doubts,
+        repeated=repeated,
         so_far=ledger.aggregates.newest(launch.launch_key) if launch.settled_at is None else None,
         results=results_of(ledger, launch, zone)
         if is_begun or not states.get(DispatchState.PLANNED)
@@ -137,7 +144,7 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         paged=paged,
         state=state,
         is_filtered=bool(state) or number > 1,
-        not_accepted=_not_accepted(states),
+        not_accepted=_not_accepted(states, repeated),
         dispatch_states=list(DispatchState),
         refresh=REFRESH_FAST if standing.stage is Stage.SENDING else REFRESH_SLOW,
     )
@@ -158,13 +165,13 @@ def _decides_at(ledger: Ledger, launch: LaunchRecord, standing: Standing) -> dat
     return standing.until if is_next and standing.stage is Stage.SCHEDULED else None
 
 
-def _not_accepted(states: Mapping[str, int]) -> str:
+def _not_accepted(states: Mapping[str, int], repeated: Mapping[str, int]) -> str:
     """Return the requests that were not accepted in words, such as ``21 not made, 3 in doubt``."""
-    return ", ".join(
-        f"{states[name]:,} {_WORDS.get(name, name.replace('_', ' '))}"
-        for name in _NOT_ACCEPTED
-        if states.get(name)
-    )
+    again = _REPEATED[DispatchState.PLANNED]
+    counts = {_WORDS.get(name, name.replace("_", " ")): states.get(name, 0) for name in _NOT_ACCEPTED}
+    counts[again] = repeated.get(again, 0)
+    counts[_WORDS[DispatchState.PLANNED]] -= counts[again]
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
 
 
 @router.get("/launches/{launch_key}/preview")
