@@ -343,14 +343,15 @@ def pages(airflow: Airflow) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [320, 390, 1280])
 def test_every_page_fits_its_window_and_is_readable_there(
     visit: Any, airflow: Airflow, pages: dict[str, str], width: int, scheme: str
 ) -> None:
     with airflow.ledger() as ledger:
         freeze(ledger, "reactivation_of_customers_who_lapsed_before_spring", day=30)
+        large = freeze(ledger, "large", people=2_400_000, size=100_000, dropped={"duplicate": 1_234_567})
     window = visit(pages["launches"], width=width, color_scheme=scheme)
-    for name, path in pages.items():
+    for name, path in {**pages, "large": f"sendoff/launches/{large}"}.items():
         window.goto(f"{airflow.url}/{path}")
         for summary in window.locator("details > summary").all():
             summary.click()  # check the opened content too
