@@ -49,6 +49,9 @@ IDENTIFIER_COLUMNS = tuple(KINDS)
 GROUP_COLUMNS = ("platform", "time_zone", "language")
 MOST_GROUPS = 1_000
 
+_NOT_PLAIN = "those without a plain name"
+"""Stands for unused columns that a warehouse names after their expressions, which may hold identifiers."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -59,9 +62,9 @@ class Audience:
     ``identified_by``: the identifier column. ``rows``: rows of the query; always ``len(identifiers)`` plus the sum of
     ``dropped``. ``dropped``: rows that are ``null``, ``invalid`` or ``duplicate``, and recipients suppressed for each
     other reason. ``groups``: members by group column and value. A recipient with two values is in both groups, and one
-    without a value is in none. ``ignored_columns``: columns that are not used. ``template_values``: each recipient's
-    own values, including those suppressed since; None if no template columns were requested. ``ambiguous``: number of
-    recipients whose rows have different template values.
+    without a value is in none. ``ignored_columns``: columns that are not used, without names that may be expressions.
+    ``template_values``: each recipient's own values, including those suppressed since; None if no template columns were
+    requested. ``ambiguous``: number of recipients whose rows have different template values.
     """
 
     identified_by: str
@@ -212,6 +215,9 @@ class _AudienceBuilder:
         counter = self._counter or RowCounter(KINDS[self._identified_by][-1])
         everybody = counter.identifiers()
         values, ambiguous = self._template_values.build(counter.kind) if self._template_values else (None, 0)
+        unused = (
+            name if name.isidentifier() else _NOT_PLAIN for name in self._names if name not in self._used
+        )
         null, invalid, duplicate = counter.null + self._before_kind, counter.invalid, counter.duplicate
         return Audience(
             self._identified_by,
@@ -224,7 +230,7 @@ class _AudienceBuilder:
                 }
                 for name, members in self._groups.items()
             },
-            ignored_columns=tuple(name for name in self._names if name not in self._used),
+            ignored_columns=tuple(dict.fromkeys(unused)),
             template_values=values,
             ambiguous=ambiguous,
         )

@@ -222,6 +222,12 @@ def test_other_columns_are_ignored_by_name() -> None:
     assert set(made.groups) == {"platform"}
 
 
+def test_the_expressions_of_columns_without_a_name_are_not_kept() -> None:
+    names = {"'ann@example.com' = mail": [True], "7340000001": [1], "größe": [2]}
+    made = audience(device_id=[1], **names)
+    assert made.ignored_columns == ("those without a plain name", "größe")
+
+
 def test_groups_of_texts_work_like_groups_of_numbers() -> None:
     made = audience(external_id=["b", "a", "b", None], platform=["ios", "android", None, "ios"])
     assert {name: list(ids) for name, ids in made.groups["platform"].items()} == {

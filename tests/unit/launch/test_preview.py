@@ -189,7 +189,7 @@ def test_a_frozen_launch_is_previewed_as_it_was_planned_without_its_warehouse(
 
 def test_a_frozen_launch_keeps_the_notes_of_its_plan(ledger: Ledger, warehouse: str) -> None:
     made = folder(
-        "SELECT 'ann' AS user_id, 9 AS spent, 'x' AS city UNION ALL SELECT 'ann', 10, 'y'",
+        "SELECT 'ann' AS user_id, 9 AS spent, 'x' AS city, 'bob@example.com' = '' UNION ALL SELECT 'ann', 10, 'y', 0",
         message=None,
         channels={},
         template={"id": 1, "channels": ["email"], "columns": ["spent"]},
@@ -199,9 +199,10 @@ def test_a_frozen_launch_keeps_the_notes_of_its_plan(ledger: Ledger, warehouse: 
     planned = look(made, warehouse, ledger)
     key = prepare_launch(ledger, made, period=PERIOD, warehouses=lambda _: warehouse, now=NOW).launch_key
     assert preview_launch(ledger, key).warnings == planned.warnings
+    assert "bob@example.com" not in str(ledger.audit_log.of_launch(key))
     assert [line[:50] for line in planned.warnings] == [
         "campaign srping leaves out no one: the ledger has ",
-        "These columns of the audience are not used: city.",
+        "These columns of the audience are not used: city, ",
         "The audience has several rows with different templ",
     ]
 
