@@ -47,11 +47,12 @@ from starlette.routing import Mount, Route
 import sendoff.launch.build_preview
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Campaign, Period, Variation, launch_key, load_journey
+from sendoff.campaign import Campaign, Period, Variation, campaign_from, launch_key, load_journey
 from sendoff.campaign.gates import Gates
 from sendoff.comparison.statistics import compared_shares
 from sendoff.dispatch.control import pause, pause_all, reject, resolve, stop
 from sendoff.figures import CONTROL_GROUP
+from sendoff.launch import prepare_launch
 from sendoff.ledger import Decision, Ledger, NotLaunched, Selection, SuppressionChange
 from sendoff.ledger.storage.schema import dispatches, outcomes
 from sendoff.ledger.storage.schema import launches as launches_table
@@ -453,6 +454,27 @@ def test_somebody_sees_and_steers_the_campaigns_of_their_own_dags_alone(
     assert own in found
     assert hidden not in found
     assert ruth.post(f"launches/{own}/release", WHY).status_code == 200
+
+
+def test_a_preview_names_no_campaign_that_the_reader_may_not_see(
+    as_: Callable[..., Person], ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.now(UTC)
+    for name in ("daily_digest", "spring_sale"):
+        freeze(ledger, name, by_service=True, connection="sendoff_default", made=now)
+    capped = Campaign.model_validate({**PUSH, "audience": {"cap": {"messages": 1, "days": 7}}})
+    given = campaign_from(capped, "big_news", [{"device_id": number} for number in devices(3)])
+    period = Period(now - timedelta(days=1), now)
+    key = prepare_launch(ledger, given, period=period, warehouses=str, now=now).launch_key
+    text = words(as_().get(f"launches/{key}/preview").text)
+    for name in ("campaign daily_digest", "campaign spring_sale"):
+        assert f"cap does not count {name}: the service chooses its recipients" in text
+    ruth = as_("ruth", "OP")
+    monkeypatch.setattr(ByDag, "seen", frozenset({"big_news", "spring_sale"}))
+    text = words(ruth.get(f"launches/{key}/preview").text)
+    assert "daily_digest" not in text
+    for name in ("another campaign", "campaign spring_sale"):
+        assert f"cap does not count {name}: the service chooses its recipients" in text
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -62,9 +62,16 @@ def preview_campaign(  # noqa: PLR0913 - all named, most with defaults
 
 
 def preview_launch(
-    ledger: Ledger, launch_key: str, *, rate: float | None = None, names: FieldNames | None = None
+    ledger: Ledger,
+    launch_key: str,
+    *,
+    rate: float | None = None,
+    names: FieldNames | None = None,
+    visible: Callable[[Collection[str]], Collection[str]] | None = None,
 ) -> Preview:
     """Return the preview of a frozen launch, without a query.
+
+    ``visible``: returns those of some campaigns that the reader may see; without it, notes name all of them.
 
     Raise NotFoundError if the ledger does not have it, and RecipientsDeletedError if its recipients were deleted.
     """
@@ -72,7 +79,7 @@ def preview_launch(
     launch.check_recipients()
     existing = _existing_launch(ledger, launch)
     return _preview(
-        _frozen(ledger, launch),
+        _frozen(ledger, launch, visible),
         ledger,
         rate,
         names,
@@ -145,11 +152,13 @@ def _planned(folder: CampaignFolder, period: Period, plan: Plan) -> _Subject:
         previous=plan.previous,
         gates=plan.gates,
         sources=plan.sources,
-        not_compared=plan.not_compared,
+        not_compared=[*plan.not_compared],
     )
 
 
-def _frozen(ledger: Ledger, launch: LaunchRecord) -> _Subject:
+def _frozen(
+    ledger: Ledger, launch: LaunchRecord, visible: Callable[[Collection[str]], Collection[str]] | None
+) -> _Subject:
     key = launch.launch_key
     parts = ledger.dispatch_queries.segment_sizes(key)
     campaign = Campaign.frozen(launch.definition)
@@ -166,6 +175,9 @@ def _frozen(ledger: Ledger, launch: LaunchRecord) -> _Subject:
             ignored_columns=tuple(checked.get("ignored_columns", ())),
             ambiguous=checked.get("ambiguous", 0),
         )
+    notes = checked.get("not_compared", {})
+    named = {name for name in notes.values() if name}
+    hidden = named.difference(visible(named)) if named and visible else ()
     return _Subject(
         name=launch.campaign,
         period=launch.period,
@@ -181,7 +193,10 @@ def _frozen(ledger: Ledger, launch: LaunchRecord) -> _Subject:
         previous=ledger.launches.previous(launch.connection, launch.campaign, launch.period),
         gates=[GateResult(**gate) for gate in checked.get("gates", ())],
         sources=ledger.launches.sources(key),
-        not_compared=checked.get("not_compared", ()),
+        not_compared=[
+            note.replace(f"campaign {name}:", "another campaign:") if name in hidden else note
+            for note, name in notes.items()
+        ],
         frozen=launch,
     )
 

@@ -65,7 +65,8 @@ class Plan:
     identifiers of the query that get no message, by reason. They include the holdout, which is part of the audience.
     ``segments``: all others. ``sends_at``: when the service has sent everything; None if it sends repeatedly.
     ``previous``: the campaign's last launch. ``sources``: the launches whose verdicts decide about the recipients.
-    ``not_compared``: sentences on launches and rules that could not be compared, and might have suppressed recipients.
+    ``not_compared``: sentences on launches and rules that could not be compared, and might have suppressed recipients,
+    each with the name of the other campaign or None.
     """
 
     campaign: Campaign
@@ -76,7 +77,7 @@ class Plan:
     previous: LaunchRecord | None
     gates: tuple[GateResult, ...]
     sources: tuple[LaunchSource, ...] = ()
-    not_compared: tuple[str, ...] = ()
+    not_compared: Mapping[str, str | None] = field(default_factory=dict)
 
     @property
     def people(self) -> int | None:
@@ -247,7 +248,7 @@ def _plan(ledger: Ledger | None, inputs: PlanInputs) -> Plan:
             )
         ),
         sources=inputs.sources,
-        not_compared=eligible.not_compared if eligible else (),
+        not_compared=eligible.not_compared if eligible else {},
     )
 
 

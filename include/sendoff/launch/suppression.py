@@ -72,13 +72,14 @@ class EligibleAudience:
 
     ``audience``: without suppressed recipients, but with the holdout. ``sent_to``: without the holdout too.
     ``suppressed``: identifiers of the query that get no message, each under one reason. ``not_compared``: sentences on
-    launches and rules that could not be compared, and might have suppressed recipients.
+    launches and rules that could not be compared, and might have suppressed recipients. Each has the name of the
+    campaign of such a launch, or None.
     """
 
     audience: Audience
     sent_to: Audience
     suppressed: Mapping[str, Identifiers]
-    not_compared: tuple[str, ...]
+    not_compared: Mapping[str, str | None]
 
 
 def read_excluded(
@@ -136,7 +137,7 @@ def apply_rules(  # noqa: PLR0913 - all named, with one caller
     if ledger:
         audience = _without_erased(ledger, audience)
     remaining = _Remaining(audience.identifiers)
-    notes: dict[str, None] = {}
+    notes: dict[str, str | None] = {}
     others = None
     if ledger:
         others = _OtherLaunches(ledger, folder, audience, sends_at, now, period, notes)
@@ -161,7 +162,7 @@ def apply_rules(  # noqa: PLR0913 - all named, with one caller
         salt = f"holdout {holdout.salt or folder.first_name}"
         held_out = {"holdout": sample(audience.identifiers, salt, holdout.percent)}
         sent_to, suppressed = audience.less(held_out), suppressed | held_out
-    return EligibleAudience(audience, sent_to, suppressed, tuple(notes))
+    return EligibleAudience(audience, sent_to, suppressed, notes)
 
 
 def _above(size_limit: int, people: Identifiers) -> Identifiers:
@@ -213,7 +214,7 @@ class _OtherLaunches:
     sends_at: datetime
     now: datetime
     period: Period | None
-    notes: dict[str, None]  # in the order of insertion, each once
+    notes: dict[str, str | None]  # as ``not_compared`` of an eligible audience
     _recipients: dict[str, Identifiers] = field(default_factory=dict)  # by launch key
 
     def named_by(self, rule: Rule, reason: str, people: Identifiers) -> Identifiers:
@@ -332,7 +333,7 @@ class _OtherLaunches:
         _log.warning(
             "%s: launch %s of campaign %s does not count: %s", reason, launch.launch_key, launch.campaign, why
         )
-        self.notes[f"{reason} does not count campaign {launch.campaign}: {why}"] = None
+        self.notes[f"{reason} does not count campaign {launch.campaign}: {why}"] = launch.campaign
 
     def _recipients_of_all(self, launches: Iterable[tuple[LaunchRecord, datetime]]) -> Identifiers:
         return union(self.audience.identifiers.kind, (self._recipients_of(launch) for launch, _ in launches))

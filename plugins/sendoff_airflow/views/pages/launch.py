@@ -186,7 +186,8 @@ def show_preview(
     launch = visible_launch(ledger, viewer, launch_key)
     lead, shown, folded = Markup(), None, []
     if launch.audience <= MAX_PEOPLE_PREVIEWED:
-        preview = describe_preview(preview_launch(ledger, launch.launch_key, rate=rate_of(launch.connection)))
+        rate = rate_of(launch.connection)
+        preview = describe_preview(preview_launch(ledger, launch_key, rate=rate, visible=viewer.visible))
         lead = blocks_as_html(preview.lead)
         shown = sections_as_html([each for each in preview.sections if each.name not in _FOLDED])
         folded = [
