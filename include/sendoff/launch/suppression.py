@@ -27,6 +27,7 @@ import pyarrow as pa
 from sendoff import warehouse
 from sendoff.audience import (
     GROUP_COLUMNS,
+    KINDS,
     Audience,
     build_audience,
     read_people,
@@ -390,6 +391,8 @@ def _check_same_identifiers(
     if identified_by != audience.identified_by:
         found, needed = f"the identifier column {identified_by}", audience.identified_by
         option = f"with --column {audience.identified_by}"
+        if len(own) and own.kind != KINDS[audience.identified_by][0]:
+            option += " --numbers"
     elif len(people) and len(own) and people.kind != own.kind:
         found, needed = f"{identified_by} as {_KIND_WORDS[people.kind]}", _KIND_WORDS[own.kind]
         option = f"{'with' if own.kind == 'integer' else 'without'} --numbers"

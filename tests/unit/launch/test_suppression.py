@@ -284,14 +284,28 @@ def test_a_list_that_is_not_there_is_an_error_that_says_how_to_upload_it(
         plan(exclude(kind="list", name="complaints"), ledger=ledger)
 
 
-def test_a_list_of_other_people_is_an_error(plan: Callable[..., Plan], ledger: Ledger) -> None:
+@pytest.mark.parametrize(
+    ("column", "value", "option"),
+    [
+        ("device_id", "device_id", "--column device_id"),
+        ("device_token", "device_id", "--column device_token --numbers"),
+        ("device_token", "device_id || ''", "--column device_token"),
+    ],
+)
+def test_a_list_of_other_people_is_an_error(
+    plan: Callable[..., Plan], ledger: Ledger, column: str, value: str, option: str
+) -> None:
     ledger.uploaded_lists.store("complaints", "user_id", strings(["ann"]), "ann", NOW)
-    with pytest.raises(
-        AudienceError,
-        match=r"campaign spring: list complaints: found the identifier column user_id\. Use device_id, "
-        r"as in the audience\. Upload the list again with --column device_id",
-    ):
-        plan(exclude(kind="list", name="complaints"), ledger=ledger)
+    with pytest.raises(AudienceError) as error:
+        plan(
+            exclude(kind="list", name="complaints"),
+            ledger=ledger,
+            sql=f"SELECT {value} AS {column} FROM devices",
+        )
+    assert str(error.value) == (
+        "campaign spring: list complaints: found the identifier column user_id. "
+        f"Use {column}, as in the audience. Upload the list again with {option}"
+    )
 
 
 @pytest.mark.parametrize(
