@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, timezone
+from itertools import groupby
+from operator import itemgetter
 from zoneinfo import ZoneInfo
 
 from sendoff.campaign import (
@@ -28,6 +30,7 @@ from sendoff.campaign import (
 _HOUR = timedelta(hours=1)
 _LONGEST_WAIT = timedelta(days=14)  # for an hour of the day
 _FIRST_ZONE = timezone(timedelta(hours=14))  # the first time zone on Earth to reach a time of day
+_LAST_ZONE = timezone(timedelta(hours=-12))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +138,17 @@ def _first(send: Once) -> datetime:
     return send.sends_at()
 
 
-def begins_at(send: Recurring | Triggered) -> datetime:
-    """Return the first moment when the service may send.
+def begins_at(send: Recurring | Triggered, since: datetime) -> datetime | None:
+    """Return the first moment from ``since`` on when the service may send, or None if there is none.
 
-    For each recipient's own zone, that is the time of day in the first zone on Earth.
+    For each recipient's own zone, the hours of a day begin in the first zone on Earth and end in the last one.
     """
-    day, at = next(local_times(send, "UTC"), (send.start, "00:00"))
-    zone = _FIRST_ZONE if send.time_zone == OWN_ZONE else UTC
-    return datetime.combine(day or send.start, time.fromisoformat(at), zone)
+    zone = None if send.time_zone == OWN_ZONE else ZoneInfo(send.time_zone)
+    for day, times in groupby(local_times(send, send.time_zone), itemgetter(0)):
+        moments = [datetime.combine(day or send.start, time.fromisoformat(at)) for _, at in times]
+        if moments[-1].replace(tzinfo=zone or _LAST_ZONE) >= since:
+            return max(moments[0].replace(tzinfo=zone or _FIRST_ZONE).astimezone(UTC), since)
+    return None
 
 
 def describe_schedule(send: Now | Once | Recurring | Triggered) -> str:

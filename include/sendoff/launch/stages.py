@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
-from sendoff.campaign import Campaign, Recurring, Rollout, Triggered
-from sendoff.errors import CampaignError
+from pydantic import TypeAdapter, ValidationError
+
+from sendoff.campaign import Campaign, Recurring, Rollout, Schedule, Triggered
 from sendoff.launch.gates import lateness
 from sendoff.launch.send_times import begins_at, first_opening
 from sendoff.ledger import LaunchFacts, LaunchRecord, Ledger, Selection
@@ -23,8 +24,8 @@ ANSWERED_AFTER = timedelta(days=1)
 Works = Callable[[Sequence[LaunchRecord]], Mapping[str, bool]]
 """Returns for launches whether something works on them, by key. Launches that it cannot judge are left out."""
 
-_Sends = tuple[datetime | None, datetime | None]
-"""When the service sends a launch for the first and the last time; None: unknown, or never for the last time."""
+_SCHEDULE: TypeAdapter[Schedule] = TypeAdapter(Schedule)
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 _BY_STATE = {
     LaunchState.PAUSED: Stage.PAUSED,
@@ -39,12 +40,21 @@ class Standing:
 
     ``until``: when a scheduled launch continues, or when the service has sent it. ``known``: its requests by
     their known result. A request that was planned again or refused after a doubt counts as in doubt there.
+    ``first_at``: when the service begins to send what it has of a launch that it sends repeatedly, if that is known.
     """
 
     stage: Stage
     until: datetime | None = None
     requests: Mapping[str, int] = field(default_factory=dict, compare=False)
     known: Mapping[str, int] = field(default_factory=dict, compare=False)
+    first_at: datetime | None = field(default=None, compare=False)
+
+
+class _Repeat(NamedTuple):
+    """When the service begins and ends to send a launch repeatedly."""
+
+    first_at: datetime | None  # None: not at all
+    ends_at: datetime
 
 
 def standings(
@@ -63,35 +73,36 @@ def standings(
         key for key, each in facts.items() if each.is_reported and not each.is_settled and each.sends_at
     ]
     requested_at = ledger.overview.requested_at(answered) if answered else {}
-    repeated = _repeated(ledger, [key for key, each in facts.items() if each.sends_at is None])
+    repeats = {key: repeat for key, each in facts.items() if (repeat := _repeat_of(each))}
     found = {
-        key: _standing(
-            each,
-            key in paused,
-            repeated.get(key, (each.sends_at, each.sends_at)),
-            requested_at.get(key),
-            moment,
-        )
+        key: _standing(each, key in paused, repeats.get(key), requested_at.get(key), moment)
         for key, each in facts.items()
     }
     if idle := [key for key, standing in found.items() if standing is None]:
         found |= _idle(ledger, idle, works, moment)
     return {
-        key: replace(standing, requests=facts[key].requests, known=facts[key].known)
+        key: replace(
+            standing,
+            requests=facts[key].requests,
+            known=facts[key].known,
+            first_at=repeats[key].first_at if key in repeats else None,
+        )
         for key, standing in found.items()
         if standing is not None
     }
 
 
-def _repeated(ledger: Ledger, launch_keys: Collection[str]) -> dict[str, _Sends]:
-    """Return when the service begins and ends to send launches that it sends repeatedly, as far as it is known."""
-    found = dict[str, _Sends]()
-    for launch in ledger.launches.of_keys(launch_keys) if launch_keys else ():
-        with suppress(CampaignError):  # another version of Sendoff froze it
-            send = Campaign.frozen(launch.definition).send
-            if isinstance(send, Recurring | Triggered):
-                found[launch.launch_key] = begins_at(send), send.ends_at()
-    return found
+def _repeat_of(facts: LaunchFacts) -> _Repeat | None:
+    """Return when the service begins and ends to send a launch repeatedly, if it does and that is known."""
+    if facts.begun_at is None:
+        return None
+    try:
+        send = _SCHEDULE.validate_python(facts.send)
+    except ValidationError:  # another version of Sendoff froze it
+        return None
+    if not isinstance(send, Recurring | Triggered):  # someone's own request
+        return None
+    return _Repeat(begins_at(send, facts.begun_at), send.ends_at() or _NEVER)
 
 
 def standing_of(ledger: Ledger, launch: LaunchRecord) -> Standing:
@@ -110,12 +121,15 @@ def has_begun(known: Collection[str]) -> bool:
 
 
 def _standing(
-    facts: LaunchFacts, is_paused: bool, sends: _Sends, requested_at: datetime | None, now: datetime
+    facts: LaunchFacts,
+    is_paused: bool,
+    repeat: _Repeat | None,
+    requested_at: datetime | None,
+    now: datetime,
 ) -> Standing | None:
     """Return the state of a launch, or None if it may send but no worker makes a request of it.
 
-    ``sends``: when the service sends it for the first and the last time. ``requested_at``: when its newest request was
-    begun, if the launch has a report and may still get responses.
+    ``requested_at``: when its newest request was begun, if the launch has a report and may still get responses.
     """
     if facts.state == LaunchState.HELD:
         return Standing(Stage.WAITING_FOR_DECISION if facts.was_held else Stage.WAITING_FOR_APPROVAL)
@@ -130,11 +144,11 @@ def _standing(
         return None
     if facts.known.keys() - {DispatchState.SUPPRESSED} == {DispatchState.REFUSED}:
         return Standing(Stage.REFUSED)
-    first, last = sends
+    first, last = (repeat.first_at, repeat.ends_at) if repeat else (facts.sends_at, facts.sends_at)
     if first is not None and first > now:
         return Standing(Stage.SCHEDULED, first)
     sent_at = last and max(last, requested_at or last)
-    is_quiet = facts.is_settled or (sent_at is not None and now - sent_at >= ANSWERED_AFTER)
+    is_quiet = facts.is_settled or sent_at is None or now - sent_at >= ANSWERED_AFTER
     return Standing(Stage.REPORTED if facts.is_reported and is_quiet else Stage.WAITING_FOR_RESPONSES)
 
 

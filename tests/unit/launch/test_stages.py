@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
@@ -23,6 +25,7 @@ from sendoff.launch.stages import (
     standings,
 )
 from sendoff.ledger import Decision, Ledger, Selection
+from sendoff.ledger.storage.schema import launches as launches_table
 from sendoff.postbacks.reconcile import is_settled, reconcile_launch
 from sendoff.states import Accepted, InDoubt, Refused, Resolution, Stage
 
@@ -310,14 +313,53 @@ def test_a_repeated_launch_is_reported_only_after_its_last_day(
     assert stage(ledger, end + timedelta(days=1)) == Stage.REPORTED
 
 
-@pytest.mark.parametrize("repeats", [{**RECURRING, "start": "2026-03-01", "end": "never"}, {"kind": "now"}])
-def test_a_repeated_launch_without_a_known_end_is_never_reported(
-    ledger: Ledger, repeats: dict[str, Any]
+@pytest.mark.parametrize(
+    ("repeats", "first"),
+    [
+        ({**RECURRING, "time": "09:00"}, NOW),
+        ({**RECURRING, "time": "08:00", "days": ["monday"]}, datetime(2026, 3, 9, 8, tzinfo=UTC)),
+        ({**RECURRING, "time": "08:00", "time_zone": "Asia/Tokyo"}, datetime(2026, 3, 2, 23, tzinfo=UTC)),
+        ({**RECURRING, "time_zone": "user"}, NOW),  # 18:00 has passed in the first zones on Earth only
+        ({**TRIGGERED, "time_zone": "UTC", "window": {"earliest": "08:00", "latest": "20:00"}}, NOW),
+        ({**TRIGGERED, "time_zone": "UTC", "window": {"earliest": "10:00"}}, NOW + timedelta(hours=1)),
+        ({**RECURRING, "time": "08:00", "end": "2026-03-02"}, None),
+    ],
+)
+def test_a_repeated_launch_begins_with_the_first_message_after_its_first_request(
+    ledger: Ledger, repeats: dict[str, Any], first: datetime | None
 ) -> None:
+    send_part = {"start": "2026-03-02", "end": "never", **repeats}
+    parts = [Segment(integers([n])) for n in (1, 2)]
+    make_launch(ledger, segments=parts, campaign=make_campaign(send=send_part), sends_at=None)
+    assert standing(ledger).first_at is None
+    send(ledger, KEY, YES)
+    assert (standing(ledger).first_at, stage(ledger)) == (first, Stage.SENDING)
+    send(ledger, KEY, YES, at=NOW + timedelta(days=30))
+    assert standing(ledger).first_at == first
+    before = (first or NOW) - timedelta(minutes=1)
+    assert (stage(ledger, before) == Stage.SCHEDULED) == (first is not None)
+
+
+def test_a_repeated_launch_without_an_end_is_never_reported(ledger: Ledger) -> None:
+    repeats = {**RECURRING, "start": "2026-03-01", "end": "never"}
     make_launch(ledger, [1], campaign=make_campaign(send=repeats), sends_at=None)
     send(ledger, KEY, YES)
     reconcile_launch(ledger, KEY, now=NOW)
     assert stage(ledger, NOW + timedelta(days=999)) == Stage.WAITING_FOR_RESPONSES
+
+
+@pytest.mark.parametrize("schedule", [{"kind": "now"}, {**RECURRING, "kind": "of another version"}])
+def test_a_repeated_launch_whose_end_is_unknown_is_reported_with_its_first_report(
+    ledger: Ledger, schedule: dict[str, Any]
+) -> None:
+    make_launch(ledger, [1], sends_at=None)
+    send(ledger, KEY, YES)
+    assert stage(ledger) == Stage.WAITING_FOR_RESPONSES
+    reconcile_launch(ledger, KEY, now=NOW)
+    definition = json.dumps({**json.loads(ledger.launches.get(KEY).definition), "send": schedule})
+    with ledger.launch_counts._database.write() as db:
+        db.execute(sa.update(launches_table).values(definition=definition))
+    assert stage(ledger) == Stage.REPORTED
 
 
 def test_each_state_has_a_label_in_words() -> None:

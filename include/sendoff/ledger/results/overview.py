@@ -100,6 +100,8 @@ class LaunchFacts:
     requests: Mapping[str, int]  # by state
     known: Mapping[str, int]  # by their known result: in doubt if any attempt is
     is_leased: bool  # a worker is making a request
+    begun_at: datetime | None = None  # its first request, of a recurring launch
+    send: Mapping[str, Any] | None = None  # the frozen schedule of a recurring launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +230,8 @@ class Overview(LedgerPart):
                 known[key][known_state] += count
             leased = set(db.scalars(_LEASED))
             return {
-                key: LaunchFacts(*(*facts, requests[key], known[key], key in leased))
-                for key, *facts in db.execute(_FACTS.where(*chosen))
+                key: LaunchFacts(*(*facts, requests[key], known[key], key in leased, begun_at, send))
+                for key, *facts, begun_at, send in db.execute(_FACTS.where(*chosen))
             }
 
     def requested_at(self, launch_keys: Collection[str]) -> dict[str, datetime]:
@@ -290,10 +292,11 @@ def _verdict(verdict: Verdict) -> Any:
     return reports.c.figures["verdicts", verdict.value].as_integer()
 
 
-_TITLE = sa.type_coerce(sa.cast(launches.c.definition, sa.JSON().with_variant(sa.Text(), "sqlite")), sa.JSON)[
-    "title"
-].as_string()
-"""The title in the frozen definition of a launch. SQLite reads JSON from texts."""
+_DEFINITION = sa.type_coerce(
+    sa.cast(launches.c.definition, sa.JSON().with_variant(sa.Text(), "sqlite")), sa.JSON
+)
+"""The frozen definition of a launch. SQLite reads JSON from texts."""
+_TITLE = _DEFINITION["title"].as_string()
 _OF_LAUNCH = dispatches.c.launch_key == launches.c.launch_key
 _REPORTED = sa.outerjoin(launches, reports, reports.c.launch_key == launches.c.launch_key)
 _IS_SENT = (
@@ -356,6 +359,8 @@ _FACTS = (
         sa.exists().where(
             decisions.c.launch_key == launches.c.launch_key, decisions.c.kind == DecisionKind.HELD
         ),
+        sa.case((launches.c.sends_at.is_(None), _FIRST_ATTEMPT)),
+        sa.case((launches.c.sends_at.is_(None), _DEFINITION["send"])),
     )
     .select_from(_REPORTED)
     .order_by(launches.c.created_at.desc(), launches.c.launch_key)
