@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from html import unescape
 from pathlib import Path
 from threading import Event
@@ -66,6 +66,7 @@ from sendoff.states import Accepted, Arm, NotProcessed, Refused, Resolution
 from sendoff_airflow.plugin import SendoffPlugin
 from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
 from sendoff_airflow.views.app import create_app as create_pages
+from sendoff_airflow.views.facts.launch_rows import rows_of
 from sendoff_airflow.views.facts.next_launch import GATE_WORDS, next_launch_of
 from sendoff_airflow.views.links import PREFIX
 from sendoff_airflow.views.pages import launches, people
@@ -1531,9 +1532,13 @@ def test_a_launch_that_is_repeated_from_a_later_day_on_has_not_gone_out(vera: Pe
     with ledger.launch_counts._database.write() as db:
         db.execute(sa.update(launches_table).values(sends_at=None))
     send(ledger, key, *[Accepted(200, 17)] * len(ledger.dispatch_queries.of_launch(key)))
-    said = words(vera.get(f"launches/{key}").text)
-    assert "scheduled" in said
-    assert "Went out" not in said
+    for path in (f"launches/{key}", "", "campaigns/evening", "launches.csv", "calendar"):
+        assert "Went out" not in words(vera.get(path).text)
+    assert "scheduled" in words(vera.get(f"launches/{key}").text)
+    assert "launch went out" not in words(vera.post("person", {"identifier": str(FIRST_DEVICE)}).text)
+    [row] = rows_of(ledger, ledger.overview.page(Selection(["evening"])))
+    first = datetime.combine((NOW + timedelta(days=9)).date(), time(18, 30), UTC)
+    assert (row.when, row.goes_out_at, row.is_to_continue) == ("Goes out", first, False)
 
 
 def test_messages_are_shown_as_phones_and_mailboxes_do(vera: Person, ledger: Ledger) -> None:

@@ -38,15 +38,22 @@ class LaunchRow:
     @property
     def goes_out_at(self) -> datetime | None:
         """When it went out or will go out, if that is known."""
-        at = self.listed.sends_at or self.standing.until
+        at = self.standing.first_at or self.listed.sends_at or self.standing.until
         is_off = at is not None and at > datetime.now(UTC) and sends_nothing(self.launch, self.standing.known)
         return None if is_off else at
+
+    @property
+    def went_out_at(self) -> datetime | None:
+        """When it went out, if recipients may have got it."""
+        at = self.goes_out_at
+        is_ahead = at is None or at > datetime.now(UTC)
+        return None if is_ahead or not has_gone_out(self.standing.known) else at
 
     @property
     def when(self) -> str:
         """The words before the time: whether it went out, goes out by itself, or waits for someone."""
         if self.goes_out_at is not None and self.goes_out_at <= datetime.now(UTC):
-            return "Went out" if has_gone_out(self.standing.known) else "Was due"
+            return "Went out" if self.went_out_at else "Was due"
         verb = "Due" if self.standing.stage in WAITS else "Goes out"
         return f"{verb} at the latest" if self.is_last else verb
 
@@ -84,8 +91,8 @@ class LaunchRow:
     @property
     def is_to_continue(self) -> bool:
         """Whether some of it went out, and the rest waits for the send window or the next wave."""
-        until = self.standing.until
-        return until is not None and self.listed.sends_at is not None and self.listed.sends_at < until
+        until, at = self.standing.until, self.goes_out_at
+        return until is not None and at is not None and at < until
 
 
 def sends_nothing(launch: LaunchRecord, known: Mapping[str, int]) -> bool:

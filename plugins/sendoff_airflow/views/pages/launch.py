@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from operator import attrgetter
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse
 
 from sendoff.campaign import Campaign
 from sendoff.dispatch import newest_of
-from sendoff.launch import Standing, has_begun, has_gone_out
+from sendoff.launch import Standing, has_begun
 from sendoff.ledger import LaunchRecord, Ledger, Selection
 from sendoff.report import blocks_as_html, css, sections_as_html
 from sendoff.states import DecisionKind, DispatchState, LaunchState, Stage
@@ -22,7 +22,7 @@ from sendoff_airflow.views.facts.decidable import decidable
 from sendoff_airflow.views.facts.flow import checked, requests_by_state, rows_to_people
 from sendoff_airflow.views.facts.got_nothing import got_nothing
 from sendoff_airflow.views.facts.holds import standings_of, stuck_at, unanswered
-from sendoff_airflow.views.facts.launch_rows import sends_nothing
+from sendoff_airflow.views.facts.launch_rows import LaunchRow, sends_nothing
 from sendoff_airflow.views.facts.messages import email_page, messages_of_launch
 from sendoff_airflow.views.pages.results import downloads, outcomes_of, results_of
 from sendoff_airflow.views.web.dependencies import (
@@ -104,12 +104,7 @@ def show_launch(  # noqa: PLR0913 - the parts of a request
         stuck=stuck_at(viewer, ledger, launch, standing),
         goes_out=None if sends_nothing(launch, known) else goes_out(launch, variations),
         is_begun=is_begun,
-        went_out_at=listed.sends_at
-        if listed.sends_at
-        and listed.sends_at <= datetime.now(UTC)
-        and has_gone_out(known)
-        and not (launch.sends_at is None and standing.stage is Stage.SCHEDULED)
-        else None,
+        went_out_at=LaunchRow(listed, standing).went_out_at,
         same_period=[(each, stands[each.launch_key].stage) for each in same_period],
         resent=newest_of(deciding.decisions, DecisionKind.RESEND) if launch.resend else None,
         nothing=got_nothing(ledger, launch, same_period, states),

@@ -21,6 +21,7 @@ from sendoff.launch import Standing
 from sendoff.ledger import LaunchRecord, Ledger, RecipientStatus, Selection
 from sendoff.states import DispatchState, Stage
 from sendoff_airflow.views.facts.holds import standings_of
+from sendoff_airflow.views.facts.launch_rows import rows_of
 from sendoff_airflow.views.pages.launches import titles_of
 from sendoff_airflow.views.pages.suppression import KINDS
 from sendoff_airflow.views.web.dependencies import ExpensiveDep, LedgerDep
@@ -121,8 +122,5 @@ def _with_times(ledger: Ledger, rows: list[_Found]) -> list[_Found]:
     """Add when the launches went out that the person got or may have got."""
     sent = [row.launch for row in rows if row.status.is_sent or row.status.dispatch == DispatchState.IN_DOUBT]
     listed = ledger.overview.page(Selection.of(sent), limit=len(sent)) if sent else []
-    times, now = {each.launch.launch_key: each.sends_at for each in listed}, datetime.now(UTC)
-    return [
-        replace(row, went_out_at=at) if (at := times.get(row.launch.launch_key)) and at <= now else row
-        for row in rows
-    ]
+    times = {each.launch.launch_key: each.went_out_at for each in rows_of(ledger, listed)}
+    return [replace(row, went_out_at=times.get(row.launch.launch_key)) for row in rows]
