@@ -24,8 +24,9 @@ _SMALL_ROWS = 500
 def copy_ledger(source: Database, target: Database) -> dict[str, int]:
     """Copy all rows of a ledger into an empty one in one transaction, and return how many each table has.
 
-    ``target`` gets tables first if it has none. Other processes that write to either of the two wait meanwhile. At the
-    end, the pause of ``source`` becomes the mark of its move, so it sends nothing more and is not copied again.
+    ``target`` gets tables first if it has none. Other processes that write to either of the two, or copy ``source``,
+    wait meanwhile. At the end, the pause of ``source`` becomes the mark of its move, so it sends nothing more and is
+    not copied again. The mark is written before the copy is committed, and committed right after it.
 
     Raise SettingsError if both are the same file. Raise UnusableLedgerError, and copy nothing, in these cases:
     ``source`` is not paused, was moved already, or has requests in flight. The versions of the tables differ.
@@ -51,9 +52,11 @@ def copy_ledger(source: Database, target: Database) -> dict[str, int]:
                     problem = type(error).__name__
                     into.rollback()
                     break
+            else:
+                move = {"scope": MOVED, "why": f"moved to {target.name}"}
+                with source.translated():
+                    db.execute(sa.update(pauses).where(pauses.c.scope == ALL).values(move))
         if not problem:
-            move = {"scope": MOVED, "why": f"moved to {target.name}"}
-            db.execute(sa.update(pauses).where(pauses.c.scope == ALL).values(move))
             return copied
     raise UnusableLedgerError(
         f"{target.name}: the database does not take a row of the table {table.name} ({problem}), and nothing was "
@@ -65,7 +68,7 @@ def copy_ledger(source: Database, target: Database) -> dict[str, int]:
 def _check_source(db: sa.Connection, name: str) -> None:
     if not sa.inspect(db).has_table(pauses.name):
         raise UnusableLedgerError(f"{name}: there is no ledger to copy in this database. Check the URL")
-    _lock(db, "SHARE")
+    _lock(db, "SHARE ROW EXCLUSIVE")  # which another copy waits for too
     paused = {row.scope: GlobalPause(**row._mapping) for row in db.execute(sa.select(pauses))}
     if MOVED in paused:
         raise UnusableLedgerError(f"{name}: {paused[MOVED]}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -31,6 +33,7 @@ from sendoff.states import Accepted, DispatchState, FeedHealth
 
 from ...databases import connected
 from ...factories import KEY, LEASE, NOW, claimed, make_launch, post_back, send, store
+from ...waiting import PATIENCE, until
 
 Values = dict[str, list[tuple[Any, ...]]]
 MOMENT = datetime(2026, 11, 2, 9, 30, 1, 250_001, UTC)
@@ -173,6 +176,54 @@ def test_a_ledger_that_was_moved_is_not_copied_again(ledger: Ledger, other: Ledg
     with closing(Ledger(f"sqlite:///{tmp_path / 'second.db'}")) as second, refused:
         second.copy_from(ledger)
     assert not (tmp_path / "second.db").exists()
+
+
+@pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)
+def test_a_second_copy_waits_for_the_first(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause(ledger)
+    write, copies, is_writing = copying._write, [], threading.Event()
+    url = ledger._database._engine.url.render_as_string(hide_password=False)
+    with (
+        closing(Ledger(url)) as again,
+        closing(Ledger(f"sqlite:///{tmp_path / 'first.db'}")) as first,
+        closing(Ledger(f"sqlite:///{tmp_path / 'second.db'}")) as second,
+        ThreadPoolExecutor(1) as pool,
+    ):
+
+        def begin_second(*rows: Any) -> int:
+            if copies:
+                is_writing.set()
+            else:
+                copies.append(pool.submit(second.copy_from, again))
+                until(lambda: is_writing.is_set() or again._database.rows(_WAITING))
+            return write(*rows)
+
+        monkeypatch.setattr(copying, "_write", begin_second)
+        first.copy_from(ledger)
+        assert "this ledger was moved to" in str(copies[0].exception(PATIENCE))
+    assert not (tmp_path / "second.db").exists()
+
+
+_WAITING = sa.text(
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
+
+
+def test_a_mark_that_cannot_be_written_leaves_no_copy(ledger: Ledger, other: Ledger) -> None:
+    fill(ledger)
+
+    def fail(_db: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("UPDATE pauses"):
+            raise KeyboardInterrupt
+
+    event.listen(ledger._database._engine, "before_cursor_execute", fail)
+    with pytest.raises(KeyboardInterrupt):
+        other.copy_from(ledger)
+    event.remove(ledger._database._engine, "before_cursor_execute", fail)
+    assert is_empty(other)
+    assert ledger.pauses.move() is None
 
 
 def test_a_move_is_undone_on_purpose(ledger: Ledger, other: Ledger) -> None:
