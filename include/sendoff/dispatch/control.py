@@ -143,7 +143,7 @@ def pause_all(
 
     Raise GateError if they are already paused, or if the ledger was moved.
     """
-    _check_not_moved(ledger)
+    ledger.pauses.check_not_moved()
     scope = scope_of(connection)
     if not ledger.pauses.pause(scope, who, why, now=now or datetime.now(UTC)):
         raise GateError(f"launches are already paused ({scope})")
@@ -154,7 +154,7 @@ def resume_all(ledger: Ledger, who: str, why: str, *, connection: str | None = N
 
     Raise GateError if it is not paused, or if the ledger was moved.
     """
-    _check_not_moved(ledger)
+    ledger.pauses.check_not_moved()
     scope = scope_of(connection)
     if not ledger.pauses.resume(scope, who, why, now=datetime.now(UTC)):
         raise GateError(f"launches are not paused ({scope})")
@@ -169,18 +169,15 @@ def resume_moved(ledger: Ledger, who: str, why: str) -> None:
         raise GateError("this ledger was not moved to another database")
 
 
-def _check_not_moved(ledger: Ledger) -> None:
-    if move := ledger.pauses.move():
-        raise GateError(str(move))
-
-
 def stop_all(
     ledger: Ledger, who: str, why: str, *, connection: str | None = None, now: datetime | None = None
 ) -> list[str]:
     """Stop all launches that may still send, or those of one connection, and return their keys.
 
     That includes launches whose last requests are in flight or in doubt, because these may be sent again.
+    Raise GateError if the ledger was moved.
     """
+    ledger.pauses.check_not_moved()
     unsent = ledger.launches.unsent(*LIVING, connection=connection, of=_MAY_BE_SENT)
     return _decide_all(ledger, unsent, DecisionKind.STOPPED, who, why, now)
 
@@ -190,8 +187,10 @@ def release_all(
 ) -> list[str]:
     """Release all launches that were held because something went wrong, and return their keys.
 
-    Launches that wait for an approval, or for a person to choose a variant, stay held.
+    Launches that wait for an approval, or for a person to choose a variant, stay held. Raise GateError if the
+    ledger was moved.
     """
+    ledger.pauses.check_not_moved()
     held = [
         key
         for key in ledger.launches.unsent(LaunchState.HELD, connection=connection)

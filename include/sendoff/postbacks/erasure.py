@@ -52,7 +52,8 @@ def forget(
     :func:`continue_erasures` finishes it.
 
     Raise SettingsError if the erasure secret is missing or is not the one of this ledger, or if the log cannot be
-    written. Raise AudienceError if an identifier is blank, or not a whole number as a device ID.
+    written. Raise AudienceError if an identifier is blank, or not a whole number as a device ID. Raise GateError if the
+    ledger was moved.
     """
     moment = now or datetime.now(UTC)
     given = list(identifiers)
@@ -77,6 +78,7 @@ def request_erasure(
     request that is claimed from now on.
     """
     moment = now or datetime.now(UTC)
+    ledger.pauses.check_not_moved()
     people = ledger.erasures.named(identified_by, identifiers)
     if (file := _log_of(ledger)) is not None:
         append_to_log(file, people.remembered, moment)

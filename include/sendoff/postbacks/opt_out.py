@@ -21,7 +21,7 @@ from granian.rsgi import HTTPProtocol, Scope
 
 from sendoff.audience.identifiers import as_member
 from sendoff.campaign import ACCOUNT
-from sendoff.errors import LedgerUnavailableError, SettingsError, UnusableLedgerError
+from sendoff.errors import GateError, LedgerUnavailableError, SettingsError, UnusableLedgerError
 from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.postbacks.group_commit import ReceiverCounts
 from sendoff.postbacks.opt_out_texts import ENGLISH, PageTexts, Texts, choose_language, direction
@@ -130,7 +130,7 @@ class OptOutEndpoint:
                 except SettingsError as error:  # an opt-out counts more than an identifier that was erased
                     problem = NOT_ASKED % error
                     suppressions.add(new, who, now, may_be_erased=True)
-        except (LedgerUnavailableError, UnusableLedgerError) as error:
+        except (GateError, LedgerUnavailableError, UnusableLedgerError) as error:
             self._note(f"An opt-out was not stored: {error}")
             return False
         except Exception as error:  # its text may quote the identifier

@@ -64,7 +64,8 @@ def serve(
 
     Stopping answers and stores the requests that have arrived. Raise SettingsError if a setting is missing or wrong, or
     the address cannot be used. Raise UnusableLedgerError if someone must correct the ledger, such as one without
-    tables. If the ledger is unavailable, wait for it. ``make_app`` is called in each worker process.
+    tables, and GateError if the ledger was moved. If it is unavailable, wait for it. ``make_app`` is called in each
+    worker process.
     """
     settings.require("public_url", "post_back_secrets", "ledger_url")
     PostBackSigner.from_settings(settings)
@@ -104,6 +105,7 @@ def _check_ledger(settings: Settings) -> None:
         try:
             with closing(Ledger.from_settings(settings)) as ledger:
                 ledger.post_backs.check()
+                ledger.pauses.check_not_moved()
                 try:
                     ledger.erasures.check_secret()
                 except SettingsError as error:

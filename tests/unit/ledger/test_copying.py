@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from datetime import UTC, date, datetime, timedelta
@@ -15,9 +16,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from sendoff.dispatch import resume_all, resume_moved
+from sendoff.audience.identifiers import integers
+from sendoff.dispatch import pause_all, release_all, resume_all, resume_moved, stop, stop_all
 from sendoff.errors import GateError, LedgerUnavailableError, SettingsError, UnusableLedgerError
-from sendoff.ledger import Ledger, copying
+from sendoff.launch import replace_suppressions, unsuppress
+from sendoff.launch import suppress as suppress_people
+from sendoff.ledger import Ledger, SuppressionChange, copying
 from sendoff.ledger.control.audit_log import ALL
 from sendoff.ledger.storage.schema import (
     OneOf,
@@ -29,6 +33,7 @@ from sendoff.ledger.storage.schema import (
     pauses,
     post_backs,
 )
+from sendoff.postbacks import forget
 from sendoff.states import Accepted, DispatchState, FeedHealth
 
 from ...databases import connected
@@ -171,7 +176,6 @@ def test_a_mark_that_no_claim_honours_would_be_noticed(
 def test_a_ledger_that_was_moved_is_not_copied_again(ledger: Ledger, other: Ledger, tmp_path: Path) -> None:
     pause(ledger)
     other.copy_from(ledger)
-    pause(ledger)  # an ordinary pause beside the mark changes nothing
     refused = pytest.raises(UnusableLedgerError, match="this ledger was moved to")
     with closing(Ledger(f"sqlite:///{tmp_path / 'second.db'}")) as second, refused:
         second.copy_from(ledger)
@@ -224,6 +228,64 @@ def test_a_mark_that_cannot_be_written_leaves_no_copy(ledger: Ledger, other: Led
     event.remove(ledger._database._engine, "before_cursor_execute", fail)
     assert is_empty(other)
     assert ledger.pauses.move() is None
+
+
+CHANGE = SuppressionChange("account", "device_id", "crm", "ann", "asked")
+CHANGES: dict[str, Callable[[Ledger], object]] = {
+    "stop": lambda ledger: stop(ledger, KEY, "ann", "wrong text"),
+    "stop all": lambda ledger: stop_all(ledger, "ann", "wrong text", connection="none"),
+    "release all": lambda ledger: release_all(ledger, "ann", "over"),
+    "pause all": lambda ledger: pause_all(ledger, "ann", "a storm"),
+    "suppress": lambda ledger: suppress_people(ledger, CHANGE, integers([7])),
+    "unsuppress": lambda ledger: unsuppress(ledger, CHANGE, integers([8])),
+    "replace": lambda ledger: replace_suppressions(ledger, CHANGE, integers([7])),
+    "forget": lambda ledger: forget(ledger, [7], identified_by="device_id", who="ann", reason="asked"),
+    "replay": lambda ledger: ledger.erasures.remember([], NOW),
+    "upload": lambda ledger: ledger.uploaded_lists.store("vip", "device_id", integers([7]), "ann", NOW),
+    "delete": lambda ledger: ledger.uploaded_lists.delete("old"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_ledger_that_was_moved_takes_no_change_that_the_new_one_would_lack(
+    ledger: Ledger,
+    other: Ledger,
+    change: Callable[[Ledger], object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SENDOFF_ERASURE_SECRET", "e" * 32)
+    monkeypatch.setenv("SENDOFF_ERASURE_LOG", str(tmp_path / "erasures.log"))
+    make_launch(ledger, range(1, 41))
+    ledger.uploaded_lists.store("old", "device_id", integers([7]), "ann", NOW)
+    pause(ledger)
+    other.copy_from(ledger)
+    before = rows_of(ledger)
+    with pytest.raises(GateError, match=f"this ledger was moved to {re.escape(other.name)}"):
+        change(ledger)
+    assert rows_of(ledger) == before
+    assert not (tmp_path / "erasures.log").exists()
+    resume_all(other, "ann", "moved")
+    change(other)
+
+
+@pytest.mark.parametrize("ledger", ["postgresql"], indirect=True)
+def test_an_opt_out_during_a_move_is_refused_at_its_end(
+    ledger: Ledger, other: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pause(ledger)
+    write, changes = copying._write, []
+    with ThreadPoolExecutor(1) as pool:
+
+        def begin_change(*rows: Any) -> int:
+            if not changes:
+                changes.append(pool.submit(ledger.suppressions.add, CHANGE, [7], NOW))
+                until(lambda: changes[0].done() or ledger._database.rows(_WAITING))
+            return write(*rows)
+
+        monkeypatch.setattr(copying, "_write", begin_change)
+        other.copy_from(ledger)
+        assert isinstance(changes[0].exception(PATIENCE), GateError)
 
 
 def test_a_move_is_undone_on_purpose(ledger: Ledger, other: Ledger) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from sendoff.campaign import Campaign
-from sendoff.errors import SettingsError
+from sendoff.dispatch import pause_all
+from sendoff.errors import GateError, SettingsError
 from sendoff.ledger import Ledger
 from sendoff.postbacks.group_commit import ReceiverCounts
 from sendoff.postbacks.opt_out import OptOutEndpoint
@@ -278,6 +280,19 @@ def test_a_receiver_serves_the_texts_of_its_settings_and_does_not_start_with_mis
     assert app._opt_outs.texts.keys() == {"en", "de", "ar"}
     with pytest.raises(SettingsError, match="SENDOFF_OPT_OUT_TEXTS:1: de: found 5"):
         serve("127.0.0.1", 0, load_settings(opt_out_texts="de: 5", **given))
+
+
+def test_a_receiver_of_a_moved_ledger_stores_no_opt_out_and_does_not_start_again(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    pause_all(ledger, "ann", "moving")
+    with closing(Ledger(f"sqlite:///{tmp_path / 'new.db'}")) as new:
+        new.copy_from(ledger)
+    assert ask(ledger, of("account"), ONE_CLICK).status == 503
+    assert scopes(ledger) == []
+    url = ledger._database._engine.url.render_as_string(hide_password=False)
+    with pytest.raises(GateError, match=r"this ledger was moved to .*new\.db"):
+        serve("127.0.0.1", 0, load_settings(ledger_url=url, public_url=URL, post_back_secrets="s" * 32))
 
 
 def test_the_reference_has_every_text_of_the_page() -> None:

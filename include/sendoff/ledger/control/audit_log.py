@@ -11,7 +11,8 @@
 A launch is held because something went wrong or because a person must approve it. It is paused because a person wanted
 that. A global pause stops all launches, or all launches of one connection. Each claim checks the pauses in the
 statement that takes a dispatch, so a pause takes effect with the next request. When a ledger is moved to another
-database, the pause of everything becomes the mark of the move, which no ordinary resume lifts.
+database, the pause of everything becomes the mark of the move, which no ordinary resume lifts. A ledger with the mark
+takes no decision and no opt-out, because they would be missing in the new one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 
-from sendoff.errors import NotFoundError
+from sendoff.errors import GateError, NotFoundError
 from sendoff.ledger.storage.database import LedgerPart
 from sendoff.ledger.storage.revisions import REVISION_AFTER_CHANGE
 from sendoff.ledger.storage.schema import decisions, launches, pauses
@@ -78,7 +79,8 @@ class AuditLog(LedgerPart):
         ``winner``: also store the variant that the rest of the launch gets, and open the next wave; this is possible
         only once.
         ``since``: decide only if the log has no decision about the launch newer than this number, which :meth:`newest`
-        returned before the launch was judged. Raise NotFoundError if the ledger does not have the launch.
+        returned before the launch was judged. Raise NotFoundError if the ledger does not have the launch, and GateError
+        if the ledger was moved.
         """
         launch_key = decision.launch_key
         assert launch_key is not None
@@ -187,13 +189,23 @@ def _decision(row: sa.Row[Any]) -> Decision:
 
 
 def append_decision(db: sa.Connection, decision: Decision) -> None:
-    """Append a decision within the current transaction."""
+    """Append a decision within the current transaction. Raise GateError if the ledger was moved."""
     db.execute(_APPEND, {name: getattr(decision, name) for name in Decision.__slots__})
+    check_not_moved(db)
 
 
 def _check_there(db: sa.Connection, launch_key: str) -> None:
     if db.scalar(_KNOWN, {"launch": launch_key}) is None:
         raise NotFoundError(f"the ledger holds no launch {launch_key}")
+
+
+def check_not_moved(db: sa.Connection) -> None:
+    """Raise GateError if the ledger was moved to another database, where a change would be missing.
+
+    Write first in the transaction. On PostgreSQL, that waits for a copy in progress, so its mark is seen here.
+    """
+    if row := db.execute(_PAUSES.where(pauses.c.scope == MOVED)).first():
+        raise GateError(str(GlobalPause(*row)))
 
 
 ALL = "all"
@@ -262,7 +274,14 @@ class Pauses(LedgerPart):
         """Return the mark of a ledger that was moved to another database, or None."""
         return next((pause for pause in self.all() if pause.is_move), None)
 
+    def check_not_moved(self) -> None:
+        """Raise GateError if the ledger was moved to another database."""
+        with self._database.read() as db:
+            check_not_moved(db)
+
     def all(self) -> list[GlobalPause]:
         """Return all pauses, ordered by scope."""
-        query = sa.select(pauses.c.scope, pauses.c.who, pauses.c.why, pauses.c.paused_at)
-        return [GlobalPause(*row) for row in self._database.rows(query.order_by(pauses.c.scope))]
+        return [GlobalPause(*row) for row in self._database.rows(_PAUSES.order_by(pauses.c.scope))]
+
+
+_PAUSES = sa.select(*(pauses.c[name] for name in GlobalPause.__slots__))

@@ -30,7 +30,7 @@ import sqlalchemy as sa
 from sendoff.audience import KINDS, HashedIdentifier, KeyedHash, KnownPeople, as_kinds, checked_texts
 from sendoff.audience.identifiers import Identifiers, Kind, as_integer, as_member, empty
 from sendoff.errors import SettingsError
-from sendoff.ledger.control.audit_log import Decision, append_decision
+from sendoff.ledger.control.audit_log import Decision, append_decision, check_not_moved
 from sendoff.ledger.erasure import erasure_steps as steps
 from sendoff.ledger.erasure import person_columns
 from sendoff.ledger.post_backs.post_backs import PendingRun
@@ -373,9 +373,11 @@ class Erasures(LedgerPart):
     def _remember(self, db: sa.Connection, remembered: Sequence[Remembered], now: datetime) -> None:
         """Store hashes, and the check of their secret if it is the ledger's first. Raise the version.
 
-        Raise SettingsError if the hashes were made with another secret than the earlier ones.
+        Raise SettingsError if the hashes were made with another secret than the earlier ones, and GateError if the
+        ledger was moved.
         """
         raise_version(db)
+        check_not_moved(db)
         for check in {each.secret_check for each in remembered}:
             first = erasure_state.c.secret_check.is_(None)
             db.execute(sa.update(erasure_state).where(first).values(secret_check=check))

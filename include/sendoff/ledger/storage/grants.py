@@ -22,6 +22,7 @@ from sendoff.ledger.storage.schema import (
     erasure_state,
     metadata,
     outcomes,
+    pauses,
     post_backs,
     receivers,
     segments,
@@ -72,7 +73,11 @@ def _of_receiver() -> Iterator[tuple[str, str, str]]:
     yield from _numbers(receivers)
     for table in (suppressions, suppression_state):  # an opt-out is added, or an ended entry begins again
         yield "SELECT, INSERT, UPDATE", "TABLE", table.name
-    for table in (erased, erasure_state):  # an opt-out of an erased person is not stored
+    for table in (
+        erased,
+        erasure_state,
+        pauses,
+    ):  # no opt-out of an erased person, or in a moved ledger, is stored
         yield "SELECT", "TABLE", table.name
 
 

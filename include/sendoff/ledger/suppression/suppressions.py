@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from sendoff.audience.identifiers import Identifiers, Kind, as_member, from_texts
 from sendoff.campaign import ACCOUNT, EVERYTHING, is_suppression_scope
 from sendoff.errors import GateError, SettingsError
-from sendoff.ledger.control.audit_log import Decision, append_decision
+from sendoff.ledger.control.audit_log import Decision, append_decision, check_not_moved
 from sendoff.ledger.storage.bulk import in_parts
 from sendoff.ledger.storage.database import Database, LedgerPart
 from sendoff.ledger.storage.erasure_state import version_of
@@ -297,9 +297,10 @@ class SuppressionList(LedgerPart):
         return removed
 
     def _lock(self, db: sa.Connection) -> None:
-        """Lock the list until the end of the transaction."""
+        """Lock the list until the end of the transaction. Raise GateError if the ledger was moved."""
         db.execute(self._database.insert_or_ignore(suppression_state), {"id": 1, "version": 0, "stamp": ""})
         db.execute(sa.select(suppression_state.c.version).with_for_update())
+        check_not_moved(db)
 
     @staticmethod
     def _next_version(db: sa.Connection) -> int:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Identifiers, Kind
 from sendoff.errors import NotFoundError
+from sendoff.ledger.control.audit_log import check_not_moved
 from sendoff.ledger.storage.database import Database, LedgerPart
 from sendoff.ledger.storage.erasure_state import is_current, version_of
 from sendoff.ledger.storage.problems import check_texts
@@ -42,7 +43,7 @@ class UploadedLists(LedgerPart):
     ) -> UploadedList:
         """Store a list without people who were erased, and replace one of the same name.
 
-        Raise SettingsError if the ledger cannot store the name.
+        Raise SettingsError if the ledger cannot store the name, and GateError if the ledger was moved.
         """
         check_texts(**{"name of the list": name, "name of the user": who})
         while True:  # again if people were erased meanwhile, because they may be among these
@@ -54,6 +55,7 @@ class UploadedLists(LedgerPart):
             with self._database.write() as db:
                 if is_current(db, version):
                     self._replace(db, row, identifiers)
+                    check_not_moved(db)
                     return row
 
     def _replace(self, db: sa.Connection, row: UploadedList, identifiers: Identifiers) -> None:
@@ -79,6 +81,7 @@ class UploadedLists(LedgerPart):
         with self._database.write() as db:
             if not db.execute(sa.delete(uploaded_lists).where(uploaded_lists.c.name == name)).rowcount:
                 raise _not_there(name)
+            check_not_moved(db)
 
 
 _LISTS: sa.Select[Any] = sa.select(*(uploaded_lists.c[name] for name in UploadedList.__slots__))
