@@ -50,7 +50,7 @@ from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, Period, Variation, campaign_from, launch_key, load_journey
 from sendoff.campaign.gates import Gates
 from sendoff.comparison.statistics import compared_shares
-from sendoff.dispatch.control import pause, pause_all, reject, resolve, stop
+from sendoff.dispatch.control import pause, pause_all, reject, release, resolve, resume, stop
 from sendoff.figures import CONTROL_GROUP
 from sendoff.launch import prepare_launch
 from sendoff.ledger import Decision, Ledger, NotLaunched, Selection, SuppressionChange
@@ -624,9 +624,7 @@ def test_the_page_of_a_launch_says_when_its_winner_is_decided_and_then_which(
     }
     variations, now = [Variation(variant="plain"), Variation(variant="warm"), Variation()], datetime.now(UTC)
     key = freeze(ledger, "big_news", people=6, variations=variations, definition=deciding, made=now)
-    with sa.create_engine(ledger.name).begin() as db:
-        rest = (dispatches.c.launch_key == key, dispatches.c.segment == 3)
-        db.execute(sa.update(dispatches).values(wave=2).where(*rest))
+    in_two_waves(ledger, key, 3)
     send(ledger, key, Accepted(200, 1), Accepted(200, 2), at=now)
     text = words(olga.get(f"launches/{key}").text)
     assert "After 2 hours, the rest gets the one that is clearly ahead, or else plain. It is decided" in text
@@ -636,6 +634,86 @@ def test_the_page_of_a_launch_says_when_its_winner_is_decided_and_then_which(
     assert "The rest gets warm." in text
     assert "the rest gets warm: warm is clearly ahead" in text
     assert "It is decided" not in text
+
+
+def in_two_waves(ledger: Ledger, key: str, *later: int) -> None:
+    """Put some requests of a launch into its second wave."""
+    of_later = (dispatches.c.launch_key == key, dispatches.c.segment.in_(later))
+    with sa.create_engine(ledger.name).begin() as db:
+        db.execute(sa.update(dispatches).values(wave=2).where(*of_later))
+
+
+def test_resume_says_that_later_waves_come_later(olga: Person, ledger: Ledger) -> None:
+    now = datetime.now(UTC)
+    rollout = {"shares": [20], "wait": {"length": 2, "unit": "days"}}
+    key = freeze(
+        ledger, "spring_sale", people=20, definition={**PUSH, "gates": {"rollout": rollout}}, made=now
+    )
+    in_two_waves(ledger, key, *range(3, 11))
+    pause(ledger, key, "ann", "wait", now=now)
+    parts = "then goes out in parts, the {} at once, and the others later"
+    said = words(olga.get(f"launches/{key}").text)
+    assert f"No one has got it yet. It {parts.format('first')}, to 20 devices in all." in said
+    resume(ledger, key, "ann", "go on", now=now)
+    send(ledger, key, Accepted(200, 1), at=now)
+    pause(ledger, key, "ann", "wait", now=now)
+    said = words(olga.get(f"launches/{key}").text)
+    assert f"18 devices have not got it yet. The rest {parts.format('next')}." in said
+    resume(ledger, key, "ann", "go on", now=now)
+    send(ledger, key, Accepted(200, 2), at=now)
+    pause(ledger, key, "ann", "wait", now=now)
+    said = words(olga.get(f"launches/{key}").text)
+    in_two_days = FILTERS["moment"](now + timedelta(days=2))
+    assert f"16 devices have not got it yet. The rest then goes out {in_two_days}, in " in said
+
+
+@pytest.mark.airflow_database
+def test_resume_and_release_say_that_a_person_chooses_first(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    now = datetime.now(UTC)
+    deciding = {
+        **PUSH,
+        "variants": {"plain": {"percent": 50}, "warm": {"percent": 50}},
+        "decide": {
+            "share": 40,
+            "after": {"length": 2, "unit": "hours"},
+            "otherwise": "plain",
+            "by": "person",
+        },
+    }
+    variations = [Variation(variant="plain"), Variation(variant="warm"), Variation()]
+    key = freeze(ledger, "big_news", people=6, variations=variations, definition=deciding, made=now)
+    in_two_waves(ledger, key, 3)
+    run = Run(server, tmp_path, "big_news", key)
+    pause(ledger, key, "ann", "wait", now=now)
+    chosen = "once a person has chosen the variant"
+    in_parts = f"out in parts, the first at once, and the others {chosen}"
+    assert f"It then goes {in_parts}, to 6 devices in all." in words(olga.get(f"launches/{key}").text)
+    run.end("dispatch", "failed")
+    answer = words(olga.post(f"launches/{key}/resume", WHY).text)
+    assert f"Spring sale continues. It goes {in_parts}." in answer
+    send(ledger, key, Accepted(200, 1), Accepted(200, 2), at=now)
+    in_two_hours = FILTERS["moment"](now + timedelta(hours=2))
+    pause(ledger, key, "ann", "wait", now=now)
+    said = words(olga.get(f"launches/{key}").text)
+    assert f"The rest then goes out {chosen}, not before {in_two_hours}, in " in said
+    resume(ledger, key, "ann", "go on", now=now)
+    assert ledger.audit_log.decide(Decision(key, "held", "sendoff", "3 requests were refused", now))
+    said = words(olga.get(f"launches/{key}").text)
+    until = f"{chosen}, not before {in_two_hours}, in "
+    assert f"Spring sale: the rest goes to 2 devices {until}" in said
+    assert f"When released, it goes out {until}" in said
+    assert "Until then, you can stop it." in said
+    release(ledger, key, "ann", "go on", now=now)
+    proposed = Decision(key, "held", "sendoff", "a person must choose", now, {"wave": 1, "winner": "plain"})
+    assert ledger.audit_log.decide(proposed, wave=1)
+    assert chosen not in words(olga.get(f"launches/{key}").text)
+    run.end("dispatch", "failed")
+    chose = {**WHY, "variant": "warm", "since": ledger.audit_log.newest(key)}
+    answer = words(olga.post(f"launches/{key}/release", chose).text)
+    assert "Chosen: the rest may now get warm." in answer
+    assert "its remaining 1 request goes out as soon as Airflow has a free worker." in answer
 
 
 def test_a_launch_that_failures_held_is_released(olga: Person, ledger: Ledger) -> None:

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from sendoff.campaign import Campaign, Recurring, Rollout, Schedule, Triggered
 from sendoff.launch.gates import lateness
-from sendoff.launch.send_times import begins_at, first_opening
+from sendoff.launch.send_times import begins_at, closed_until, first_opening
 from sendoff.ledger import LaunchFacts, LaunchRecord, Ledger, Selection
 from sendoff.states import DispatchState, LaunchState, Stage
 
@@ -201,6 +201,8 @@ class Outlook:
 
     until: datetime | None
     is_too_late: bool  # then it is stopped instead
+    is_in_parts: bool = False  # some of them follow later, in another wave or time zone
+    awaits_choice: bool = False  # a person must choose a variant before the last of them
 
 
 def outlook_of(ledger: Ledger, launch: LaunchRecord, now: datetime | None = None) -> Outlook:
@@ -208,8 +210,19 @@ def outlook_of(ledger: Ledger, launch: LaunchRecord, now: datetime | None = None
     moment, key = now or datetime.now(UTC), launch.launch_key
     parts = ledger.overview.planned_parts([key]).get(key, [])
     until = _continues_at(ledger, launch, parts, ledger.overview.exchanged_at([key]).get(key), moment)
-    zones = {part.time_zone for part in parts}
-    return Outlook(until, is_too_late=_is_too_late(launch, zones, until or moment))
+    at, campaign = until or moment, Campaign.frozen(launch.definition)
+    zones, waves = {part.time_zone for part in parts}, {part.wave for part in parts}
+    decide, wave = campaign.decide, max(launch.wave, min(waves, default=0))
+    return Outlook(
+        until,
+        is_too_late=_is_too_late(launch, zones, at),
+        is_in_parts=max(waves, default=0) > wave
+        or any(closed_until(campaign, zones, launch.period.end, at).values()),
+        awaits_choice=decide is not None
+        and decide.by == "person"
+        and launch.winner is None
+        and max(waves, default=0) > launch.wave,
+    )
 
 
 def _is_too_late(launch: LaunchRecord, zones: Collection[str | None], now: datetime) -> bool:

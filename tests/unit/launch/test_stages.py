@@ -211,6 +211,33 @@ def test_the_next_wave_also_waits_for_the_send_window(ledger: Ledger) -> None:
     assert outlook_of(ledger, ledger.launches.get(KEY), NOW) == Outlook(tomorrow, is_too_late=False)
 
 
+@pytest.mark.parametrize("by", ["itself", "person"])
+def test_a_launch_of_two_waves_goes_out_in_parts_and_may_wait_for_a_choice(ledger: Ledger, by: str) -> None:
+    decide = {"share": 20, "after": {"length": 30, "unit": "minutes"}, "otherwise": "a", "by": by}
+    halves = {name: {"percent": 50} for name in "ab"}
+    parts = [Segment(integers([n]), wave=wave) for n, wave in ((1, 1), (2, 2))]
+    make_launch(ledger, segments=parts, campaign=make_campaign(decide=decide, variants=halves))
+    asks = by == "person"
+    whole = Outlook(None, is_too_late=False, is_in_parts=True, awaits_choice=asks)
+    assert outlook_of(ledger, ledger.launches.get(KEY), NOW) == whole
+    send(ledger, KEY, YES)
+    rest = Outlook(NOW + timedelta(minutes=30), is_too_late=False, awaits_choice=asks)
+    assert outlook_of(ledger, ledger.launches.get(KEY), NOW) == rest
+
+
+def test_a_launch_whose_time_zones_open_one_after_the_other_goes_out_in_parts(ledger: Ledger) -> None:
+    window = {"earliest": "08:00", "latest": "20:00", "time_zone": "query", "default_time_zone": "UTC"}
+    parts = [
+        Segment(integers([n]), Variation(time_zone=zone))
+        for n, zone in enumerate(("UTC", "America/New_York"), 1)
+    ]
+    make_launch(ledger, segments=parts, campaign=make_campaign(gates={"window": window}))
+    in_parts = Outlook(None, is_too_late=False, is_in_parts=True)
+    assert outlook_of(ledger, ledger.launches.get(KEY), NOW) == in_parts
+    at_once = Outlook(None, is_too_late=False)
+    assert outlook_of(ledger, ledger.launches.get(KEY), NOW + timedelta(hours=8)) == at_once
+
+
 def test_a_launch_that_is_later_than_its_campaign_allows_is_too_late(ledger: Ledger) -> None:
     campaign = make_campaign(gates={"lateness": {"length": 3, "unit": "hours"}})
     make_launch(ledger, [1], campaign=campaign, due_at=NOW)

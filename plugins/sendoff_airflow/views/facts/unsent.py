@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sendoff.campaign import Campaign, Variation
+from sendoff.dispatch import proposal_of
 from sendoff.launch import has_begun, outlook_of, reached_recipients
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.states import DispatchState
@@ -36,6 +37,8 @@ class Unsent:
     last_at: datetime | None  # later than ``at`` if time zones get it one after the other
     words: str
     is_too_late: bool
+    is_in_parts: bool  # only a part of it goes out then, and the others later
+    awaits_choice: bool  # a person must choose a variant before the last part
     is_paused: bool  # by a global pause
     may_repeat: bool  # doubts are planned again, or resent without a question
 
@@ -51,6 +54,8 @@ def unsent_of(ledger: Ledger, launch: LaunchRecord, variations: Iterable[Variati
     repeated = requests[DispatchState.PLANNED] - known[DispatchState.PLANNED]
     interrupted = requests[DispatchState.IN_FLIGHT]
     doubts = requests[DispatchState.IN_DOUBT] + interrupted
+    # Releasing a launch with a proposal is the choice.
+    awaits_choice = outlook.awaits_choice and not proposal_of(launch, ledger.audit_log.of_launch(key))
     is_resent = Campaign.frozen(launch.definition).on_doubt == "resend"
     return Unsent(
         launch,
@@ -64,6 +69,8 @@ def unsent_of(ledger: Ledger, launch: LaunchRecord, variations: Iterable[Variati
         last_at=times.last_at if times else outlook.until,
         words=times.words if times else "",
         is_too_late=outlook.is_too_late,
+        is_in_parts=outlook.is_in_parts and not times,
+        awaits_choice=awaits_choice,
         is_paused=bool(ledger.pauses.of_connection(launch.connection)),
         may_repeat=bool(repeated or (doubts and is_resent)),
     )

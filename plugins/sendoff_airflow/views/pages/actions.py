@@ -8,7 +8,6 @@ even if Airflow cannot continue.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -58,14 +57,6 @@ _DONE_BUT = {
     "stop": "Stopped: this launch makes no more requests.",
 }
 """What is said if the service has messages of the launch that it sends later."""
-
-_DECIDED = {
-    "release": LaunchState.RELEASED,
-    "reject": LaunchState.REJECTED,
-    "resume": LaunchState.RELEASED,
-    "stop": LaunchState.STOPPED,
-}
-"""The state of a launch after each action that its run in Airflow must learn of."""
 
 _WAITING = {
     LaunchState.HELD: "The launch is held. They are sent after someone releases it.",
@@ -128,9 +119,10 @@ def decide_launch(
         done = f"Chosen: the rest may now get {winner}."
     elif act == "release" and is_approval:
         done = "Approved: the launch may now be sent."
-    if state := _DECIDED.get(act):
-        following = continue_run(viewer, ledger, replace(launch, state=state))
-        later = held_by_service(ledger, launch) if state.is_final else []
+    if act != "pause":
+        launch = ledger.launches.get(launch.launch_key)
+        following = continue_run(viewer, ledger, launch)
+        later = held_by_service(ledger, launch) if launch.state.is_final else []
     return page(
         request,
         "done.html",
