@@ -2087,6 +2087,7 @@ class Run:
         group: str = "",
         hour: int = NEWEST.hour,
         text: str = CAMPAIGN,
+        dags: str = "",
     ) -> None:
         from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 
@@ -2094,7 +2095,7 @@ class Run:
         path.mkdir(parents=True)
         (path / "campaign.yaml").write_text(text.replace(f"0 {NEWEST.hour} *", f"0 {hour} *"))
         (path / "audience.sql").write_text("SELECT device_id FROM devices")
-        (folder / "campaigns.py").write_text(DAG_WITH_GROUP if group else DAGS)
+        (folder / "campaigns.py").write_text(dags or (DAG_WITH_GROUP if group else DAGS))
         bag = DagBag(dag_folder=folder)
         assert name in bag.dags, bag.import_errors
         sync_bag_to_db(bag, bundle, None)
@@ -2522,7 +2523,7 @@ def test_resume_says_when_the_launch_goes_out_and_what_its_run_does(
     said = words(olga.get(f"launches/{over}").text)
     assert "It is too late to send it, so the launch then ends." in said
     answer = words(olga.post(f"launches/{over}/resume", WHY).text)
-    assert "Resumed: the launch may send again.Airflow has no run for this launch." in answer
+    assert "Resumed: the launch may send again.A task that waits continues within half a minute." in answer
     run = Run(server, tmp_path, "night_owls", owls)
     answer = words(olga.post(f"launches/{owls}/resume", WHY).text)
     assert "Resumed: the launch may send again.Its run in Airflow continues by itself." in answer
@@ -2530,6 +2531,41 @@ def test_resume_says_when_the_launch_goes_out_and_what_its_run_does(
     run.end("dispatch", "failed")
     answer = words(olga.post(f"launches/{owls}/resume", WHY).text)
     assert re.search(f"Night owls continues. It goes out {opens_at}, in [^.]+\\.", answer)
+
+
+OWN_DAG = """
+from datetime import datetime
+from airflow.sdk import DAG
+from sendoff_airflow.operators import BuildAudienceOperator, CreateCampaignOperator
+with DAG("{name}", schedule=None, start_date=datetime(2026, 1, 1), default_args={{"only_campaign": "lapsed_buyers"}}):
+    audience = BuildAudienceOperator(task_id="audience", folder=r"{folder}")
+    CreateCampaignOperator(task_id="send", launch_key=audience.output["launch_key"])
+"""
+
+
+@pytest.mark.airflow_database
+@pytest.mark.parametrize("name", ["my_campaign", "lapsed_buyers"])
+def test_resume_of_a_launch_from_a_dag_of_ones_own_says_that_its_task_continues(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path, name: str
+) -> None:
+    key = freeze(ledger, "lapsed_buyers", people=6)
+    (tmp_path / "dags").mkdir()
+    folder = tmp_path / "campaigns" / name
+    text = OWN_DAG.format(name=name, folder=folder)
+    Run(server, tmp_path, name, key, dags=text)
+    pause(ledger, key, "ann", "wait", now=NOW)
+    answer = words(olga.post(f"launches/{key}/resume", WHY).text)
+    assert (
+        "Resumed: the launch may send again.A task that waits continues within half a minute. If the launch was "
+        f"sent from a shell, continue it there with: sendoff send {key[:12]}"
+    ) in answer
+    assert "again where" not in answer
+    answer = words(olga.post(f"launches/{key}/continue").text)
+    assert "dispatch" not in answer
+    said = (
+        "the task of its run that sends must run again" if name == "lapsed_buyers" else "has no run for this"
+    )
+    assert said in answer
 
 
 @pytest.mark.airflow_database

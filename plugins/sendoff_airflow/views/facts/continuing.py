@@ -45,13 +45,17 @@ class NextStep:
     unsent: Unsent | None = None
 
 
-def continue_run(viewer: Viewer, ledger: Ledger, launch: LaunchRecord) -> NextStep:
+def continue_run(
+    viewer: Viewer, ledger: Ledger, launch: LaunchRecord, *, is_resumed: bool = False
+) -> NextStep:
     """Continue the run of a launch that someone decided about. Return what happens next.
+
+    ``is_resumed``: it was paused, so a task may wait for it, also in a run that is not known here.
 
     This runs after the decision was committed, so an error in Airflow must not replace the answer.
     """
     try:
-        step = _continue_run(viewer, ledger, launch)
+        step = _continue_run(viewer, ledger, launch, is_resumed=is_resumed)
     except Exception:
         _log.exception("The run of launch %s could not be continued in Airflow", launch.launch_key)
         return NextStep(
@@ -75,7 +79,7 @@ def approve_in_airflow(viewer: Viewer, launch: LaunchRecord, question: airflow_d
     return NextStep(words, run)
 
 
-def _continue_run(viewer: Viewer, ledger: Ledger, launch: LaunchRecord) -> NextStep:
+def _continue_run(viewer: Viewer, ledger: Ledger, launch: LaunchRecord, *, is_resumed: bool) -> NextStep:
     run = visible_run(viewer, launch)
     if questions := airflow_db.open_questions([launch.campaign], launch.launch_key):
         settled = [_settle(viewer, launch, question) for question in questions]
@@ -88,13 +92,21 @@ def _continue_run(viewer: Viewer, ledger: Ledger, launch: LaunchRecord) -> NextS
         )
     if launch.state in ENDED:
         return NextStep("", run)
-    if run is None:
-        return NextStep("Airflow has no run for this launch. Start it again where it was created.")
-    if run.is_intact:
+    if run is not None and run.is_intact:
         return NextStep("Its run in Airflow continues by itself.", run)
-    task = run.to_clear
-    if task is None or not viewer.may_clear(run.dag_id):
-        return NextStep(f"To send it, the task {task or airflow_db.DISPATCH} of its run must run again.", run)
+    task = run.to_clear if run else None
+    if run is None or task is None:
+        if is_resumed:
+            return NextStep(
+                "A task that waits continues within half a minute. If the launch was sent from a shell, continue it "
+                f"there with: sendoff send {launch.launch_key[:12]}",
+                run,
+            )
+        if run is None:
+            return NextStep("Airflow has no run for this launch. Start it again where it was created.")
+        return NextStep("To send it, the task of its run that sends must run again.", run)
+    if not viewer.may_clear(run.dag_id):
+        return NextStep(f"To send it, the task {task} of its run must run again.", run)
     _clear(viewer, run.dag_id, run.run_id, task)
     return NextStep("", run, task, unsent_of(ledger, launch))
 

@@ -121,7 +121,7 @@ def decide_launch(
         done = "Approved: the launch may now be sent."
     if act != "pause":
         launch = ledger.launches.get(launch.launch_key)
-        following = continue_run(viewer, ledger, launch)
+        following = continue_run(viewer, ledger, launch, is_resumed=act == "resume")
         later = held_by_service(ledger, launch) if launch.state.is_final else []
     return page(
         request,
