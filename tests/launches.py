@@ -60,6 +60,7 @@ def freeze(
     decisions: bool = True,
     made: datetime | None = None,
     sends: datetime | None = None,
+    due: datetime | None = None,
 ) -> str:
     """Freeze a launch with ``people`` recipients in segments of ``size``; ``day`` sets its period. Return its key."""
     end = (NOW - timedelta(days=day - 1)).replace(hour=0, minute=0, second=0)
@@ -90,6 +91,7 @@ def freeze(
         period=period,
         created_at=moment,
         sends_at=sends or moment,
+        due_at=due,
         state=state,
         suppressed=suppressed,
         decisions=[gates_decision(key, gates, moment)] if decisions else [],

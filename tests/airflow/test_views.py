@@ -2523,7 +2523,8 @@ def test_resume_says_when_the_launch_goes_out_and_what_its_run_does(
     said = words(olga.get(f"launches/{over}").text)
     assert "It is too late to send it, so the launch then ends." in said
     answer = words(olga.post(f"launches/{over}/resume", WHY).text)
-    assert "Resumed: the launch may send again.A task that waits continues within half a minute." in answer
+    late = "It is too late to send Spring sale, so it is stopped."
+    assert f"Resumed.{late}A task that waits continues within half a minute." in answer
     run = Run(server, tmp_path, "night_owls", owls)
     answer = words(olga.post(f"launches/{owls}/resume", WHY).text)
     assert "Resumed: the launch may send again.Its run in Airflow continues by itself." in answer
@@ -2649,6 +2650,25 @@ def test_a_launch_that_waits_says_which_part_of_it_goes_out_anyway(olga: Person,
         assert later in said
     pause_all(ledger, "bob", "a storm", now=NOW)
     assert f"When resumed, the rest goes out {at}, in " in words(olga.get(f"launches/{stuck}").text)
+
+
+def test_a_launch_that_is_too_late_does_not_say_when_it_goes_out(olga: Person, ledger: Ledger) -> None:
+    now = datetime.now(UTC)
+    tomorrow = now + timedelta(days=1)
+    once = {"kind": "once", "date": f"{tomorrow:%Y-%m-%d}", "time": f"{tomorrow:%H:%M}", "time_zone": "UTC"}
+    definition = {**PUSH, "send": once, "gates": {"lateness": {"length": 1, "unit": "hours"}}}
+    made = now - timedelta(hours=10)
+    for name, state in (("paused", "released"), ("stuck", "released"), ("held", "held")):
+        key = freeze(
+            ledger, name, people=6, definition=definition, made=made, sends=tomorrow, due=made, state=state
+        )
+        if state == "released":
+            send(ledger, key, Accepted(200, 71), at=made)
+        if name == "paused":
+            pause(ledger, key, "ann", "wait", now=now)
+        said = words(olga.get(f"launches/{key}").text)
+        assert ("It is too late to send " in said) is (name != "held"), name  # no one answered in time
+        assert not re.search("When [a-z]+, (it|the rest) goes out", said), name
 
 
 def test_stop_says_what_it_cannot_stop(olga: Person, ledger: Ledger) -> None:

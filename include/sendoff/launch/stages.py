@@ -215,7 +215,7 @@ def outlook_of(ledger: Ledger, launch: LaunchRecord, now: datetime | None = None
     decide, wave = campaign.decide, max(launch.wave, min(waves, default=0))
     return Outlook(
         until,
-        is_too_late=_is_too_late(launch, zones, at),
+        is_too_late=bool(parts) and _is_too_late(launch, zones, at),
         is_in_parts=max(waves, default=0) > wave
         or any(closed_until(campaign, zones, launch.period.end, at).values()),
         awaits_choice=decide is not None
@@ -230,4 +230,4 @@ def _is_too_late(launch: LaunchRecord, zones: Collection[str | None], now: datet
     most = campaign.gates.lateness
     if most is not None and not lateness(most, launch.due_at, now, campaign.own_hours_take).is_open:
         return True
-    return bool(zones) and first_opening(campaign, zones, launch.period.end, now) is None
+    return first_opening(campaign, zones, launch.period.end, now) is None

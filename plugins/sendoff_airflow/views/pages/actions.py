@@ -8,6 +8,7 @@ even if Airflow cannot continue.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -34,6 +35,7 @@ from sendoff.states import DecisionKind, LaunchState, Resolution
 from sendoff_airflow.views.airflow_state.deadlines import deadlines_of
 from sendoff_airflow.views.facts.continuing import NextStep, approve_in_airflow, continue_run
 from sendoff_airflow.views.facts.holds import asked_at
+from sendoff_airflow.views.facts.unsent import unsent_of
 from sendoff_airflow.views.web.dependencies import LedgerDep, visible_launch
 from sendoff_airflow.views.web.permissions import Viewer, ViewerDep, check_own_request, conflict
 from sendoff_airflow.views.web.request_models import DecisionIn, PauseIn, ResolutionIn, body_of
@@ -123,6 +125,9 @@ def decide_launch(
         launch = ledger.launches.get(launch.launch_key)
         following = continue_run(viewer, ledger, launch, is_resumed=act == "resume")
         later = held_by_service(ledger, launch) if launch.state.is_final else []
+        unsent = None if launch.state.is_final else unsent_of(ledger, launch)
+        if unsent and unsent.is_too_late:
+            done, following = f"{done.partition(':')[0]}.", replace(following, unsent=unsent)
     return page(
         request,
         "done.html",
