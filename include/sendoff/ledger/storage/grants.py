@@ -73,11 +73,7 @@ def _of_receiver() -> Iterator[tuple[str, str, str]]:
     yield from _numbers(receivers)
     for table in (suppressions, suppression_state):  # an opt-out is added, or an ended entry begins again
         yield "SELECT, INSERT, UPDATE", "TABLE", table.name
-    for table in (
-        erased,
-        erasure_state,
-        pauses,
-    ):  # no opt-out of an erased person, or in a moved ledger, is stored
+    for table in (erased, erasure_state, pauses):  # no opt-out of an erased person or in a moved ledger
         yield "SELECT", "TABLE", table.name
 
 
