@@ -575,16 +575,19 @@ def test_a_launch_that_waits_for_approval_is_approved_and_says_what_that_does(
     assert "Approved: the launch may now be sent." in answer.text
 
 
+BY_A_PERSON = {
+    "share": 40,
+    "after": {"length": 2, "unit": "hours"},
+    "otherwise": "plain",
+    "by": "person",
+}
+
+
 def test_a_person_chooses_the_variant_for_the_rest(olga: Person, ledger: Ledger) -> None:
     deciding = {
         **PUSH,
         "variants": {"plain": {"percent": 50}, "warm": {"percent": 50, "message": {"text": "It is warm"}}},
-        "decide": {
-            "share": 40,
-            "after": {"length": 2, "unit": "hours"},
-            "otherwise": "plain",
-            "by": "person",
-        },
+        "decide": BY_A_PERSON,
     }
     variations = [Variation(variant="plain"), Variation(variant="warm"), Variation()]
     key = freeze(ledger, "big_news", people=6, variations=variations, definition=deciding)
@@ -675,12 +678,7 @@ def test_resume_and_release_say_that_a_person_chooses_first(
     deciding = {
         **PUSH,
         "variants": {"plain": {"percent": 50}, "warm": {"percent": 50}},
-        "decide": {
-            "share": 40,
-            "after": {"length": 2, "unit": "hours"},
-            "otherwise": "plain",
-            "by": "person",
-        },
+        "decide": BY_A_PERSON,
     }
     variations = [Variation(variant="plain"), Variation(variant="warm"), Variation()]
     key = freeze(ledger, "big_news", people=6, variations=variations, definition=deciding, made=now)

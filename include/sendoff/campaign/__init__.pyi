@@ -86,6 +86,7 @@ from .period import launch_key as launch_key
 from .period import request_launch_key as request_launch_key
 from .runs import interval_before as interval_before
 from .runs import last_period as last_period
+from .schedule import LAST_ZONE as LAST_ZONE
 from .schedule import ApiTrigger as ApiTrigger
 from .schedule import EventTrigger as EventTrigger
 from .schedule import LocationTrigger as LocationTrigger

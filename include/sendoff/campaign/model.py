@@ -508,9 +508,8 @@ def _with_parts(message: Message | None, parts: Mapping[str, Any]) -> Message:
     message, changed = message or Message(), dict(parts)
     if "title" in parts or "text" in parts:
         changed = {"translations": {}} | changed
-    elif (
-        "url" in parts
-    ):  # each url is written out, so that the service cannot mix it with those of the message
+    elif "url" in parts:
+        # Each url is written out, so that the service cannot mix it with those of the message.
         translations = {
             code: each.replace(url=parts["url"]) if each.url else each
             for code, each in message.translations.items()

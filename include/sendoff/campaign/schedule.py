@@ -33,7 +33,7 @@ from sendoff.campaign.field_types import (
     problem,
 )
 
-_LAST_ZONE = timezone(timedelta(hours=-12))  # the last time zone on Earth to reach a time of day
+LAST_ZONE = timezone(timedelta(hours=-12))  # the last time zone on Earth to reach a time of day
 _A_YEAR = 366  # days; enough to include every clock change
 
 
@@ -153,7 +153,7 @@ class Once(FrozenModel):
         if self.date is None:
             raise ValueError("resolve the campaign first: it has no date yet")
         if self.time_zone == OWN_ZONE:
-            return datetime.combine(self.date, time.fromisoformat(self.time), _LAST_ZONE).astimezone(UTC)
+            return datetime.combine(self.date, time.fromisoformat(self.time), LAST_ZONE).astimezone(UTC)
         return moment(self.date, self.time, self.time_zone).astimezone(UTC)
 
     def is_over(self, now: datetime) -> bool:
@@ -229,7 +229,7 @@ class _Running(FrozenModel):
         """
         if not isinstance(self.end, date) or self.end == date.max:
             return None
-        zone = _LAST_ZONE if self.time_zone == OWN_ZONE else ZoneInfo(self.time_zone)
+        zone = LAST_ZONE if self.time_zone == OWN_ZONE else ZoneInfo(self.time_zone)
         return datetime.combine(self.end + timedelta(days=1), time(), zone)
 
     def resolved(self, _period_end: datetime, _clock: str = "UTC") -> Self:

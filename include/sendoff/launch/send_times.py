@@ -10,6 +10,7 @@ from operator import itemgetter
 from zoneinfo import ZoneInfo
 
 from sendoff.campaign import (
+    LAST_ZONE,
     OWN_ZONE,
     QUERY_ZONE,
     ApiTrigger,
@@ -30,7 +31,6 @@ from sendoff.campaign import (
 _HOUR = timedelta(hours=1)
 _LONGEST_WAIT = timedelta(days=14)  # for an hour of the day
 _FIRST_ZONE = timezone(timedelta(hours=14))  # the first time zone on Earth to reach a time of day
-_LAST_ZONE = timezone(timedelta(hours=-12))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def begins_at(send: Recurring | Triggered, since: datetime) -> datetime | None:
     zone = None if send.time_zone == OWN_ZONE else ZoneInfo(send.time_zone)
     for day, times in groupby(local_times(send, send.time_zone), itemgetter(0)):
         moments = [datetime.combine(day or send.start, time.fromisoformat(at)) for _, at in times]
-        if moments[-1].replace(tzinfo=zone or _LAST_ZONE) >= since:
+        if moments[-1].replace(tzinfo=zone or LAST_ZONE) >= since:
             return max(moments[0].replace(tzinfo=zone or _FIRST_ZONE).astimezone(UTC), since)
     return None
 

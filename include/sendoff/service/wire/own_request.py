@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from sendoff.audience import Audience, build_audience
 from sendoff.audience.identifiers import LONGEST_TEXT, as_integer, as_member
-from sendoff.campaign import Channel, is_time_zone
+from sendoff.campaign import LAST_ZONE, Channel, is_time_zone
 from sendoff.errors import CampaignError
 from sendoff.service.wire.names import FieldNames
 from sendoff.service.wire.requests import ARRAYS, TARGETS, PostBackAddresses
@@ -34,7 +34,6 @@ Mode = Literal["create", "execute"]
 _USABLE_TEXT = (
     f"text that is not blank, of at most {LONGEST_TEXT:,} bytes, without NUL or white space around it"
 )
-_LAST_ZONE = timezone(timedelta(hours=-12))  # the last time zone on Earth to reach a time of day
 _WEB_BROWSERS = ("web_push_chrome", "web_push_firefox")
 
 
@@ -213,7 +212,7 @@ def _sends_at(members: Mapping[str, Any], names: FieldNames) -> datetime | None:
     if _send_type(members) != 1:
         return None
     zone = members.get(names["timezone"])
-    known = ZoneInfo(zone) if isinstance(zone, str) and is_time_zone(zone) else _LAST_ZONE
+    known = ZoneInfo(zone) if isinstance(zone, str) and is_time_zone(zone) else LAST_ZONE
     written = f"{members.get('send_date')} {members.get('send_time')}"
     with suppress(ValueError, OverflowError):  # no date or time; or one that does not exist in UTC
         local = datetime.fromisoformat(written)
