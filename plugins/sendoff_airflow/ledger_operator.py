@@ -42,26 +42,23 @@ class LedgerOperator(ChecksArguments):
 class OneCampaignOperator(LedgerOperator):
     """An operator that can refuse the launches of other campaigns, because users can edit the XCom with the key.
 
-    :param only_campaign: the name of a campaign, or its names: fail if the launch belongs to another one; default: take
-        any launch
+    It has no ``__init__`` of its own, because each one makes parsing a DAG file slower: Airflow wraps it.
     """
 
     launch_key: str | None
-
-    def __init__(self, *, only_campaign: str | Sequence[str] | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.only_campaign = (only_campaign,) if isinstance(only_campaign, str) else only_campaign
+    only_campaign: str | Sequence[str] | None
 
     @contextmanager
     def open_ledger(self) -> Iterator[Ledger]:
         """Open the ledger for a block. Raise CampaignError if the launch is of another campaign."""
         with super().open_ledger() as ledger:
-            if self.launch_key and self.only_campaign:
+            if self.launch_key and (only := self.only_campaign):
                 campaign = ledger.launches.get(self.launch_key).campaign
-                if campaign not in self.only_campaign:
+                allowed = (only,) if isinstance(only, str) else only
+                if campaign not in allowed:
                     raise CampaignError(
                         f"Launch {self.launch_key} belongs to the campaign {campaign}, but this task is for "
-                        f"{' or '.join(self.only_campaign)}. Clear the task that makes the launch, and then this one."
+                        f"{' or '.join(allowed)}. Clear the task that makes the launch, and then this one."
                     )
             yield ledger
 
@@ -70,14 +67,19 @@ class LaunchOperator(OneCampaignOperator):
     """An operator on one launch.
 
     :param launch_key: the launch (templated)
+    :param only_campaign: the name of a campaign, or its names: fail if the launch belongs to another one; default: take
+        any launch
     """
 
     launch_key: str
     template_fields: Sequence[str] = ("launch_key",)
 
-    def __init__(self, *, launch_key: str, **kwargs: Any) -> None:
+    def __init__(
+        self, *, launch_key: str, only_campaign: str | Sequence[str] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.launch_key = launch_key
+        self.only_campaign = only_campaign
 
 
 class NotifyingOperator(LedgerOperator):

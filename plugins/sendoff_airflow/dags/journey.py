@@ -59,7 +59,7 @@ def _add_step(dag: DAG, journey: JourneyFolder, number: int, options: TaskOption
             task_id="wait",
             task_display_name="Wait",
             launch_key=f"{{{{ ti.xcom_pull('{step.when.of}.audience', key='launch_key') }}}}",
-            only_campaign=step_name(journey.name, step.when.of),
+            only_campaign=(step_name(journey.name, step.when.of),),
             wait=step.wait.timedelta() if step.wait else timedelta(),
             trigger_rule=TriggerRule.ALL_DONE,  # a refused request fails the run, but not the other recipients' journey
         )

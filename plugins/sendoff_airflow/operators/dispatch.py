@@ -59,6 +59,8 @@ class DispatchOperator(PreparingOperator, OneCampaignOperator):
         and map index (templated)
     :param worker: a number that distinguishes mapped tasks in the ledger
     :param sendoff_conn_id: the connection of the messaging service; default: the campaign's (templated)
+    :param only_campaign: the name of a campaign, or its names: fail if the launch belongs to another one; default: take
+        any launch
     """
 
     template_fields: Sequence[str] = (
@@ -75,7 +77,7 @@ class DispatchOperator(PreparingOperator, OneCampaignOperator):
     send_mode: ClassVar[Literal["create", "execute"]]
     other: ClassVar[str]
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - an interface for users
         self,
         *,
         launch_key: str | None = None,
@@ -84,6 +86,7 @@ class DispatchOperator(PreparingOperator, OneCampaignOperator):
         worker: int = 1,
         sendoff_conn_id: str | None = None,
         receiver_conn_id: str = RECEIVER,
+        only_campaign: str | Sequence[str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -107,6 +110,7 @@ class DispatchOperator(PreparingOperator, OneCampaignOperator):
         self.worker = worker
         self.sendoff_conn_id = sendoff_conn_id
         self.receiver_conn_id = receiver_conn_id
+        self.only_campaign = only_campaign
 
     @property
     def body(self) -> Any:
