@@ -8,15 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
 
 from sendoff.cli.progress import Steps
+from sendoff.cli.send_result import Result, Status, again, print_rest, print_result
 from sendoff.cli.shared import (
     AsJson,
     GivenPeriod,
@@ -29,7 +28,6 @@ from sendoff.cli.shared import (
     connected,
     only_launch,
     opened,
-    print_json,
     warehouse_urls,
 )
 from sendoff.errors import (
@@ -42,9 +40,9 @@ from sendoff.errors import (
     SendoffError,
     UsageError,
 )
-from sendoff.figures import counted, counts_in_words, people_of
+from sendoff.figures import counts_in_words
 from sendoff.settings import environment_settings, has_source
-from sendoff.states import UNFINISHED, DispatchState, LaunchState
+from sendoff.states import UNFINISHED, LaunchState
 
 if TYPE_CHECKING:
     from sendoff import App, Campaign, Launch, Period
@@ -54,35 +52,6 @@ if TYPE_CHECKING:
 _MOST_ASLEEP = 60.0  # seconds until it looks again, because another process may have sent the rest
 _Found = TypeVar("_Found")
 _MADE = "approved with: sendoff send --yes"
-
-
-class Status(StrEnum):
-    """The result of the command."""
-
-    SENT = "sent"
-    ALREADY_SENT = "already sent"
-    NOT_YET = "not yet"
-    HELD = "held"
-    NOT_SENT = "not sent"
-    SKIPPED = "skipped"
-    REFUSED = "refused"
-    INTERRUPTED = "interrupted"
-
-
-_DONE = (Status.SENT, Status.ALREADY_SENT, Status.SKIPPED, Status.REFUSED)  # no request is left
-_EXIT_CODES = {**dict.fromkeys(_DONE, 0), Status.REFUSED: 1, Status.INTERRUPTED: 130}
-NOT_NOW = 3
-"""The exit code if nothing is wrong, but the launch was not sent, or not completely."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    status: Status
-    launch: Launch | None
-    message: str = ""
-    until: datetime | None = None
-    period: Period | None = None
-    is_reported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +136,11 @@ def send(
     for result in (
         _steps_sent(path, options) if _is_in_journey(what, path) else _launch_sent(what, path, options)
     ):
-        _print(result, folder, as_json=as_json)
+        print_result(result, folder, as_json=as_json)
         results.append(result)
     if not as_json:
-        _print_rest(what, results)
-    codes = {_EXIT_CODES.get(each.status, NOT_NOW) for each in results}
+        print_rest(what, results)
+    codes = {each.exit_code for each in results}
     raise typer.Exit(1 if 1 in codes else max(codes))
 
 
@@ -186,7 +155,7 @@ def _is_in_journey(what: str, path: Path) -> bool:
     return what in {step.name for step in load_journey(path.parent).journey.steps}
 
 
-def _launch_sent(what: str, path: Path, options: _Options) -> Iterator[_Result]:
+def _launch_sent(what: str, path: Path, options: _Options) -> Iterator[Result]:
     """Send the launch of a campaign's folder, or continue one by its key, and yield the result."""
     from sendoff.campaign import load_campaign
 
@@ -200,7 +169,7 @@ def _launch_sent(what: str, path: Path, options: _Options) -> Iterator[_Result]:
             yield _tried(lambda: sender.launch(record.launch_key), options)
 
 
-def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
+def _steps_sent(path: Path, options: _Options) -> Iterator[Result]:
     """Send each step of a journey that is due, or the one that ``path`` names, and yield its result.
 
     Steps after an unfinished one are left out, and all further ones after an interruption. All steps have the same
@@ -233,11 +202,11 @@ def _steps_sent(path: Path, options: _Options) -> Iterator[_Result]:
             yield replace(result, period=run.period)
             if result.status is Status.INTERRUPTED:
                 return
-            if result.status not in _DONE:
+            if not result.is_done:
                 unfinished.add(step.name)
 
 
-def _tried(prepare: Callable[[], Launch], options: _Options, *, is_step: bool = False) -> _Result:
+def _tried(prepare: Callable[[], Launch], options: _Options, *, is_step: bool = False) -> Result:
     """Prepare and send a launch, and return the result of what stops it. A step without recipients is skipped."""
     from sendoff.demo.processes import interruptible
 
@@ -247,16 +216,16 @@ def _tried(prepare: Callable[[], Launch], options: _Options, *, is_step: bool = 
             launch = prepare()
             return _sent(launch, options)
     except NotYetError as early:
-        return _Result(
+        return Result(
             Status.NOT_YET, launch, f"{early} (try again at {_minute(early.until)} UTC)", early.until
         )
     except (GateError, LateError) as closed:
         is_held = launch is not None and launch.state == LaunchState.HELD
-        return _Result(Status.HELD if is_held else Status.NOT_SENT, launch, str(closed))
+        return Result(Status.HELD if is_held else Status.NOT_SENT, launch, str(closed))
     except NobodyLeftError as nobody:
         if not is_step:
             raise
-        return _Result(Status.SKIPPED, launch, str(nobody))
+        return Result(Status.SKIPPED, launch, str(nobody))
     except SendoffError as error:
         if launch is not None:
             is_refused = isinstance(error, RefusedError)
@@ -266,13 +235,13 @@ def _tried(prepare: Callable[[], Launch], options: _Options, *, is_step: bool = 
                 only = "" if launch.people is None else " --only-unsent"
                 error.add_note(
                     "To send to those who got nothing, correct the cause and run: "
-                    f"{_again(launch, options.folder)}{only}"
+                    f"{again(launch, options.folder)}{only}"
                 )
                 if is_step:  # its other requests were made, so the next step may come
-                    return _Result(Status.REFUSED, launch, "\n".join([str(error), *error.__notes__]))
+                    return Result(Status.REFUSED, launch, "\n".join([str(error), *error.__notes__]))
         raise
     except KeyboardInterrupt:
-        return _Result(Status.INTERRUPTED, launch)
+        return Result(Status.INTERRUPTED, launch)
 
 
 @dataclass(slots=True)
@@ -358,7 +327,7 @@ def _found(key: str, options: _Options) -> LaunchRecord:
         ) from None
 
 
-def _sent(launch: Launch, options: _Options) -> _Result:
+def _sent(launch: Launch, options: _Options) -> Result:
     """Send a launch, and wait if that is asked for."""
     from sendoff.dispatch import check_answered
 
@@ -386,12 +355,12 @@ def _sent(launch: Launch, options: _Options) -> _Result:
 
     once_due(send, steps, wait=options.wait)
     if not options.wait:
-        return _Result(status, launch, message)
+        return Result(status, launch, message)
     quiet_for = _frozen(launch, options).report.quiet_for.words
     with steps.step(f"waiting until no post-back comes for {quiet_for} (report.quiet_for)"):
         is_quiet = launch.wait_for_post_backs()
     late = message if is_quiet else "post-backs still come, so the report is not final"
-    return _Result(status, launch, late, is_reported=True)
+    return Result(status, launch, late, is_reported=True)
 
 
 def _frozen(launch: Launch, options: _Options) -> Campaign:
@@ -421,73 +390,3 @@ def _minute(until: datetime) -> str:
 
 def _made(launch: Launch) -> int:
     return sum(count for state, count in launch.requests.items() if state not in UNFINISHED)
-
-
-def _print(result: _Result, folder: str, *, as_json: bool) -> None:
-    launch = result.launch
-    if as_json:
-        print_json(_as_json(result))
-        return
-    if launch is None:
-        typer.echo(f"{result.status}: {result.message or 'nothing was frozen'}")
-        return
-    people, requests = people_of(launch.people), launch.requests
-    if held_out := launch.held_out:
-        people += f", {held_out:,} of them in the control group"
-    total = counted(sum(requests.values()), "request")
-    typer.echo(f"launch {launch.key[:12]} of {launch.name}, period {launch.period.key}: {people}, {total}")
-    typer.echo(f"{result.status}: {result.message or counts_in_words(requests)}")
-    if requests.get(DispatchState.IN_DOUBT):
-        typer.echo(f"Some requests got no clear answer. List them with: sendoff doubts {launch.key[:12]}")
-    elif result.status is Status.ALREADY_SENT and not result.period:  # a journey is often run again
-        typer.echo(f"To send the period again, to everyone in it, run: {_again(launch, folder)}")
-        if launch.people is not None:  # otherwise the service chooses them
-            typer.echo("To leave out those who got it, add: --only-unsent")
-    if result.is_reported:
-        from sendoff.report import as_terminal
-
-        Console().print(as_terminal(launch.report().document))
-    elif result.status in (Status.SENT, Status.ALREADY_SENT):
-        typer.echo(f"For its report, run: sendoff report {launch.key[:12]}")
-    elif not launch.state.is_final and result.status not in (Status.HELD, Status.REFUSED):
-        resume = (
-            f"sendoff resume {launch.key[:12]} --why TEXT; " if launch.state == LaunchState.PAUSED else ""
-        )
-        typer.echo(f"To continue, run: {resume}sendoff send {launch.key[:12]}")
-
-
-def _again(launch: Launch, folder: str) -> str:
-    return f"sendoff send {folder} --period {shlex.quote(launch.period.key)} --resend NUMBER --reason TEXT"
-
-
-def _print_rest(what: str, results: Iterable[_Result]) -> None:
-    """Print how to send the steps that were not sent. Another day, the schedule has another period."""
-    for result in results:
-        if result.period and result.status not in _DONE:
-            typer.echo(
-                f"For what is left, run: sendoff send {shlex.quote(what)} --period {result.period.key}"
-            )
-            return
-
-
-def _as_json(result: _Result) -> dict[str, Any]:
-    launch = result.launch
-    values: dict[str, Any] = {
-        "status": result.status,
-        "message": result.message or None,
-        "until": result.until.isoformat() if result.until else None,
-    }
-    if result.period:
-        values["period"] = result.period.key
-    if launch:
-        values |= {
-            "launch": launch.key,
-            "campaign": launch.name,
-            "period": launch.period.key,
-            "state": launch.state,
-            "people": launch.people,
-            "held_out": launch.held_out,
-            "requests": launch.requests,
-            "report": launch.report().to_json() if result.is_reported else None,
-        }
-    return values
