@@ -172,6 +172,7 @@ def pull_request(tmp_path: Path, sendoff: Command) -> PullRequest:
     return PullRequest(tmp_path, sendoff)
 
 
+@pytest.mark.proof
 def test_the_workflow_comments_who_is_added_and_removed_and_what_they_read(pull_request: PullRequest) -> None:
     folder = pull_request.folder / CAMPAIGN
     (folder / "audience.sql").write_text("SELECT device_id FROM people WHERE device_id > 2")
@@ -210,6 +211,7 @@ def test_the_workflow_needs_no_warehouse(pull_request: PullRequest) -> None:
     assert "Recipients" not in pull_request.comment
 
 
+@pytest.mark.proof
 def test_the_workflow_fails_but_comments_if_the_new_query_does(pull_request: PullRequest) -> None:
     (pull_request.folder / CAMPAIGN / "audience.sql").write_text("SELECT device_id FROM nowhere")
     pull_request.commit()
@@ -218,12 +220,14 @@ def test_the_workflow_fails_but_comments_if_the_new_query_does(pull_request: Pul
     assert "nowhere" in pull_request.comment
 
 
+@pytest.mark.proof
 def test_the_workflow_fails_on_a_mistake(pull_request: PullRequest) -> None:
     (pull_request.folder / CAMPAIGN / "campaign.yaml").write_text("title: Nothing")
     pull_request.commit()
     assert pull_request.run("Check").returncode == 1
 
 
+@pytest.mark.proof
 def test_the_first_campaigns_of_a_repository_are_compared_with_none(pull_request: PullRequest) -> None:
     pull_request.git("checkout", "--quiet", "--orphan", "empty")
     pull_request.git("rm", "-r", "--quiet", "--cached", "dags")

@@ -471,11 +471,13 @@ def is_all_or_nothing(source: Ledger, target: Ledger) -> bool:
     return False
 
 
+@pytest.mark.proof
 def test_a_copy_that_was_interrupted_has_nothing(ledger: Ledger, other: Ledger) -> None:
     fill(ledger)
     assert is_all_or_nothing(ledger, other)
 
 
+@pytest.mark.proof
 def test_a_copy_in_several_transactions_would_be_noticed(
     ledger: Ledger, other: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
