@@ -108,6 +108,20 @@ def test_a_step_is_skipped_after_one_that_was_sent_to_no_one(ledger: Ledger) -> 
         waiting_step().execute({})
 
 
+def test_a_step_waits_for_all_launches_of_the_period_of_the_earlier_one(ledger: Ledger) -> None:
+    stop(ledger, KEY, "ann", "a wrong link", now=START)
+    at: dict[str, Any] = {"period": Period(START, START + timedelta(days=1)), "created_at": START}
+    again = make_launch(ledger, [1, 2, 3], name="waiting", campaign=PUSH, resend=1, **at).launch_key
+    with pytest.raises(RetryTaskError, match="not sent yet: 1"):
+        waiting_step().execute({})
+    made_at = datetime.now(UTC)
+    factories.send(ledger, again, Accepted(200, 8), at=made_at)
+    for key in (KEY, again):
+        with pytest.raises(TaskDeferred) as deferred:
+            waiting_step(key).execute({})
+        assert deferred.value.trigger.moment == made_at + timedelta(days=2)
+
+
 def test_waiting_takes_no_worker_and_has_the_same_time_out(ledger: Ledger) -> None:
     with pytest.raises(TaskDeferred) as deferred:
         sensor(deferrable=True, timeout=7, poke_interval=2, quiet_for=timedelta(minutes=3)).execute({})

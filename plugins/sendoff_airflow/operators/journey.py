@@ -17,8 +17,9 @@ from sendoff_airflow.ledger_operator import LaunchOperator
 class WaitForStepOperator(LaunchOperator):
     """Wait until some time has passed since a launch was sent, in the triggerer, which takes no worker slot.
 
-    Refused requests count as sent. The task is skipped if there is no launch, or if it was sent to no one. If a request
-    is still planned, the task fails so that it is retried. Return the end of the wait.
+    If the period was sent again, the wait begins after the last request of all its launches. Refused requests count as
+    sent. The task is skipped if there is no launch, or if the period was sent to no one. If a request is still planned,
+    the task fails so that it is retried. Return the end of the wait.
 
     :param launch_key: the launch of the earlier step (templated)
     :param wait: how long to wait after the launch was sent
@@ -36,14 +37,17 @@ class WaitForStepOperator(LaunchOperator):
 
     @translate_errors
     def execute(self, context: Context) -> str:  # noqa: ARG002
-        """Read from the ledger when the launch was sent, and wait."""
+        """Read from the ledger when the period was sent, and wait."""
         from sendoff.dispatch import check_all_sent
         from sendoff.launch import sent_at
 
         with self.open_ledger() as ledger:
             try:
-                check_all_sent(ledger, self.launch_key)
-                due = sent_at(ledger, self.launch_key) + self.wait
+                launch = ledger.launches.get(self.launch_key)
+                campaigns, period = [launch.campaign], launch.period
+                for each in ledger.launches.of_period(launch.connection, campaigns, period):
+                    check_all_sent(ledger, each.launch_key)
+                due = sent_at(ledger, launch) + self.wait
             except NobodyLeftError as error:
                 raise AirflowSkipException(str(error)) from None
             except NotYetError as early:

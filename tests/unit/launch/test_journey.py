@@ -7,12 +7,13 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sendoff.campaign import JourneyFolder, Period, load_journey
 from sendoff.dispatch.control import stop
-from sendoff.errors import AudienceError, GateError, NobodyLeftError, NotFoundError, NotYetError
+from sendoff.errors import AudienceError, GateError, LateError, NobodyLeftError, NotFoundError, NotYetError
 from sendoff.launch import LaunchOptions, prepare_launch, step_due_at
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.postbacks import aggregate, reconcile_launch
@@ -21,6 +22,7 @@ from sendoff.states import Accepted, InDoubt
 from ...factories import NOW, PERIOD, post_back, send, store
 
 DAY = timedelta(days=1)
+AGAIN = {"resend": 1, "reason": "a wrong link"}
 STEP = "    message: {title: Hello, text: Welcome}\n    channels: {android_push: {}}\n"
 FILE = f"""title: Welcome
 connection: service
@@ -69,10 +71,13 @@ def written(tmp_path: Path, text: str) -> Path:
 def step(ledger: Ledger, journey: JourneyFolder, shop: Path) -> Step:
     """Return a function that freezes a step for a period."""
 
-    def freeze(number: int, period: Period = PERIOD, of: JourneyFolder = journey) -> LaunchRecord:
+    def freeze(
+        number: int, period: Period = PERIOD, of: JourneyFolder = journey, **options: Any
+    ) -> LaunchRecord:
         url = f"sqlite:///{shop}"
         folder = of.campaigns[number]
-        return prepare_launch(ledger, folder, period=period, warehouses=lambda _: url, now=NOW)
+        how = LaunchOptions(**options)
+        return prepare_launch(ledger, folder, period=period, warehouses=lambda _: url, options=how, now=NOW)
 
     return freeze
 
@@ -236,6 +241,33 @@ def test_no_step_is_due_after_one_that_was_stopped_before_its_first_request(
     stop(ledger, step(0).launch_key, "ann", "a wrong link", now=NOW)
     with pytest.raises(NobodyLeftError, match=r"was sent to no one"):
         step_due_at(ledger, journey, 1, PERIOD)
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_step_sent_again_after_a_stop_or_with_its_first_launch_is_the_earlier_step(
+    ledger: Ledger, journey: JourneyFolder, step: Step, is_first: bool
+) -> None:
+    if not is_first:
+        stop(ledger, step(0).launch_key, "ann", "a wrong link", now=NOW)
+    sent(ledger, step(0, **AGAIN))
+    if is_first:
+        with pytest.raises(LateError, match="already sent with a resend number"):
+            step(0)
+    assert step_due_at(ledger, journey, 1, PERIOD) == NOW + 2 * DAY
+    assert step(1).audience == 10
+
+
+def test_the_wait_begins_when_the_last_resend_of_the_earlier_step_was_sent(
+    ledger: Ledger, journey: JourneyFolder, step: Step
+) -> None:
+    sent(ledger, step(0, size_limit=4))
+    rest = step(0, only_unsent=True, **AGAIN).launch_key
+    with pytest.raises(NotYetError, match=f"launch {rest} is not sent completely"):
+        step_due_at(ledger, journey, 1, PERIOD)
+    send(ledger, rest, Accepted(200, 18), at=NOW + DAY)
+    assert step_due_at(ledger, journey, 1, PERIOD) == NOW + 3 * DAY
+    stop(ledger, step(0, **(AGAIN | {"resend": 2})).launch_key, "ann", "no", now=NOW + 2 * DAY)
+    assert step_due_at(ledger, journey, 1, PERIOD) == NOW + 3 * DAY
 
 
 def test_a_doubt_that_is_settled_later_does_not_delay_the_next_step(

@@ -198,7 +198,7 @@ def _place(each: ListedLaunch) -> tuple[str, Period]:
 
 def _sent_at(ledger: Ledger, each: ListedLaunch) -> datetime | None:
     try:
-        return sent_at(ledger, each.launch.launch_key)
+        return sent_at(ledger, each.launch)
     except (NobodyLeftError, NotYetError):
         return None
 
