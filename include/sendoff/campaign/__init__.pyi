@@ -31,6 +31,7 @@ from .deployment_rules import DeploymentRules as DeploymentRules
 from .deployment_rules import WarmUp as WarmUp
 from .deployment_rules import forbidden_time as forbidden_time
 from .deployment_rules import next_open as next_open
+from .difference import OTHER_LANGUAGES as OTHER_LANGUAGES
 from .difference import CampaignDifference as CampaignDifference
 from .difference import Change as Change
 from .difference import Part as Part

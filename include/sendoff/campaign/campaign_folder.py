@@ -17,6 +17,7 @@ from sendoff.errors import AudienceError, CampaignError, Finding
 from sendoff.warehouse import Spot, named_parameters
 
 if TYPE_CHECKING:
+    from sendoff.campaign.gates import Duration
     from sendoff.warehouse import Rows
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
@@ -44,7 +45,8 @@ class CampaignFolder:
     if the folder has one. ``before_sql``: the query of what people did before the launch, if there is one.
     ``inherited``: the places with a value from ``defaults.yaml``, and their lines there. ``rules``: the rules for all
     campaigns, with their file. ``file``: the name of the file that has the campaign, at the place ``within``.
-    ``later``: the later steps of its journey, which take their recipients from it.
+    ``later``: the later steps of its journey, which take their recipients from it. ``wait``: how long a step waits
+    after the earlier one was sent.
     """
 
     name: str
@@ -60,6 +62,7 @@ class CampaignFolder:
     file: str = CAMPAIGN
     within: YamlPath = ()
     later: tuple[CampaignFolder, ...] = field(default=(), repr=False)
+    wait: Duration | None = None
 
     @property
     def first_name(self) -> str:

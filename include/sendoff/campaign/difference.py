@@ -9,10 +9,13 @@ from itertools import product
 from typing import Any
 
 from sendoff.campaign.audience_rules import FileExclusion
-from sendoff.campaign.campaign_folder import CampaignFolder
+from sendoff.campaign.campaign_folder import AUDIENCE, BEFORE, OUTCOME, CampaignFolder
 from sendoff.campaign.content import PUSH_LIKE, Channel
 from sendoff.campaign.defaults import DEFAULTS
 from sendoff.campaign.model import Campaign
+
+OTHER_LANGUAGES = "other"
+"""The language of a place for the recipients without a text in their own language."""
 
 _NOT_SHOWN = "(not shown)"
 _SECRET = ("address", "headers.", "query.")  # parts of a webhook that may hold a token
@@ -29,19 +32,26 @@ class Part(StrEnum):
 
 
 _FIELDS = {
-    Part.MESSAGES: "encryption language template",
-    Part.AUDIENCE: "audience targeting warehouse rules.cap rules.exclude",
-    Part.TIMES: "after approval connection gates on_doubt push_expiry rules schedule schedule_time_zone send start",
-    Part.SHARES: "audience.holdout decide variants",
-    Part.NO_EFFECT: "audience.partitions before.sql outcome.sql",
+    Part.MESSAGES: "channels encryption language message template",
+    Part.AUDIENCE: "audience dbt.artifacts rules.cap rules.exclude targeting topic transactional warehouse",
+    Part.TIMES: "after approval connection dbt gates on_doubt push_expiry rules schedule schedule_time_zone send start "
+    "wait",
+    Part.SHARES: "audience.holdout decide formerly variants",
+    Part.NO_EFFECT: "alert_after audience.partitions owner parallelism pool post_backs report retries segment_size "
+    "tags title",
 }
 _PARTS = {name: part for part, names in _FIELDS.items() for name in names.split()}
-"""The part of each field; the longest prefix counts, and every other field has no effect on recipients."""
+"""The part of each field, and the wait of a step. The longest prefix counts. Any other field counts as audience."""
+
+_OF_COMPARISONS = (OUTCOME, BEFORE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """The recipients of a changed text. None: the same for every variant, or in every language."""
+    """The recipients of a changed text. None: the same for every variant, or in every language.
+
+    ``language``: ``other`` for those without a text in their own language, who get the original.
+    """
 
     variant: str | None
     channel: str
@@ -87,15 +97,17 @@ class CampaignDifference:
 def compare_campaigns(old: CampaignFolder | None, new: CampaignFolder | None) -> CampaignDifference:
     """Return the difference between two versions of a campaign. None: the campaign is new, or it is removed."""
     folders = [each for each in (old, new) if each]
-    empty = Campaign.model_construct(title="")  # with defaults only
-    before, after = (each.campaign if each else empty for each in (old, new))
-    texts = _messages(before if old else None, after if new else None)
-    changes = [*texts, *_fields(before, after), *_files(old, new)]
+    texts = _messages(*(each.campaign if each else None for each in (old, new)))
+    changes = [*texts, *_fields(old, new), *_files(old, new)]
     files = sorted(name for name in _names(folders) if _content(old, name) != _content(new, name))
     names = [each.name if each else None for each in (old, new)]
-    is_renamed = old and new and old.name not in (new.name, *new.campaign.formerly)
-    may_send_again = bool(is_renamed or (old and any(change.name == "connection" for change in changes)))
+    is_unknown = old and new and not _names_of(old) <= _names_of(new)
+    may_send_again = bool(is_unknown or (old and any(change.name == "connection" for change in changes)))
     return CampaignDifference(names[0], names[1], tuple(changes), tuple(files), may_send_again)
+
+
+def _names_of(folder: CampaignFolder) -> set[str]:
+    return {folder.name, *folder.campaign.formerly}
 
 
 def _messages(old: Campaign | None, new: Campaign | None) -> Iterator[Change]:
@@ -103,8 +115,8 @@ def _messages(old: Campaign | None, new: Campaign | None) -> Iterator[Change]:
     found: dict[tuple[str, str | None, str | None], list[Place]] = {}
     codes = {code for each in (old, new) if each for code in each.languages()}
     names = next((each.variants for each in (new, old) if each and each.variants), ())
-    languages: Sequence[str | None] = sorted(codes)
-    for variant, channel, language in product(tuple(names) or (None,), Channel, languages or (None,)):
+    languages: Sequence[str | None] = [*sorted(codes), OTHER_LANGUAGES] if codes else [None]
+    for variant, channel, language in product(tuple(names) or (None,), Channel, languages):
         before, after = (_texts(each, variant, channel, language) for each in (old, new))
         for name in dict.fromkeys([*before, *after]):
             if before.get(name) != after.get(name):
@@ -137,27 +149,31 @@ def _texts(
     return {"channel": "on", **_flat({name: each for name, each in values.items() if name != "translations"})}
 
 
-def _fields(old: Campaign, new: Campaign) -> Iterator[Change]:
+def _fields(old: CampaignFolder | None, new: CampaignFolder | None) -> Iterator[Change]:
     """Yield each changed field outside of the messages."""
-    before, after = (_flat(_without_texts(each)) for each in (old, new))
+    before, after = map(_values, (old, new))
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):
             yield Change(_part_of(name), name, before.get(name), after.get(name))
 
 
-def _without_texts(campaign: Campaign) -> dict[str, Any]:
+def _values(folder: CampaignFolder | None) -> dict[str, str]:
+    """Return the fields outside of the messages as text, and the order of the variants, which decides who gets them."""
+    campaign = folder.campaign if folder else Campaign.model_construct(title="")  # with defaults only
     tree = campaign.model_dump(mode="json", exclude={"message", "channels", "language"})
     tree["variants"] = {
         name: {"percent": each["percent"], "template": each["template"]}
         for name, each in tree["variants"].items()
     }
-    return tree
+    tree["wait"] = folder.wait.words if folder and folder.wait else None
+    values = _flat(tree)
+    return {"variants": ", ".join(campaign.variants), **values} if campaign.variants else values
 
 
 def _part_of(name: str) -> Part:
     steps = name.split(".")
     prefixes = (".".join(steps[:size]) for size in range(len(steps), 0, -1))
-    return next((_PARTS[prefix] for prefix in prefixes if prefix in _PARTS), Part.NO_EFFECT)
+    return next((_PARTS[prefix] for prefix in prefixes if prefix in _PARTS), Part.AUDIENCE)
 
 
 def _files(old: CampaignFolder | None, new: CampaignFolder | None) -> Iterator[Change]:
@@ -165,7 +181,7 @@ def _files(old: CampaignFolder | None, new: CampaignFolder | None) -> Iterator[C
     before, after = (_queries(each) if each else {} for each in (old, new))
     for name in dict.fromkeys([*before, *after]):
         if before.get(name) != after.get(name):
-            part = _PARTS.get(name, Part.AUDIENCE)
+            part = Part.NO_EFFECT if name in _OF_COMPARISONS else Part.AUDIENCE
             yield Change(part, name, before.get(name), after.get(name), is_file=True)
     lists = [_lists(each) for each in (old, new) if each]
     for name in sorted(set().union(*lists)):
@@ -175,8 +191,8 @@ def _files(old: CampaignFolder | None, new: CampaignFolder | None) -> Iterator[C
 
 
 def _queries(folder: CampaignFolder) -> dict[str, str]:
-    queries = {"audience.sql": folder.audience_sql, **folder.exclusion_sql}
-    queries |= {"outcome.sql": folder.outcome_sql, "before.sql": folder.before_sql}
+    queries = {AUDIENCE: folder.audience_sql, **folder.exclusion_sql}
+    queries |= {OUTCOME: folder.outcome_sql, BEFORE: folder.before_sql}
     return {name: sql for name, sql in queries.items() if sql is not None}
 
 

@@ -215,6 +215,7 @@ class _JourneyReader(FolderReader):
                     rules=self._rules,
                     file=JOURNEY,
                     within=("steps", number),
+                    wait=step.wait,
                 )
 
     def _check_names(self, journey: Journey | None) -> None:

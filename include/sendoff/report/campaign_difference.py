@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sendoff.campaign import CampaignDifference, Change, Part, Place
+from sendoff.campaign import OTHER_LANGUAGES, CampaignDifference, Change, Part, Place
 from sendoff.figures import counted, json_value, listed
 from sendoff.launch import RecipientChange
 from sendoff.report.model import Block, Code, Document, Listing, Section, Sentence, Table, Words
@@ -36,7 +36,10 @@ _NOUNS = {
     "audience.priority": "the priority",
     "audience.sql": "the audience query",
     "connection": "the connection",
+    "dbt": "the gates of dbt models",
+    "dbt.artifacts": "the dbt project",
     "encryption": "the encryption",
+    "formerly": "the earlier names",
     "gates": "the gates",
     "gates.rollout": "the rollout",
     "decide": "the winner of a test share",
@@ -49,7 +52,10 @@ _NOUNS = {
     "start": "the schedule",
     "targeting": "the targeting",
     "template": "the template",
+    "topic": "the topic",
+    "transactional": "the transactional reason",
     "variants": "the variants",
+    "wait": "the wait",
     "warehouse": "the warehouse",
 }
 
@@ -65,6 +71,8 @@ def describe_difference(
         text = "To Sendoff this is another campaign: a period that the old one sent will be sent again."
         if difference.old != difference.new:
             text = f"{text} If it is the same one, add its old name to formerly."
+        elif not any(change.name == "connection" for change in difference.changes):
+            text = "A period that was sent under a name that is no longer in formerly will be sent again."
         lead.append(Sentence(text, is_alarm=True))
     elif difference.old and any(change.name in _PERIODS for change in difference.changes):
         text = "A run whose period overlaps one that was sent is skipped"
@@ -232,5 +240,6 @@ def _where(places: Sequence[Place]) -> str:
     if not is_grid:
         return "; ".join(_where([at]) for at in places)
     words = listed(channels)
-    words += f" in {listed(languages)}" if languages else ""
+    spoken = ["all other languages" if each == OTHER_LANGUAGES else each for each in languages]
+    words += f" in {listed(spoken)}" if spoken else ""
     return words + (f", variant{'s' * (len(variants) > 1)} {listed(variants)}" if variants else "")

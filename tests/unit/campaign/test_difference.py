@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sendoff.campaign import Change, Part, compare_campaigns, load_campaign
-from sendoff.campaign.difference import CampaignDifference
+from sendoff.campaign import Campaign, Change, Part, compare_campaigns, load_campaign, load_journey
+from sendoff.campaign.difference import _FIELDS, CampaignDifference
 
 PUSH = """
 title: Back
@@ -100,7 +100,7 @@ def test_a_variant_is_compared_with_the_text_that_everyone_got(tmp_path: Path, i
     texts, *shares = found.changes
     assert told(texts) == ("title", *titles, ["b android_push", "b ios_push"])
     assert {change.part for change in shares} == {Part.SHARES}
-    assert {change.name for change in shares} == {"variants.a.percent", "variants.b.percent"}
+    assert {change.name for change in shares} == {"variants", "variants.a.percent", "variants.b.percent"}
 
 
 @pytest.mark.parametrize(
@@ -135,6 +135,68 @@ def test_a_field_belongs_to_the_part_that_it_acts_on(
     found = compare(tmp_path, PUSH, f"{PUSH}{lines}\n")
     assert (part, name, value) in [(change.part, change.name, change.after) for change in found.changes]
     assert found.affects_recipients is (part is not Part.NO_EFFECT)
+
+
+MAIL = "title: Back\nlanguage: {}\nchannels: {{email: {{from_address: 1, subject: {}, text: T, translations: {}}}}}\n"
+VARIED = f"{PUSH}variants: {{a: {{percent: 50}}, b: {{percent: 50, message: {{title: Hi}}}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "change"),
+    [
+        (
+            PUSH,
+            f"{PUSH}transactional: a receipt\n",
+            (Part.AUDIENCE, "transactional", None, "a receipt", []),
+        ),
+        (f"{PUSH}topic: news\n", PUSH, (Part.AUDIENCE, "topic", "news", None, [])),
+        (
+            f"{PUSH}formerly: [old, older]\n",
+            f"{PUSH}formerly: [older]\n",
+            (Part.SHARES, "formerly", "old, older", "older", []),
+        ),
+        (
+            VARIED,
+            VARIED.replace("a: {percent: 50}, ", "").replace("}}}", "}}, a: {percent: 50}}"),
+            (Part.SHARES, "variants", "a, b", "b, a", []),
+        ),
+        (
+            MAIL.format("en", "Hello", "{fr: {subject: Salut, text: T}}"),
+            MAIL.format("fr", "Salut", "{en: {subject: Hello, text: T}}"),
+            (Part.MESSAGES, "subject", "Hello", "Salut", ["email other"]),
+        ),
+    ],
+)
+def test_a_change_of_who_gets_which_message_affects_recipients(
+    tmp_path: Path, old: str, new: str, change: tuple[Part, str, str | None, str | None, list[str]]
+) -> None:
+    found = compare(tmp_path, old, new)
+    assert [(each.part, *told(each)) for each in found.changes] == [change]
+    assert found.affects_recipients
+    assert found.may_send_again is (change[1] == "formerly")
+
+
+def test_a_new_wait_of_a_step_affects_recipients(tmp_path: Path) -> None:
+    step = f"    {PUSH.strip()}\n".replace("\n", "\n    ").rstrip()
+    sides = []
+    for side, wait in (("old", "{length: 2, unit: days}"), ("new", "{length: 5, unit: minutes}")):
+        folder = tmp_path / side / "welcome"
+        folder.mkdir(parents=True)
+        steps = f"  - name: a\n{step}\n  - name: b\n    wait: {wait}\n    when: {{of: a, are: [delivered]}}\n{step}\n"
+        (folder / "journey.yaml").write_text(f"title: Welcome\nsteps:\n{steps}")
+        (folder / "audience.sql").write_text(SQL)
+        sides.append(load_journey(folder).campaigns)
+    first, second = (compare_campaigns(*pair) for pair in zip(*sides, strict=True))
+    assert not first.changes
+    assert [(each.part, *told(each)) for each in second.changes] == [
+        (Part.TIMES, "wait", "2 days", "5 minutes", [])
+    ]
+    assert second.affects_recipients
+
+
+def test_every_field_of_a_campaign_is_in_one_part() -> None:
+    listed = [name for names in _FIELDS.values() for name in names.split()]
+    assert sorted(name for name in listed if "." not in name) == sorted([*Campaign.model_fields, "wait"])
 
 
 def test_queries_are_compared_and_a_list_of_people_is_only_counted(tmp_path: Path) -> None:

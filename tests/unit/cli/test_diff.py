@@ -119,6 +119,23 @@ def test_a_renamed_campaign_is_compared_and_warned_about(sendoff: Command) -> No
     assert "**To Sendoff this is another campaign" in told
 
 
+def test_a_text_says_that_it_is_also_that_of_all_other_languages(sendoff: Command) -> None:
+    spoken = "message: {title: Hello, text: Hi, translations: {fr: {title: Bonjour, text: Salut}}}"
+    campaign = f"title: Back\nlanguage: en\n{spoken}\nchannels: {{ios_push: }}\n"
+    write("old/back", campaign)
+    write("new/back", campaign.replace("text: Hi", "text: Hey"))
+    told = sendoff("diff", "old", "new").stdout
+    assert "`text` of ios\\_push in en and all other languages" in told
+
+
+def test_a_name_that_formerly_loses_is_warned_about(sendoff: Command) -> None:
+    write("old/back", f"{PUSH}formerly: [return]\n")
+    write("new/back")
+    told = sendoff("diff", "old", "new").stdout
+    assert "The earlier names change; 1 file differs." in told
+    assert "**A period that was sent under a name that is no longer in formerly will be sent again.**" in told
+
+
 def test_a_new_schedule_is_said_to_send_no_period_twice(sendoff: Command) -> None:
     scheduled = f"{PUSH}schedule: '0 9 * * *'\nstart: 2026-01-01\n"
     write("old/back", scheduled)
