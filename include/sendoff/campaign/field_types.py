@@ -26,6 +26,9 @@ _LANGUAGES = """
 """
 _HOUR_MINUTE = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]", re.ASCII)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_TOO_LATE = date(
+    9000, 1, 1
+)  # time zones, waits and expiries may add to a day, and no date lies after the year 9999
 OWN_ZONE = "user"
 """In place of a time zone: each recipient's own, as the service knows it."""
 
@@ -107,6 +110,12 @@ def _day(*also: str) -> BeforeValidator:
             raise problem(describe(value), ", or ".join(["a date as YYYY-MM-DD", *also])) from None
 
     return BeforeValidator(check)
+
+
+def _not_too_late(day: date) -> date:
+    if day >= _TOO_LATE:
+        raise problem(describe(day), f"a date before the year {_TOO_LATE.year}")
+    return day
 
 
 def is_time_zone(name: str) -> bool:
@@ -201,7 +210,7 @@ HourMinute = Annotated[
     AfterValidator(_hour_minute),
     WithJsonSchema({"type": "string", "pattern": f"^{_HOUR_MINUTE.pattern}$", "examples": ["18:30"]}),
 ]
-Day = Annotated[date, _STRICT, _day()]
+Day = Annotated[date, _STRICT, _day(), AfterValidator(_not_too_late)]
 DayOrNever = Annotated[Annotated[date, _STRICT] | Literal["never"], _day(NEVER)]
 TimeZone = Annotated[str, _STRICT, _time_zone(), _ZONE_SCHEMA]
 TimeZoneOrOwn = Annotated[str, _STRICT, _time_zone(OWN_ZONE), _ZONE_SCHEMA]

@@ -75,6 +75,18 @@ def test_a_query_that_a_launch_refuses_is_a_mistake(
     assert total == "1 folder checked: 1 mistake, 0 warnings"
 
 
+@pytest.mark.parametrize("zone", ["user", "Pacific/Pago_Pago", "query, default_time_zone: UTC"])
+def test_a_day_after_which_no_time_is_left_is_a_mistake(sendoff: Command, zone: str) -> None:
+    last = f"time: '23:59', time_zone: {zone}, date: 9999-12-31"
+    write("one", f"{FINE}send: {{kind: once, {last}}}\n")
+    write("two", f"{FINE}push_expiry: {{until: {{time: '23:59', time_zone: UTC, date: 9999-12-31}}}}\n")
+    done = sendoff("check", "one", "two")
+    assert (done.returncode, done.stderr) == (1, "")
+    line, found = FINE.count("\n") + 1, "found the date 9999-12-31. Use a date before the year 9000"
+    assert f"one/campaign.yaml:{line}: mistake: send.date: {found}" in done.stdout
+    assert f"two/campaign.yaml:{line}: mistake: push_expiry.until.date: {found}" in done.stdout
+
+
 def test_a_parameter_in_quotes_is_a_warning(sendoff: Command) -> None:
     query = """SELECT device_id FROM devices -- not :period_end
 WHERE ':period_start' < day AND note <> 'of :period_end' AND
