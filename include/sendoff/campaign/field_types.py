@@ -26,9 +26,7 @@ _LANGUAGES = """
 """
 _HOUR_MINUTE = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]", re.ASCII)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
-_TOO_LATE = date(
-    9000, 1, 1
-)  # time zones, waits and expiries may add to a day, and no date lies after the year 9999
+_TOO_LATE = date(9000, 1, 1)  # time zones and waits add to a day, and the year 9999 is the last one
 OWN_ZONE = "user"
 """In place of a time zone: each recipient's own, as the service knows it."""
 
