@@ -83,7 +83,7 @@ def as_integer(name: str, value: Any) -> int | None:
     if value in (None, "") or (name == "resend" and value == "None"):
         return None
     try:
-        number = int(value)
+        number = None if isinstance(value, bool) else int(value)
     except (TypeError, ValueError):
         number = None
     if number is None or (isinstance(value, float) and number != value):

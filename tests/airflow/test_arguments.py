@@ -125,6 +125,8 @@ def test_a_template_without_a_value_is_left_out_unless_more_people_would_get_the
     assert as_integer("size_limit", "") is None
     with pytest.raises(AirflowFailException, match="size_limit: 'None' is not a whole number"):
         as_integer("size_limit", "None")
+    with pytest.raises(AirflowFailException, match="size_limit: True is not a whole number"):
+        as_integer("size_limit", True)
     with pytest.raises(AirflowFailException, match=r"only_unsent: .* is not a boolean"):
         as_boolean("only_unsent", text)
 

@@ -501,7 +501,7 @@ def test_a_limit_of_nobody_is_no_launch_to_everybody(
         BuildAudienceOperator(task_id="audience", folder=house.folder / "limited", size_limit=0)
     run = run_dag(dag, logical_date=house.day)
     assert house.tasks(run) == {"audience": ["failed"]}
-    assert "size limit: found 0. Use 1 or more" in capfd.readouterr().out
+    assert "size_limit: found 0. Use a whole number from 1" in capfd.readouterr().out
     assert house.truths("limited") == []
 
 

@@ -151,7 +151,8 @@ class App:
 
         Raise CampaignError, AudienceError or QueryError if the campaign, its audience or a query is wrong. Raise
         ValueError for a wrong period, and NotYetError if it has not ended. Raise GateError or LateError if a gate is
-        closed, and SettingsError if a setting is missing. After an error, nothing is stored.
+        closed. Raise UsageError if another argument has a wrong value, and SettingsError if a setting is missing. After
+        an error, nothing is stored.
 
         :param campaign: the campaign, its fields as a mapping, or the path of its folder. A journey has a path for each
             step, ``<folder of the journey>/<step>``, and cannot be prepared whole

@@ -82,6 +82,7 @@ from .model import Variation as Variation
 from .model import campaign_schema as campaign_schema
 from .period import Given as Given
 from .period import Period as Period
+from .period import check_resend as check_resend
 from .period import dispatch_key as dispatch_key
 from .period import launch_key as launch_key
 from .period import request_launch_key as request_launch_key

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
-from sendoff.errors import SettingsError
+from sendoff.errors import UsageError
 
 QUERY_PARAMETERS = ("period_start", "period_end", "partition")
 OUTCOME_PARAMETERS = (*QUERY_PARAMETERS, "sent_at")
@@ -137,11 +137,16 @@ def _plain(given: datetime) -> datetime:
 def launch_key(connection: str, campaign: str, period: Period, resend: int = 0) -> str:
     """Derive the key of a launch: 32 hexadecimal characters, the same for a retry, a cleared task and a backfill.
 
-    Raise SettingsError if ``resend`` is not a whole number that the ledger can store.
+    Raise UsageError if ``resend`` is not a whole number that the ledger can store.
     """
-    if isinstance(resend, bool) or not isinstance(resend, int) or not 0 <= resend <= MOST_RESENDS:
-        raise SettingsError(f"found resend {resend!r}. Use a whole number from 0 to {MOST_RESENDS:,}")
+    check_resend(resend)
     return _derived("launch", connection, campaign, period.key, str(resend))
+
+
+def check_resend(given: object) -> None:
+    """Raise UsageError if the number of a resend is not a whole number that the ledger can store."""
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= MOST_RESENDS:
+        raise UsageError(f"found resend {given!r}. Use a whole number from 0 to {MOST_RESENDS:,}")
 
 
 def request_launch_key(connection: str, campaign: str, request_key: str) -> str:

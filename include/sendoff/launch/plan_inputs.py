@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from sendoff import warehouse
+from sendoff.arguments import check_flags
 from sendoff.audience import (
     GROUP_COLUMNS,
     Audience,
@@ -23,6 +24,7 @@ from sendoff.campaign import (
     VerdictsOf,
     VerdictSource,
     check_campaign,
+    check_resend,
     launch_key,
 )
 from sendoff.errors import AudienceError, NobodyLeftError, NotFoundError, QueryError, UsageError
@@ -48,6 +50,8 @@ class LaunchOptions:
     ``only_unsent``: with ``resend``, leave out people who got, or may have got, an earlier launch for the period.
     ``reported``: the key of the launch whose report started the run, if one did. ``origin``: what makes the launch, for
     the ledger. ``read_artifact``: reads a file that dbt wrote.
+
+    Raise UsageError if an option has a wrong value, or if they do not fit together.
     """
 
     size_limit: int | None = None
@@ -62,7 +66,14 @@ class LaunchOptions:
     read_artifact: ReadArtifact = read_local
 
     def __post_init__(self) -> None:
-        """Check that the options fit together."""
+        """Check each option, and that they fit together."""
+        check_resend(self.resend)
+        check_flags(send_late=self.send_late, only_unsent=self.only_unsent)
+        limit = self.size_limit
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise UsageError(f"size_limit: found {limit!r}. Use a whole number from 1")
+        if not isinstance(self.reason, str | None):
+            raise UsageError(f"reason: found {type(self.reason).__name__}. Use a text, or leave it out")
         if self.only_unsent and not self.resend:
             raise UsageError(
                 "only_unsent: there is no resend number, so the period is not sent again. Add one, such as 1"

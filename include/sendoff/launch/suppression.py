@@ -156,7 +156,8 @@ def apply_rules(  # noqa: PLR0913 - all named, with one caller
         else:
             notes[f"{reason} was not applied: no ledger was given"] = None
     if size_limit is not None:
-        remaining.suppress("size_limit", _above(size_limit, remaining.people))
+        kept = sample_exactly(remaining.people, "size limit", size_limit)
+        remaining.suppress("size_limit", remaining.people - kept)
     audience, suppressed = audience.less(remaining.suppressed), remaining.suppressed
     sent_to = audience
     if holdout := folder.campaign.audience.holdout:
@@ -164,12 +165,6 @@ def apply_rules(  # noqa: PLR0913 - all named, with one caller
         held_out = {"holdout": sample(audience.identifiers, salt, holdout.percent)}
         sent_to, suppressed = audience.less(held_out), suppressed | held_out
     return EligibleAudience(audience, sent_to, suppressed, notes)
-
-
-def _above(size_limit: int, people: Identifiers) -> Identifiers:
-    if size_limit < 1:
-        raise AudienceError(f"size limit: found {size_limit}. Use 1 or more")
-    return people - sample_exactly(people, "size limit", size_limit)
 
 
 def _reasons(campaign: Campaign) -> Iterator[tuple[Rule, str]]:

@@ -16,7 +16,7 @@ from sendoff import CampaignError, NotYetError, SettingsError
 from sendoff.app.app import MoreSettings
 from sendoff.app.connections import Connections
 from sendoff.app.service import credentials_of, service_connection
-from sendoff.errors import CredentialsError
+from sendoff.errors import CredentialsError, UsageError
 from sendoff.settings import Settings, load_settings
 
 pytestmark = pytest.mark.usefixtures("no_settings")
@@ -221,13 +221,41 @@ def test_a_period_has_ended_and_does_not_begin_before_the_campaign(tmp_path: Pat
         assert app.prepare(starting, period="2026-03-02", send_late=True, **how).name == "spring"
 
 
-@pytest.mark.parametrize("resend", [True, 1.0, "1", -1, 2**31])
-def test_a_resend_is_a_whole_number(tmp_path: Path, resend: Any) -> None:
-    how: dict[str, Any] = {"name": "spring", "audience": "SELECT 7 AS device_id", "period": "2026-03-01"}
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        *(
+            ({"resend": each}, r"found resend .*\. Use a whole number from 0")
+            for each in (True, 1.0, "1", -1, 2**31)
+        ),
+        *(
+            ({"size_limit": each}, r"size_limit: found .*\. Use a whole number from 1")
+            for each in (True, 2.5, "5", 0)
+        ),
+        *(
+            ({"send_late": each}, r"send_late: .* is not a boolean\. Use True or False")
+            for each in ("false", 0, None)
+        ),
+        *(({"only_unsent": each}, r"only_unsent: .* is not a boolean") for each in ("false", 1, None)),
+        ({"reason": 5}, r"reason: found int\. Use a text"),
+    ],
+)
+def test_an_option_of_a_launch_has_its_type(tmp_path: Path, wrong: dict[str, Any], problem: str) -> None:
+    how = {
+        "name": "spring",
+        "audience": "SELECT 7 AS device_id",
+        "period": "2026-03-01",
+        "resend": 1,
+        **wrong,
+    }
     with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", warehouse="sqlite://") as app:
         app.migrate()
-        with pytest.raises(SettingsError, match=r"found resend .*\. Use a whole number"):
-            app.prepare(FIELDS, resend=resend, reason="the picture was wrong", **how)
+        with pytest.raises(UsageError, match=problem):
+            app.prepare(FIELDS, **{"reason": "the picture was wrong", **how})
+        if "reason" not in wrong:
+            with pytest.raises(UsageError, match=problem):
+                app.preview(FIELDS, **how)
+        assert app.launches() == []
 
 
 def test_a_folder_has_a_name_and_an_audience_which_arguments_replace(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sendoff import warehouse
 from sendoff.campaign import Campaign, CampaignFolder, Period, dispatch_key, launch_key
-from sendoff.errors import SettingsError
+from sendoff.errors import UsageError
 from sendoff.launch.plan import LaunchRecord, prepare_launch
 from sendoff.ledger import Ledger
 
@@ -74,7 +74,7 @@ def test_anything_else_is_another_launch(other: str) -> None:
 @pytest.mark.parametrize("resend", [-1, 2**31, True, 1.0, "1", None])
 def test_the_number_of_a_resend_is_one_that_the_ledger_can_store(resend: Any) -> None:
     assert launch_key("c", "spring", DAY, 2**31 - 1) != launch_key("c", "spring", DAY)
-    with pytest.raises(SettingsError, match="Use a whole number from 0 to 2,147,483,647"):
+    with pytest.raises(UsageError, match="Use a whole number from 0 to 2,147,483,647"):
         launch_key("c", "spring", DAY, resend)
 
 

@@ -16,7 +16,7 @@ from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, empty, integers, strings, union
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, CampaignFolder, Period
-from sendoff.errors import AudienceError, PermanentError, QueryError
+from sendoff.errors import AudienceError, PermanentError, QueryError, UsageError
 from sendoff.launch.plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from sendoff.launch.suppression import apply_rules
 from sendoff.ledger import Ledger, SuppressionChange
@@ -599,7 +599,7 @@ def test_a_size_limit_keeps_exactly_so_many_always_the_same(plan: Callable[..., 
     assert len(sent(made)) == 4
     assert list(made.suppressed) == ["size_limit"]
     assert left_out(plan(size_limit=10)) == {"size_limit": []}
-    with pytest.raises(AudienceError, match=r"size limit: found 0\. Use 1 or more"):
+    with pytest.raises(UsageError, match=r"size_limit: found 0\. Use a whole number from 1"):
         plan(size_limit=0)
 
 

@@ -1,0 +1,12 @@
+"""Checks of the arguments that several calls share."""
+
+from __future__ import annotations
+
+from sendoff.errors import UsageError
+
+
+def check_flags(**flags: object) -> None:
+    """Raise UsageError, with the name of the flag, if one is not a boolean. A text would count as true."""
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise UsageError(f"{name}: {value!r} is not a boolean. Use True or False")
