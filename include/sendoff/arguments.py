@@ -10,3 +10,9 @@ def check_flags(**flags: object) -> None:
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise UsageError(f"{name}: {value!r} is not a boolean. Use True or False")
+
+
+def check_reason(given: object) -> None:
+    """Raise UsageError if a reason for the audit log is blank or no text."""
+    if not isinstance(given, str) or not given.strip():
+        raise UsageError("the reason is blank. Say why, in a few words")

@@ -19,6 +19,7 @@ import sendoff
 from sendoff import App, GateError, Launch, NotYetError, RefusedError, SettingsError
 from sendoff.campaign import launch_key
 from sendoff.dispatch import pause, resume
+from sendoff.errors import UsageError
 from sendoff.ledger import Ledger
 
 from ..local_receiver import local_receiver
@@ -129,7 +130,7 @@ def test_a_held_launch_says_how_to_release_it(app: App, service: LocalService) -
         launch.send()
     for decide in (launch.release, launch.reject, launch.pause, launch.resume, launch.stop):
         for blank in (" ", None):
-            with pytest.raises(SettingsError, match="the reason is blank"):
+            with pytest.raises(UsageError, match="the reason is blank"):
                 decide(blank)  # type: ignore[arg-type]
     launch.release("looks good")
     assert launch.state == "released"

@@ -232,7 +232,9 @@ def test_too_early_is_said_with_its_time_or_waited_for(
     [
         (("--period", "2026-03-01"), 3, "not sent: campaign welcome: nothing was sent: gates.lateness"),
         (("--period", "yesterday"), 2, "is not a day or time"),
-        (("--resend", "1"), 1, "Add a reason"),
+        (("--resend", "1"), 2, "Add a reason"),
+        (("--resend", "1", "--reason", " "), 2, "Add a reason"),
+        (("--resend", f"{2**31}", "--reason", "lost"), 2, "found resend 2147483648. Use a whole number"),
         (("--only-unsent",), 2, "only_unsent: there is no resend number"),
     ],
 )

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 from uuid import uuid4
 
 from sendoff.app.connections import Connections, user_name
-from sendoff.app.launch import Launch, check_reason
+from sendoff.app.launch import Launch
 from sendoff.app.order import folder_given, is_frozen_as, order_of
 from sendoff.app.results import LaunchPreview, SuppressionEntries, Suppressions
+from sendoff.arguments import check_reason
 from sendoff.campaign import Given, Period, launch_key
 from sendoff.errors import NotFoundError, SettingsError
 from sendoff.settings import Settings, load_settings
@@ -165,7 +166,7 @@ class App:
         :param size_limit: send to this many people at most; for an unfinished launch for more people, it is an error
         :param resend: a number above 0 sends the period again
         :param only_unsent: with ``resend``, leave out people who got, or may have got, an earlier launch for the period
-        :param reason: why it is sent again, for the audit log
+        :param reason: why it is sent again, for the audit log; required with ``resend``
         :param send_late: send the period however long ago it ended
         """
         from sendoff.launch import prepare_launch

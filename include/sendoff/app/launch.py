@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sendoff.app.results import LaunchPreview, Report, Verdicts
-from sendoff.errors import GateError, LateError, NotYetError, SettingsError
+from sendoff.arguments import check_reason
+from sendoff.errors import GateError, LateError, NotYetError
 from sendoff.figures import counted, counts_in_words
 from sendoff.states import UNFINISHED, DecisionKind, DispatchState, LaunchState
 
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _MOST_BETWEEN = 30.0  # seconds between two looks at the post-backs
-
-
-def check_reason(given: object) -> None:
-    """Raise SettingsError if a reason for the audit log is blank or no text."""
-    if not isinstance(given, str) or not given.strip():
-        raise SettingsError("the reason is blank. Say why, in a few words")
 
 
 class Launch:
@@ -236,7 +231,7 @@ class Launch:
         return self._connections.ledger.launches.get(self.key)
 
     def _decision(self, why: str) -> tuple[ledger.Ledger, str, str, str]:
-        """Return the first arguments of a decision about it. Raise SettingsError if the reason is blank."""
+        """Return the first arguments of a decision about it. Raise UsageError if the reason is blank."""
         check_reason(why)
         return self._connections.ledger, self.key, self._connections.who, why
 

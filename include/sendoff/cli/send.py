@@ -100,7 +100,8 @@ def send(
     resend: Resend = 0,
     only_unsent: OnlyUnsent = False,
     reason: Annotated[
-        str | None, typer.Option(help="Why the period is sent again, for the audit log")
+        str | None,
+        typer.Option(help="Why the period is sent again, for the audit log; required with --resend"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

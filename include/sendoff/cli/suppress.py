@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sendoff.app import user_name
-from sendoff.cli.shared import AsJson, LedgerUrl, app, opened, print_json
+from sendoff.cli.shared import AsJson, LedgerUrl, app, opened, print_json, refuse_blank
 from sendoff.errors import SettingsError, UsageError
 from sendoff.figures import counted, noun_of
 from sendoff.telemetry import logs
@@ -48,7 +48,9 @@ _Channel = Annotated[
     str | None, typer.Option(help="Only campaigns that use this channel, such as email", show_default=False)
 ]
 _Everything = Annotated[bool, typer.Option("--everything", help="Every campaign, also transactional ones")]
-_Reason = Annotated[str, typer.Option(help="The reason, for the entries and the audit log")]
+_Reason = Annotated[
+    str, typer.Option(callback=refuse_blank, help="The reason, for the entries and the audit log")
+]
 _Until = Annotated[
     str | None,
     typer.Option(

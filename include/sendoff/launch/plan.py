@@ -23,7 +23,7 @@ from sendoff.campaign import (
     Variation,
     launch_key,
 )
-from sendoff.errors import AudienceError, CampaignError, ConflictError, LateError, PermanentError
+from sendoff.errors import AudienceError, CampaignError, ConflictError, LateError, PermanentError, UsageError
 from sendoff.launch.gates import (
     GateInputs,
     GateResult,
@@ -183,11 +183,11 @@ def plan_launch(
 
 
 def _resend_decisions(campaign: str, key: str, options: LaunchOptions, now: datetime) -> list[Decision]:
-    """Return the decision to send a period again, if the launch does. Raise PermanentError without a reason."""
+    """Return the decision to send a period again, if the launch does. Raise UsageError without a reason."""
     if not options.resend:
         return []
     if not options.reason or not options.reason.strip():
-        raise PermanentError(
+        raise UsageError(
             f"campaign {campaign}: resend {options.resend} sends a period again, and may reach people twice. "
             "Add a reason, as text"
         )

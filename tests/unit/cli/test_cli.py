@@ -149,6 +149,7 @@ def test_a_ledger_that_does_not_exist_is_not_copied(
         ("release", "--all", "--why", ""),
         ("resolve", "0", "resend", "--why", ""),
         ("export-person", "1", "-o", "missing/person.json", "--reason", " "),
+        ("suppress", "add", "7", "--reason", " "),
     ],
 )
 def test_a_reason_is_not_blank(arguments: tuple[str, ...], migrated_url: str, sendoff: Command) -> None:

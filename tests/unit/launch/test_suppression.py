@@ -16,7 +16,7 @@ from sendoff.audience.build import Audience
 from sendoff.audience.identifiers import Identifiers, empty, integers, strings, union
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Campaign, CampaignFolder, Period
-from sendoff.errors import AudienceError, PermanentError, QueryError, UsageError
+from sendoff.errors import AudienceError, QueryError, UsageError
 from sendoff.launch.plan import LaunchOptions, Plan, plan_launch, prepare_launch
 from sendoff.launch.suppression import apply_rules
 from sendoff.ledger import Ledger, SuppressionChange
@@ -749,7 +749,7 @@ def test_a_resend_needs_a_reason_which_the_ledger_keeps(
         )
 
     for reason in (None, " "):
-        with pytest.raises(PermanentError, match=r"resend 1 .* Add a reason, as text"):
+        with pytest.raises(UsageError, match=r"resend 1 .* Add a reason, as text"):
             resend(reason)
     assert ledger.launches.search() == []
     launch = resend("the link was broken")

@@ -16,7 +16,7 @@ from sendoff.audience.identifiers import LONGEST_TEXT, Identifiers, integers, st
 from sendoff.audience.segmentation import Segment
 from sendoff.audience.template_values import TemplateValues
 from sendoff.dispatch.worker import LEASE
-from sendoff.errors import GateError, SettingsError
+from sendoff.errors import GateError, SettingsError, UsageError
 from sendoff.launch import recipients_of
 from sendoff.ledger import Claim, Ledger, Replacement, SuppressionChange
 from sendoff.ledger.storage.schema import outcomes
@@ -265,7 +265,7 @@ def test_spellings_of_a_number_are_entries_of_their_own(ledger: Ledger) -> None:
 
 
 def test_a_reason_is_not_blank() -> None:
-    with pytest.raises(SettingsError, match="the reason is blank"):
+    with pytest.raises(UsageError, match="the reason is blank"):
         SuppressionChange("account", "device_id", "complaint", "ann", " ")
 
 

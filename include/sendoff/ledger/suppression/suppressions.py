@@ -22,9 +22,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from sendoff.arguments import check_reason
 from sendoff.audience.identifiers import Identifiers, Kind, as_member, from_texts
 from sendoff.campaign import ACCOUNT, EVERYTHING, is_suppression_scope
-from sendoff.errors import GateError, SettingsError
+from sendoff.errors import GateError
 from sendoff.ledger.control.audit_log import Decision, append_decision, check_not_moved
 from sendoff.ledger.storage.bulk import in_parts
 from sendoff.ledger.storage.database import Database, LedgerPart
@@ -43,8 +44,8 @@ class SuppressionChange:
 
     ``source``: where they come from, such as ``opt-out`` or ``csv``. A removal may have None: those of every source.
     ``identified_by``: the column that identifies the recipients, as in audience queries. ``launch_key``: the launch
-    whose message led to it. Raise ValueError for a scope that does not exist, and SettingsError for a text that the
-    ledger cannot store.
+    whose message led to it. Raise ValueError for a scope that does not exist, SettingsError for a text that the
+    ledger cannot store, and UsageError for a blank reason.
     """
 
     scope: str
@@ -61,8 +62,8 @@ class SuppressionChange:
                 f"found the scope {self.scope!r}. Use {ACCOUNT}, {EVERYTHING}, topic:NAME or channel:NAME"
             )
         check_texts(source=self.source, author=self.author, reason=self.reason)
-        if self.reason is not None and not self.reason.strip():
-            raise SettingsError("the reason is blank. Say why, in a few words")
+        if self.reason is not None:
+            check_reason(self.reason)
 
 
 @dataclass(frozen=True, slots=True)
