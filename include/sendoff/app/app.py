@@ -15,7 +15,7 @@ from sendoff.app.order import folder_given, is_frozen_as, order_of
 from sendoff.app.results import LaunchPreview, SuppressionEntries, Suppressions
 from sendoff.arguments import check_reason
 from sendoff.campaign import Given, Period, launch_key
-from sendoff.errors import NotFoundError, SettingsError
+from sendoff.errors import NotFoundError, SettingsError, UsageError
 from sendoff.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -270,10 +270,16 @@ class App:
     def launch(self, name: str, period: Given | None = None, *, resend: int = 0) -> Launch:
         """Return a launch that the ledger has. Raise NotFoundError if there is none.
 
+        Raise UsageError for a resend number with a key, because a key names one launch already.
+
         :param name: the name of its campaign, or its key if ``period`` is left out
         """
         launches = self._connections.ledger.launches
         if period is None:
+            if resend:
+                raise UsageError(
+                    "resend: a key names one launch already. Leave it out, or use the campaign's name and its period"
+                )
             return Launch(self._connections, launches.get(name))
         known = Period.of(period)
         key = launch_key(self._connections.settings.connection, name, known, resend)

@@ -258,6 +258,15 @@ def test_an_option_of_a_launch_has_its_type(tmp_path: Path, wrong: dict[str, Any
         assert app.launches() == []
 
 
+def test_a_key_has_no_resend_number(tmp_path: Path) -> None:
+    with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", warehouse="sqlite://") as app:
+        app.migrate()
+        launch = app.prepare(FIELDS, name="spring", audience="SELECT 7 AS device_id", period="2026-03-01")
+        assert app.launch(launch.key).key == launch.key
+        with pytest.raises(UsageError, match="resend: a key names one launch already"):
+            app.launch(launch.key, resend=1)
+
+
 def test_a_folder_has_a_name_and_an_audience_which_arguments_replace(tmp_path: Path) -> None:
     folder = tmp_path / "spring"
     folder.mkdir()
