@@ -180,7 +180,7 @@ class VerdictsOf:
 
     As an audience, they keep their platform, language and time zone, and no other columns. The holdout of the launch is
     not among them. ``is_without_unknowable``: count the recipients with the verdict *unknowable* as left out. Raise
-    AudienceError for an unknown verdict, and for a launch in place of its key.
+    AudienceError without a verdict, for an unknown verdict, and for a launch in place of its key.
     """
 
     launch_key: str
@@ -197,10 +197,12 @@ class VerdictsOf:
         if not isinstance(self.launch_key, str):
             found = type(self.launch_key).__name__
             raise AudienceError(f"VerdictsOf: found a {found} as the launch. Use its key, such as launch.key")
-        if isinstance(self.verdicts, str):
-            object.__setattr__(self, "verdicts", (self.verdicts,))
+        verdicts = (self.verdicts,) if isinstance(self.verdicts, str) else tuple(self.verdicts)
+        object.__setattr__(self, "verdicts", verdicts)
         known = [verdict.value for verdict in Verdict]
-        for each in self.verdicts:
+        if not verdicts:
+            raise AudienceError(f"there is no verdict. Use {', '.join(known)}")
+        for each in verdicts:
             if each not in known:
                 raise AudienceError(
                     f"{each!r} is not a verdict{did_you_mean(each, known)}. Use {', '.join(known)}"

@@ -88,10 +88,12 @@ def test_who_responded_since_the_last_report_is_left_out(ledger: Ledger) -> None
         assert [list(people) for people in excluded.values()] == [[*range(1, who + 1)]]
 
 
-def test_an_unknown_verdict_is_an_error_at_once() -> None:
+def test_an_unknown_verdict_and_none_at_all_are_errors_at_once() -> None:
+    with pytest.raises(AudienceError, match=r"there is no verdict\. Use engaged, delivered"):
+        VerdictsOf(KEY, ())
     with pytest.raises(AudienceError, match=r"'mising' is not a verdict \(did you mean 'missing'\?\)"):
         VerdictsOf(KEY, ("missing", "mising"))
-    assert VerdictsOf(KEY, "missing") == VerdictsOf(KEY, ("missing",))
+    assert VerdictsOf(KEY, "missing") == VerdictsOf(KEY, ["missing"]) == VerdictsOf(KEY, ("missing",))
     with pytest.raises(AudienceError, match=r"found a object as the launch\. Use its key"):
         VerdictsOf(object(), ("missing",))  # type: ignore[arg-type]
 
