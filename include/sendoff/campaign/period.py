@@ -130,8 +130,16 @@ def _moment(given: object) -> datetime:
 
 
 def _plain(given: datetime) -> datetime:
-    """Return a moment as Python's own type. Airflow's timetables return pendulum's, which can lose UTC in a sum."""
-    return datetime.combine(given, given.time(), given.tzinfo).replace(fold=given.fold)
+    """Return a moment as Python's own type. Airflow's timetables return pendulum's, which can lose UTC in a sum.
+
+    Raise ValueError if UTC has no such moment.
+    """
+    plain = datetime.combine(given, given.time(), given.tzinfo).replace(fold=given.fold)
+    try:
+        plain.astimezone(UTC)
+    except OverflowError:
+        raise ValueError(f"{plain.isoformat()} is not within the years 1 to 9999 in UTC") from None
+    return plain
 
 
 def launch_key(connection: str, campaign: str, period: Period, resend: int = 0) -> str:

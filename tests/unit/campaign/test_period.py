@@ -217,6 +217,8 @@ def test_the_key_of_a_period_describes_it() -> None:
         (("2026-03-02", "2026-03-01"), "cannot end before it starts"),
         (7, "found int in a period"),
         ("9999-12-31", "found the last day of all"),
+        ("0001-01-01T00:00+05:00/2026-01-01", "is not within the years 1 to 9999 in UTC"),
+        ((date(2026, 3, 1), "9999-12-31T23:00-05:00"), "is not within the years 1 to 9999 in UTC"),
     ],
 )
 def test_anything_else_is_no_period(described: Any, problem: str) -> None:
