@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
 
 from sendoff.errors import UsageError
 
@@ -39,6 +40,8 @@ class Period:
             raise ValueError("a period cannot end before it starts")
         if self.partition == "":
             raise ValueError("a partition needs a name")
+        if not isinstance(self.partition, str | None):
+            raise ValueError(f"found {type(self.partition).__name__} as a partition. Use its name")
         object.__setattr__(self, "start", _plain(self.start))
         object.__setattr__(self, "end", _plain(self.end))
 
@@ -70,7 +73,7 @@ class Period:
         """
         if isinstance(given, Period):
             return given
-        parts: Sequence[object] = given.split("/", 2) if isinstance(given, str) else ()
+        parts: Sequence[Any] = given.split("/", 2) if isinstance(given, str) else ()
         if not isinstance(given, str):
             parts = given if isinstance(given, Sequence) else (given,)
         if len(parts) == 1:
@@ -82,8 +85,7 @@ class Period:
             return cls(day, day + timedelta(days=1))
         if len(parts) not in (2, 3):
             raise ValueError(f"found {len(parts)} parts of a period. Use its start and its end")
-        partition = None if len(parts) == 2 else str(parts[2])
-        return cls(_moment(parts[0]), _moment(parts[1]), partition)
+        return cls(_moment(parts[0]), _moment(parts[1]), *parts[2:])
 
     @property
     def key(self) -> str:

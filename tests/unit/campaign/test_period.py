@@ -192,6 +192,7 @@ def test_a_query_on_postgresql_takes_a_partition_and_none(postgres_url: str) -> 
         date(2026, 3, 1),
         (date(2026, 3, 1), date(2026, 3, 2)),
         ("2026-03-01", datetime(2026, 3, 2, tzinfo=UTC)),
+        ("2026-03-01", "2026-03-02", None),
     ],
 )
 def test_one_period_can_be_written_in_several_ways(described: Any) -> None:
@@ -217,6 +218,7 @@ def test_the_key_of_a_period_describes_it() -> None:
         (("2026-03-02", "2026-03-01"), "cannot end before it starts"),
         (7, "found int in a period"),
         ("9999-12-31", "found the last day of all"),
+        (("2026-03-01", "2026-03-02", 5), "found int as a partition. Use its name"),
         ("0001-01-01T00:00+05:00/2026-01-01", "is not within the years 1 to 9999 in UTC"),
         ((date(2026, 3, 1), "9999-12-31T23:00-05:00"), "is not within the years 1 to 9999 in UTC"),
     ],
