@@ -102,7 +102,7 @@ def folder_given(
     defaults = Path(settings.defaults) if settings.defaults else None
     if isinstance(campaign, str | Path):
         folder = load_campaign(Path(campaign), has_audience=reads_query, defaults=defaults)
-        return folder.named(name) if name else folder
+        return folder if name is None else folder.named(name)
     if name is None:
         raise CampaignError("the campaign has no name. Add one, such as name='lapsed_buyers'")
     if isinstance(campaign, Mapping):

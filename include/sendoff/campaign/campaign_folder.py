@@ -137,9 +137,9 @@ class CampaignFolder:
         return self.outcome_sql
 
 
-def is_campaign_name(name: str) -> bool:
+def is_campaign_name(name: object) -> bool:
     """Check whether a campaign may have this name."""
-    return _NAME.fullmatch(name) is not None
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 def chooser_of(campaign: Campaign) -> str | None:

@@ -281,6 +281,9 @@ def test_a_folder_has_a_name_and_an_audience_which_arguments_replace(tmp_path: P
         assert app.prepare(str(folder), period="2026-03-01").key == launch.key
         other = app.prepare(folder, name="summer", audience="SELECT 7 AS device_id", period="2026-03-01")
         assert (other.name, other.preview().figures.people) == ("summer", 1)
+        for wrong in ("", 5):
+            with pytest.raises(CampaignError, match=f"found a campaign {wrong!r}"):
+                app.prepare(folder, name=wrong, period="2026-03-01")  # type: ignore[arg-type]
         (folder / "audience.sql").unlink()
         assert app.prepare(folder, audience="SELECT 21 AS device_id", period="2026-03-02").name == "spring"
 
