@@ -5,7 +5,7 @@ Each change is one transaction, with one entry in the audit log that has counts 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from numbers import Integral
@@ -128,7 +128,7 @@ def recipients_of(
     table = None if hasattr(given, "to_list") else warehouse.table_of(given)  # to_list: of a single column
     if table or hasattr(given, "open") or (isinstance(given, str) and source is not None):
         return _of_rows(table or given, identified_by, source)
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise AudienceError(
             f"found {type(given).__name__} as recipients. Use identifiers in a list, a Path, a DataFrame, an Arrow "
             "table or a list of dictionaries"

@@ -143,6 +143,7 @@ def test_the_sizes_of_the_list_are_a_frame(app: App) -> None:
         ([7], {}, "the column of the identifiers is missing. Add identified_by"),
         ("4711", {"identified_by": "device_id"}, "found str as recipients"),
         (4711, {"identified_by": "device_id"}, "found int as recipients"),
+        ({"user_id": ["4711"]}, {"identified_by": "user_id"}, "found dict as recipients"),
         ([7, 4711.5], {"identified_by": "device_id"}, "identifier 2 of 2 is of the type float. Use texts"),
         ([7, "u4711"], {"identified_by": "device_id"}, "identifier 2 of 2 is not a whole number"),
         (pd.Series([4711, None]), {"identified_by": "user_id"}, "identifier 1 of 2 is of the type float"),
