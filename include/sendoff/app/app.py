@@ -13,7 +13,7 @@ from sendoff.app.connections import Connections, user_name
 from sendoff.app.launch import Launch
 from sendoff.app.order import folder_given, is_frozen_as, order_of
 from sendoff.app.results import LaunchPreview, SuppressionEntries, Suppressions
-from sendoff.arguments import check_reason
+from sendoff.arguments import check_flags, check_reason
 from sendoff.campaign import Given, Period, launch_key
 from sendoff.errors import NotFoundError, SettingsError, UsageError
 from sendoff.settings import Settings, load_settings
@@ -123,6 +123,7 @@ class App:
         """
         from sendoff.app.service import NEEDED
 
+        check_flags(reads_warehouse=reads_warehouse)
         settings, warehouse = self._connections.settings, self._connections.warehouse
         names = ["warehouse_url"] if reads_warehouse and warehouse is None else []
         settings.require("ledger_url", *names, *NEEDED)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from sendoff.app.results import LaunchPreview, Report, Verdicts
-from sendoff.arguments import check_reason
+from sendoff.arguments import check_flags, check_reason
 from sendoff.errors import GateError, LateError, NotYetError
 from sendoff.figures import counted, counts_in_words
 from sendoff.states import UNFINISHED, DecisionKind, DispatchState, LaunchState
@@ -101,6 +101,7 @@ class Launch:
         """
         from sendoff.dispatch import check_all_sent, check_refusals, proposal_of, send_launch
 
+        check_flags(wait=wait)
         connection = self._connections.service(self._record.connection)
         self._raise_if_ended("sends nothing more", GateError)
         while True:

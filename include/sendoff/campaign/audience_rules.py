@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, model_validator
 
+from sendoff.arguments import check_flags
 from sendoff.campaign.content import Channel
 from sendoff.campaign.field_types import (
     ConnectionName,
@@ -197,6 +198,7 @@ class VerdictsOf:
         if not isinstance(self.launch_key, str):
             found = type(self.launch_key).__name__
             raise AudienceError(f"VerdictsOf: found a {found} as the launch. Use its key, such as launch.key")
+        check_flags(is_without_unknowable=self.is_without_unknowable)
         verdicts = (self.verdicts,) if isinstance(self.verdicts, str) else tuple(self.verdicts)
         object.__setattr__(self, "verdicts", verdicts)
         known = [verdict.value for verdict in Verdict]

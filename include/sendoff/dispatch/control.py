@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from sendoff.arguments import check_flags
 from sendoff.campaign import Campaign, OwnRequest
 from sendoff.dispatch.winner import Proposal, proposal_of
 from sendoff.errors import GateError, LedgerUnavailableError
@@ -85,8 +86,10 @@ def release(  # noqa: PLR0913 - options beside those of every decision
     Only failures after the release count. ``without_approval``: release the launch even if a role must approve it and
     has not. This function cannot know who has the role, so the reason in the audit log says so. Raise GateError if the
     approval is missing or the launch is not held, and NotFoundError if the ledger does not have the launch. If the time
-    for its first approval is over (``approval.within``), reject it and raise GateError.
+    for its first approval is over (``approval.within``), reject it and raise GateError. Raise UsageError if
+    ``without_approval`` is not a boolean.
     """
+    check_flags(without_approval=without_approval)
     since, moment = ledger.audit_log.newest(launch_key), now or datetime.now(UTC)
     launch, decisions = ledger.launches.get(launch_key), ledger.audit_log.of_launch(launch_key)
     proposal = proposal_of(launch, decisions)

@@ -16,6 +16,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from sendoff import warehouse
+from sendoff.arguments import check_flags
 from sendoff.audience import build_audience, count_people, kind_of
 from sendoff.audience.identifiers import UNUSABLE_TEXT, Identifiers, as_integer, as_member, integers, strings
 from sendoff.campaign import ACCOUNT, EVERYTHING, Channel, channel_scope, is_suppression_scope, topic_scope
@@ -50,8 +51,10 @@ def suppression_scope(
 ) -> str:
     """Return the scope of entries: a topic, a channel, everything, or else every campaign that is not transactional.
 
-    Raise UsageError if more than one is given, or if there is no such topic or channel.
+    Raise UsageError if more than one is given, if there is no such topic or channel, or if ``everything`` is not a
+    boolean.
     """
+    check_flags(everything=everything)
     if sum((topic is not None, channel is not None, everything)) > 1:
         raise UsageError("found more than one of topic, channel and everything. Use one of them, or none")
     if channel is not None and channel not in list(Channel):

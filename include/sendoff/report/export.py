@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from sendoff.arguments import check_flags
 from sendoff.audience.identifiers import Identifiers, StringIdentifiers, empty
 from sendoff.errors import ConflictError, PermanentError, SettingsError, UsageError
 from sendoff.figures import LaunchStats
@@ -167,8 +168,10 @@ def write_file(
     """Write rows to a file and return their number. The suffix chooses Parquet or CSV, unless ``suffixes`` has one.
 
     The file identifies people, so its mode is 0600. It appears only when it is complete. Raise UsageError for any
-    other suffix, and SettingsError if the file exists and ``replace`` is false, or if it cannot be written.
+    other suffix, and if ``replace`` is not a boolean. Raise SettingsError if the file exists and ``replace`` is false,
+    or if it cannot be written.
     """
+    check_flags(replace=replace)
     if path.suffix not in suffixes:
         raise UsageError(f"{path.name}: the file name must end in {' or '.join(suffixes)}.")
     if path.exists() and not replace:

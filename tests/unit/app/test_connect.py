@@ -267,6 +267,29 @@ def test_a_key_has_no_resend_number(tmp_path: Path) -> None:
             app.launch(launch.key, resend=1)
 
 
+def test_a_flag_is_a_boolean(tmp_path: Path) -> None:
+    """A text such as "false" would do what it says not to do."""
+    needs_role = {**FIELDS, "approval": {"needed": "always", "role": "Lead"}}
+    with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", warehouse="sqlite://") as app:
+        app.migrate()
+        launch = app.prepare(needs_role, name="spring", audience="SELECT 7 AS device_id", period="2026-03-01")
+        wrong: Any = "false"
+        with pytest.raises(UsageError, match="without_approval: 'false' is not a boolean"):
+            launch.release("looks good", without_approval=wrong)
+        assert launch.state == "held"
+        file = tmp_path / "verdicts.parquet"
+        file.write_text("an older file")
+        with pytest.raises(UsageError, match="replace: 'false' is not a boolean"):
+            launch.verdicts().to_parquet(file, replace=wrong)
+        assert file.read_text() == "an older file"
+        with pytest.raises(UsageError, match="wait: 'false' is not a boolean"):
+            launch.send(wait=wrong)
+        with pytest.raises(UsageError, match="is_without_unknowable: 'false' is not a boolean"):
+            sendoff.VerdictsOf(launch.key, "missing", is_without_unknowable=wrong)
+        with pytest.raises(UsageError, match="reads_warehouse: 'false' is not a boolean"):
+            app.check_settings(reads_warehouse=wrong)
+
+
 def test_a_folder_has_a_name_and_an_audience_which_arguments_replace(tmp_path: Path) -> None:
     folder = tmp_path / "spring"
     folder.mkdir()

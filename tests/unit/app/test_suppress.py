@@ -95,15 +95,17 @@ def test_an_end_that_is_a_naive_datetime_is_refused(app: App) -> None:
         ({"reason": None}, "the reason is blank"),
         ({"source": None}, "source: found a NoneType. Use a text"),
         ({"until": 5}, "found a int as the end. Use a date"),
+        ({"everything": "false"}, "everything: 'false' is not a boolean. Use True or False"),
+        ({"everything": 1}, "everything: 1 is not a boolean. Use True or False"),
     ],
 )
 def test_an_argument_of_another_type_is_refused(app: App, wrong: dict[str, Any], problem: str) -> None:
     with pytest.raises(SettingsError, match=problem):
         app.suppress(FRAME, **{"reason": "moved", **wrong})
     assert members(app) == []
-    if "reason" in wrong:
+    if not wrong.keys() & {"source", "until"}:
         with pytest.raises(SettingsError, match=problem):
-            app.unsuppress(FRAME, **wrong)
+            app.unsuppress(FRAME, **{"reason": "moved", **wrong})
 
 
 def test_a_list_that_would_lose_too_many_entries_is_not_replaced(app: App) -> None:
