@@ -2739,6 +2739,60 @@ def test_a_dry_run_is_left_to_airflow_and_its_counts_are_shown(
     assert "after it was due" not in flat  # only a launch can be late
 
 
+OWN_DAGS = """
+from datetime import timedelta
+
+from airflow.sdk import DAG, task
+
+from sendoff_airflow import campaign_group
+from sendoff_airflow.dags import maintenance_dag
+from sendoff_airflow.operators import CreateCampaignOperator
+
+CAMPAIGN = {"title": "Notice", "message": {"title": "A", "text": "B"}, "channels": {"android_push": {}}}
+AUDIENCE = "SELECT device_id FROM devices"
+
+with DAG("of_one_task", schedule=None, tags=["sendoff"]):
+    CreateCampaignOperator(task_id="notice", campaign=CAMPAIGN, audience=AUDIENCE)
+
+with DAG("of_a_group", schedule=None):
+    campaign_group(CAMPAIGN, AUDIENCE, group_id="thanks")
+
+with DAG("foreign", schedule=None, params={"dry_run": False}):
+
+    @task
+    def load():
+        ...
+
+    load()
+
+maintenance = maintenance_dag("0 3 * * *", keep=timedelta(days=30))
+"""
+
+
+@pytest.mark.airflow_database
+def test_only_a_dag_that_obeys_the_field_offers_a_dry_run(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    (tmp_path / "own.py").write_text(OWN_DAGS)
+    Run(server, tmp_path, "of_a_folder", NOBODY)
+    try:
+        assert "Start a dry run" in olga.get("campaigns/of_a_folder").text
+        for name in ("of_one_task", "of_a_group", "foreign", "sendoff_maintenance"):
+            page = olga.get(olga.get(f"dag?dag_id={name}").headers["Location"])
+            assert page.status_code == 200, name
+            assert "This DAG has no campaign" in page.text, name
+            assert "dry run" not in page.text, name
+        sent = {name: freeze(ledger, name) for name in ("of_one_task.notice", "of_a_group.thanks")}
+        for name, key in sent.items():
+            for path in (f"campaigns/{name}", f"campaigns/{name.partition('.')[0]}"):
+                text = olga.get(path).text
+                assert "dry run" not in text, path
+                assert f"launches/{key}" in text or path.endswith("of_a_group"), path
+    finally:
+        with create_session() as session:
+            session.query(DagModel).filter_by(dag_id="sendoff_maintenance").delete()
+
+
 def test_erasures_wait_for_a_dag_that_runs(
     olga: Person, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -3709,6 +3763,7 @@ def test_the_page_of_a_journey_shows_its_steps_its_exits_and_who_waits(
     )
     assert "How many devices" not in step
     assert "How many devices" in words(olga.get("campaigns/welcome.hello").text)
+    assert of_button(olga.get("campaigns/welcome.hello").text)[2]["conf"] == {"dry_run": True}
     for path in ("campaigns/welcome.hello", "campaigns/welcome.tips", "campaigns/welcome.last"):
         page = olga.get(path).text
         assert 'href="../../dags/welcome"' in page, path

@@ -38,6 +38,9 @@ from sendoff_airflow.xcoms import parsed
 TAG = "sendoff"
 """The tag that :mod:`sendoff_airflow.dags` gives each DAG."""
 
+DRY_RUN = "dry_run"
+"""The field of a DAG's trigger form that counts the recipients, and sends nothing."""
+
 NO_SCHEDULE = "None"
 """Airflow's summary of the schedule of a DAG that only people and other DAGs trigger."""
 
@@ -174,10 +177,24 @@ def schedule_of(campaign: str) -> DagSchedule | None:
 
 def fields_of(dag_id: str) -> dict[str, Sequence[Any]]:
     """Return the fields of a DAG's trigger form, each with the values that it offers; none if it takes others too."""
+    fields = _stored(dag_id).get("params", ())
+    return {name: field["schema"]["__var"].get("enum", ()) for name, field in fields}
+
+
+def takes_dry_run(dag_id: str) -> bool:
+    """Check whether a DAG has Sendoff's tag, and the field for a dry run in its trigger form.
+
+    Any other DAG would ignore the field, and send.
+    """
+    stored = _stored(dag_id)
+    return TAG in stored.get("tags", ()) and DRY_RUN in dict(stored.get("params", ()))
+
+
+def _stored(dag_id: str) -> Mapping[str, Any]:
+    """Return a DAG as Airflow's scheduler stored it; an empty mapping if it did not."""
     with create_session() as session:
         stored = SerializedDagModel.get(dag_id, session=session)
-        fields = (stored.data or {}).get("dag", {}).get("params", ()) if stored else ()
-    return {name: field["schema"]["__var"].get("enum", ()) for name, field in fields}
+        return (stored.data or {}).get("dag", {}) if stored else {}
 
 
 def test_dag_of(schedule: DagSchedule) -> DagSchedule | None:

@@ -163,6 +163,9 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
     if not shown:
         selection = Selection(viewer.visible(campaigns_in(ledger, name)))
         inside = rows_of(ledger, ledger.overview.page(selection, limit=10))
+    can_dry_run = schedule is not None and airflow_dags.takes_dry_run(schedule.dag_id)
+    if not (shown or inside or can_dry_run):
+        return page(request, "no_campaign.html", schedule=schedule, refresh=REFRESH_SLOW)
     return page(
         request,
         "campaign.html",
@@ -181,6 +184,7 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
         sort_links=None,
         held=[row for row in (rows or inside) if row.launch.state == LaunchState.HELD],
         pauses=ledger.pauses.of_connection(launch.connection) if launch else [],
+        can_dry_run=can_dry_run,
         may_steer=viewer.may_steer(name),
         refresh=refresh_of(rows or inside),
     )
