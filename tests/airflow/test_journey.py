@@ -21,6 +21,7 @@ from sendoff.errors import CampaignError
 from sendoff_airflow.dags import campaign_dags, check_campaigns
 from sendoff_airflow.dags.group import TaskOptions
 from sendoff_airflow.dags.journey import journey_dag
+from sendoff_airflow.operators import CreateCampaignOperator
 from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
 
 from ..waiting import PATIENCE
@@ -234,17 +235,25 @@ def test_a_dag_gives_rights_to_a_campaign_only_if_it_sends_it(
         EmptyOperator(task_id="audience")
     with DAG("tagged_sales", schedule=None, tags=["sendoff"]) as tagged:
         EmptyOperator(task_id="audience")
+    with DAG("single_sales", schedule=None) as of_tasks:
+        EmptyOperator(task_id="early")
+        CreateCampaignOperator(task_id="late", launch_key="0" * 32)
     for each in (unrelated, with_group):
         assert run_dag(each).state == "success"
+    assert run_dag(of_tasks).state == "failed"  # but the task is one that sends
     bag = DagBag(dag_folder=tmp_path, collect_dags=False)
     bag.bag_dag(tagged)
     sync_bag_to_db(bag, "dags-folder", None)
     campaigns = ["sales.late", "nightly_sales.late", "nightly_sales.early", "tagged_sales.late", "sales"]
+    campaigns += ["single_sales.late", "single_sales.early", "single_sales.late.early"]
     campaigns += ["sales-test", "tagged_sales-test", "tagged_sales.late-test", "tagged_sales.late.of-test"]
     assert airflow_dags.dags_of(campaigns) == {
         "sales.late": "sales.late",
         "nightly_sales.late": "nightly_sales",
         "nightly_sales.early": "nightly_sales.early",
+        "single_sales.late": "single_sales",
+        "single_sales.early": "single_sales.early",
+        "single_sales.late.early": "single_sales.late.early",
         "tagged_sales.late": "tagged_sales",
         "sales": "sales",
         "sales-test": "sales",

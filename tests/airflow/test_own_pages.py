@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from airflow.models.dagrun import DagRun
@@ -144,6 +145,44 @@ def test_a_task_whose_recipients_a_function_returns_has_links_and_says_why_nothi
             }
         else:
             assert _note(run) == "Not launched: 60 devices, at least 1,000 wanted."
+
+
+def test_the_tabs_of_a_dag_of_ones_own_lead_to_the_launches_of_its_tasks(
+    house: Any, run_dag: Callable[..., DagRun], rest_api: TestClient
+) -> None:
+    from airflow.sdk import DAG, task
+
+    from sendoff_airflow.operators import CreateCampaignOperator
+
+    campaign = {
+        "title": "Opening hours",
+        "message": {"title": "Opening hours", "text": "We are open on Sundays now"},
+        "channels": {"android_push": {}},
+        "connection": "service",
+        "warehouse": "shop",
+    }
+    with DAG("opening_hours", schedule=None) as dag:
+        CreateCampaignOperator(task_id="notice", campaign=campaign, audience=house.few)
+        CreateCampaignOperator(task_id="other", campaign=campaign, audience=house.few, name="closing_time")
+
+        @task.audience(campaign=campaign)
+        def returned() -> str:
+            return str(house.few)
+
+        CreateCampaignOperator(task_id="send", launch_key=returned())
+    run = run_dag(dag, logical_date=house.day)
+    assert run.state == "success"
+    xcoms = house.xcoms(run)
+    keys = {name: xcoms[name, "launch_key", -1] for name in ("notice", "other", "returned")}
+    token = rest_api.post("/auth/token", json={"username": "bob", "password": "bob"}).json()["access_token"]
+    login = {"Cookie": f"_token={token}"}
+    tab = f"/sendoff/dag?dag_id=opening_hours&run_id={quote(run.run_id)}"
+    of_run, of_dag = (
+        rest_api.get(path, headers=login).text for path in (tab, "/sendoff/campaigns/opening_hours")
+    )
+    for name, key in keys.items():
+        assert f"launches/{key}" in of_run, name
+        assert (f"launches/{key}" in of_dag) is (name != "other"), name
 
 
 @pytest.mark.newest_airflow

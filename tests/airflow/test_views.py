@@ -2109,8 +2109,12 @@ class Run:
         self._api("POST", f"dags/{self.name}/dagRuns", body)
         runs_ = f"dags/{self.name}/dagRuns/{quote(self.id, safe='')}"
         self._tasks = f"{runs_}/taskInstances"
-        found = {"key": "launch_key", "value": self.key}
-        self._api("POST", f"{self._tasks}/{self.group}audience/xcomEntries", found)
+        self.found("audience", self.key, f"{self.name}.{self.group}".rstrip("."))
+
+    def found(self, task: str, key: str, campaign: str) -> None:
+        """Do what a task does that found its launch."""
+        for name, value in (("launch_key", key), ("campaign", campaign)):
+            self._api("POST", f"{self._tasks}/{self.group}{task}/xcomEntries", {"key": name, "value": value})
 
     def again(self) -> Run:
         """Return another run of the DAG, which finds the same launch. Its question ends an hour later."""
@@ -2232,6 +2236,7 @@ def test_a_launch_and_its_run_lead_to_each_other(
     other = Run(server, tmp_path / "other", "misleads", key)  # of another DAG, and newer
     told = f"{run._tasks}/check_dispatched/xcomEntries", {"key": "launch_key", "value": NOBODY}
     run._api("POST", *told)  # by a task that creates no launches
+    other.found("preview", key, "leads")  # by a user who edits XComs
     assert "misleads" not in olga.get(f"launches/{key}").text
     assert "has no launch yet" in olga.get(f"dag?dag_id=misleads&run_id={quote(other.id)}").text
     led = olga.get(f"dag?dag_id=leads&run_id={quote(run.id)}")
@@ -3716,6 +3721,7 @@ class JourneyRun(Run):
         assert name in bag.dags, bag.import_errors
         sync_bag_to_db(bag, "dags-folder", None)
         self.person, self.name, self.id = Person(server, "ada", "ADMIN"), name, f"of_{name}"
+        self.group = ""
         self.pause(False)
         at = (NOW - timedelta(days=2)).isoformat()
         self._api("POST", f"dags/{name}/dagRuns", {"dag_run_id": self.id, "logical_date": at})
@@ -3730,9 +3736,7 @@ class JourneyRun(Run):
             campaign = f"{name}.{step}"
             key = freeze(ledger, campaign, people=count, dropped=dropped, definition=steps[campaign])
             self.keys[step] = key
-            self._api(
-                "POST", f"{self._tasks}/{step}.audience/xcomEntries", {"key": "launch_key", "value": key}
-            )
+            self.found(f"{step}.audience", key, campaign)
 
 
 @pytest.mark.airflow_database

@@ -38,6 +38,16 @@ from sendoff_airflow.xcoms import parsed
 TAG = "sendoff"
 """The tag that :mod:`sendoff_airflow.dags` gives each DAG."""
 
+MAKES_LAUNCHES = frozenset(
+    {
+        "BuildAudienceOperator",
+        "CreateCampaignOperator",
+        "ExecuteCampaignOperator",
+        "_AudienceDecoratedOperator",
+    }
+)
+"""The operators whose tasks make launches. No user can edit the operator of a task instance, as they can an XCom."""
+
 DRY_RUN = "dry_run"
 """The field of a DAG's trigger form that counts the recipients, and sends nothing."""
 
@@ -118,28 +128,34 @@ def all_teams() -> frozenset[str]:
 def dags_of(campaigns: Iterable[str]) -> dict[str, str]:
     """Return the DAG of each campaign: the one of its name, or for ``<journey>.<step>`` the DAG ``<journey>``.
 
-    The DAG of a task group's campaign is found in the same way, also of a group inside others. An unrelated DAG does
-    not count: the DAG must have Sendoff's tag, or have run the group's task ``audience``. The DAG of a campaign is also
-    that of its tests.
+    The DAG of a campaign of a task group or of one task is found in the same way, also inside other groups. An
+    unrelated DAG does not count: the DAG must have Sendoff's tag, or have run the group's task ``audience``, or this
+    task with an operator that makes launches. The DAG of a campaign is also that of its tests.
     """
     tested = {name: name.removesuffix(TEST) for name in set(campaigns)}
     heads = {name: name.rpartition(".")[0] for name in {*tested, *tested.values()}}
     own = select(DagModel.dag_id).where(DagModel.dag_id.in_(heads))
     tagged = select(DagTag.dag_id).where(DagTag.name == TAG, DagTag.dag_id.in_(set(heads.values())))
-    instance = (TaskInstance.dag_id, TaskInstance.task_id)
+    instance = (TaskInstance.dag_id, TaskInstance.task_id, TaskInstance.operator)
     with create_session() as session:
         known, ours = set(session.scalars(own)), set(session.scalars(tagged))
         dags = {name: name if name in known else head for name, head in heads.items()}
-        places = {
-            (outer, f"{name.removeprefix(outer)[1:]}.{AUDIENCE}"): name
+        places = [
+            (name, outer, name.removeprefix(outer)[1:])
             for name, head in dags.items()
             if name not in known and head not in ours
             for outer in _outer(name)
-        }
-        query = select(*instance).where(tuple_(*instance).in_(set(places))).distinct()
-        ran = (
-            {places[dag_id, task_id]: dag_id for dag_id, task_id in session.execute(query)} if places else {}
-        )
+        ]
+        tasks = {(outer, task) for _, outer, rest in places for task in (rest, f"{rest}.{AUDIENCE}")}
+        query = select(*instance).where(tuple_(*instance[:2]).in_(tasks)).distinct()
+        rows = session.execute(query).all() if tasks else ()
+    begun = {(dag_id, task_id) for dag_id, task_id, _ in rows}
+    making = {(dag_id, task_id) for dag_id, task_id, operator in rows if operator in MAKES_LAUNCHES}
+    ran = {
+        name: outer
+        for name, outer, rest in places
+        if (outer, f"{rest}.{AUDIENCE}") in begun or (outer, rest) in making
+    }
     found = {name: dag if dag == name or dag in ours else ran.get(name, name) for name, dag in dags.items()}
     return {name: name if name in known else found[without] for name, without in tested.items()}
 

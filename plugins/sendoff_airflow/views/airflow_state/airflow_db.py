@@ -35,10 +35,6 @@ _ACTIVE = frozenset(
 _BEGUN = frozenset({"queued", "running", "deferred", "restarting"})
 _UNDER_WAY = ("queued", "running")
 _ASKING = ("running", "deferred", "awaiting_input")  # the question is stored shortly before the task waits
-_NAMES_LAUNCH = (
-    or_(XComModel.task_id == AUDIENCE, XComModel.task_id.endswith(f".{AUDIENCE}")),
-    XComModel.key == "launch_key",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,14 +245,13 @@ def is_answered(run: Run) -> bool:
 def launches_of(dag_id: str, run_id: str) -> dict[str, str]:
     """Return the keys of the launches that a run created or found, each with the name of its campaign, oldest first.
 
-    The campaign is that of the task or the task group, and the launch may be of another one.
+    Both are XComs of the same task. Users may edit them, so a launch may be of another campaign or of another DAG.
     """
-    of_run = (XComModel.dag_id == dag_id, XComModel.run_id == run_id, *_NAMES_LAUNCH)
-    query = select(XComModel.task_id, XComModel.value).where(*of_run)
+    of_run = {"dag_id": dag_id, "run_id": run_id}
     with create_session() as session:
-        rows = session.execute(query.order_by(XComModel.timestamp, XComModel.map_index.desc())).all()
-    found = ((_key_of(value), task_id) for task_id, value in rows)
-    return {key: _campaign_of(dag_id, task_id.removesuffix(AUDIENCE)) for key, task_id in found if key}
+        names = {xcom[:2]: xcom.text for xcom in xcoms_of(session, "campaign", **of_run)}
+        keys = xcoms_of(session, "launch_key", **of_run)
+    return {xcom.text: names[xcom[:2]] for xcom in reversed(keys) if xcom[:2] in names}
 
 
 def state_of(dag_id: str, run_id: str) -> str | None:

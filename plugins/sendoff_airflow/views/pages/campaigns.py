@@ -271,7 +271,16 @@ def redirect_from_dag(
         return RedirectResponse(f"campaigns/{quote(dag_id, safe='')}", status.HTTP_303_SEE_OTHER)
     found = airflow_db.launches_of(dag_id, run_id)
     known = {launch.launch_key: launch for launch in ledger.launches.of_keys(found)}
-    own = [known[key] for key, campaign in found.items() if key in known and known[key].campaign == campaign]
+    of_others = {
+        name
+        for name, each in airflow_dags.schedules_of_campaigns(set(found.values())).items()
+        if each.dag_id != dag_id
+    }
+    own = [
+        known[key]
+        for key, campaign in found.items()
+        if key in known and known[key].campaign == campaign and campaign not in of_others
+    ]
     if len(own) == 1 and own[0].campaign == dag_id:
         return RedirectResponse(f"launches/{quote(own[0].launch_key, safe='')}", status.HTTP_303_SEE_OTHER)
     if own:

@@ -1,10 +1,10 @@
 """Permissions: a user may see a launch if they may see its campaign's DAG, and control it if they may trigger the DAG.
 
 Airflow's own login and permissions decide. A campaign without a DAG, such as one launched from the command line,
-follows the same rule: Airflow is asked about a DAG of that name. A step of a journey, and a task group, follow the DAG
-that they are in. A global pause affects every campaign, or every
-campaign of a connection, including future ones. So it needs the right to edit every DAG, and to trigger the DAG of each
-of these campaigns.
+follows the same rule: Airflow is asked about a DAG of that name. A step of a journey, a task group, and a task that
+makes a launch follow the DAG that they are in. A global pause affects every campaign, or every campaign of a
+connection, including future ones. So it needs the right to edit every DAG, and to trigger the DAG of each of these
+campaigns.
 
 If Airflow has teams, each check names the team of the DAG, as in Airflow's own checks. A DAG that Airflow does not know
 has no known team, so the user needs the right in every team.
