@@ -880,6 +880,36 @@ def test_someone_with_the_role_approves_and_others_see_who_may(
     assert "Someone with the role crm_lead must approve it" in words(olga.get("waiting").text)
 
 
+@pytest.mark.airflow_database
+@pytest.mark.parametrize(
+    ("task", "state"), [("approve", "success"), ("approve", "failed"), ("preview", "failed")]
+)
+def test_a_run_that_does_not_ask_a_role_leads_to_no_answer_and_names_the_task_to_clear(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path, task: str, state: str
+) -> None:
+    name = f"silent_{task}_{state}"
+    asked = {**PUSH, "approval": {"needed": "always", "role": "crm"}}
+    key = freeze(ledger, name, state="held", definition=asked)
+    run = Run(server, tmp_path, name, key)
+    if task == "approve":
+        run.ask("ruth")
+    for path in (f"launches/{key}", "waiting"):
+        assert "Answer in Airflow" in olga.get(path).text, path
+    run.end(task, state)
+    if state == "success":
+        run._api("PATCH", f"dags/{name}/dagRuns/{quote(run.id, safe='')}", {"state": "success"})
+    for path in (f"launches/{key}", "waiting"):
+        said = words(olga.get(path).text)
+        assert "must approve it in Airflow, but its run does not ask." in said, path
+        assert f"Clear the task {task} of the run." in said, path
+        assert "Answer in Airflow" not in said, path
+    chosen = {"dag_run_id": run.id, "task_ids": [task], "include_downstream": True, "only_failed": False}
+    run._api("POST", f"dags/{name}/clearTaskInstances", {"dry_run": False, "reset_dag_runs": True, **chosen})
+    said = words(olga.get("waiting").text)
+    assert "its run does not ask" not in said
+    assert "Answer in Airflow" in said
+
+
 def test_a_decision_of_a_kind_that_a_newer_version_wrote_is_shown(vera: Person, ledger: Ledger) -> None:
     key = freeze(ledger, "spring_sale")
     ledger.audit_log.record(Decision(key, "held_by_moon", "ann", "it is full", NOW, {"phase": 1}))

@@ -80,6 +80,15 @@ class Run:
         return task and f"{self.group}{task}"
 
     @property
+    def to_ask(self) -> str | None:
+        """The task to clear so that ``approve`` asks, or None if the run has no such task, or may ask by itself."""
+        asking = self.tasks.get(APPROVE, Counter())
+        is_next = asking.keys() <= {"none", *_ACTIVE, *_ASKING} and not self._failed
+        if not asking or (is_next and self.state in _UNDER_WAY):
+            return None
+        return f"{self.group}{self._failed or APPROVE}"
+
+    @property
     def _failed(self) -> str | None:
         """The first task before the sending one that failed."""
         before = (AUDIENCE, PREVIEW, APPROVE)

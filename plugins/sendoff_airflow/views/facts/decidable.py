@@ -65,6 +65,11 @@ class Decidable:
         """Whether someone with the role answered already, and the run has not acted on it yet."""
         return not self.asked and self.run is not None and airflow_db.is_answered(self.run)
 
+    @cached_property
+    def to_ask(self) -> str | None:
+        """The task to clear so that the run asks the role; None if it asks already, or may do so by itself."""
+        return None if self.asked or self.is_answered or self.run is None else self.run.to_ask
+
 
 def decidable(
     ledger: Ledger,
