@@ -1428,7 +1428,7 @@ def test_the_list_of_launches_is_downloaded_as_one_table(vera: Person, ledger: L
         "opt-outs": "",
     }
     waiting = found["big_news", "waiting for approval"]
-    assert [waiting[name] for name in ("when", "time", "reached", "opened")] == [""] * 4
+    assert [waiting[name] for name in ("when", "time", "reached", "opened")] == ["Once approved", "", "", ""]
     chosen = found["everybody", "waiting for responses"]
     assert [chosen[name] for name in ("recipients", "control group", "left out")] == ["", "", "0"]
     none = found["new_sale", "not launched"]
@@ -3300,6 +3300,27 @@ def test_the_list_says_when_a_launch_without_a_time_goes_out(vera: Person, ledge
         "stuck": "Once continued",
         "paused": "Once resumed",
     }
+
+
+def test_the_table_has_the_words_of_the_list_about_launches_without_a_time(
+    vera: Person, ledger: Ledger
+) -> None:
+    fill(ledger)
+    freeze(ledger, "sending", made=datetime.now(UTC))
+    freeze(ledger, "stuck")
+    pause(ledger, freeze(ledger, "paused"), "ann", "the wrong picture", now=NOW)
+    stop(ledger, freeze(ledger, "stopped"), "ann", "the wrong picture", now=NOW)
+    held = freeze(ledger, "held")
+    ledger.audit_log.decide(Decision(held, "held", "sendoff", "3 requests were refused", NOW))
+    rows = table(vera, "sort=campaign")
+    body = vera.get("?sort=campaign").text.rpartition("<tbody>")[2].partition("</tbody>")[0]
+    cells = [words(row.split("</td>")[1]).strip() for row in body.split("</tr>")[:-1]]
+    assert len(rows) == len(cells)
+    for row, cell in zip(rows, cells, strict=True):
+        assert cell.startswith(row["when"] or "-"), row
+        assert row["time"] or cell == (row["when"] or "-"), row
+    timeless = {row["when"] for row in rows if not row["time"]}
+    assert timeless == {"Once approved", "Once released", "Once continued", "Once resumed", "Soon", ""}
 
 
 @pytest.mark.airflow_database

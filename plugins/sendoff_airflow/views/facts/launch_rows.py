@@ -17,6 +17,14 @@ from sendoff_airflow.views.facts.holds import standings_of
 WAITS = (Stage.STUCK, Stage.PAUSED, Stage.WAITING_FOR_APPROVAL, Stage.WAITING_FOR_DECISION)
 """The states that a launch leaves only if someone does something."""
 
+_ONCE = {
+    Stage.WAITING_FOR_APPROVAL: "Once approved",
+    Stage.WAITING_FOR_DECISION: "Once released",
+    Stage.STUCK: "Once continued",
+    Stage.PAUSED: "Once resumed",
+    Stage.SENDING: "Soon",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchRow:
@@ -51,8 +59,13 @@ class LaunchRow:
 
     @property
     def when(self) -> str:
-        """The words before the time: whether it went out, goes out by itself, or waits for someone."""
-        if self.goes_out_at is not None and self.goes_out_at <= datetime.now(UTC):
+        """The words before the time: whether it went out, goes out by itself, or waits for someone.
+
+        Without a time: after what it goes out; empty if nothing of it goes out.
+        """
+        if self.goes_out_at is None:
+            return _ONCE.get(self.standing.stage, "")
+        if self.goes_out_at <= datetime.now(UTC):
             return "Went out" if self.went_out_at else "Was due"
         verb = "Due" if self.standing.stage in WAITS else "Goes out"
         return f"{verb} at the latest" if self.is_last else verb

@@ -68,7 +68,7 @@ def _rows(
 def _counts(row: LaunchRow, opted_out: Mapping[str, int], zone: ZoneInfo) -> Sequence[str | int | None]:
     launch, recipients, requests = row.launch, row.listed.recipients, row.standing.requests
     return (
-        row.when if row.goes_out_at else None,
+        row.when,
         _time(row.goes_out_at, zone),
         launch.noun[1],
         recipients,
