@@ -2249,6 +2249,29 @@ def test_the_gates_of_the_next_launch_are_written_in_words(ledger: Ledger) -> No
     ]
 
 
+@pytest.mark.parametrize("schedule", ["", "schedule: 0 9 * * *\n"])
+@pytest.mark.parametrize("gates", ["", "gates: {most: 500, lateness: {length: 2, unit: hours}}\n"])
+def test_the_next_launch_names_the_same_gates_if_its_folder_cannot_be_read(
+    ledger: Ledger, tmp_path: Path, schedule: str, gates: str
+) -> None:
+    folder = tmp_path / "campaigns" / "gated"
+    folder.mkdir(parents=True)
+    (folder / "campaign.yaml").write_text(CAMPAIGN.partition("schedule:")[0] + schedule + gates)
+    (folder / "audience.sql").write_text("SELECT device_id FROM devices")
+    dag = airflow_dags.DagSchedule(
+        "gated", False, None, None, None, None, str(tmp_path / "campaigns.py"), "Gated"
+    )
+    read = airflow_dags.folder_of(dag)
+    assert read is not None
+    freeze(ledger, "gated", definition=read.campaign.model_dump())
+    [launch] = ledger.launches.page(["gated"])
+    of_folder, of_launch = (next_launch_of(*each, launch.noun) for each in ((dag, None), (None, launch)))
+    assert of_folder is not None
+    assert of_launch is not None
+    assert of_launch.gates == of_folder.gates
+    assert len(of_launch.gates) == (2 if gates else 0)
+
+
 @pytest.mark.parametrize("name", Gates.model_fields)
 def test_every_gate_has_its_words_on_the_page_of_a_campaign(name: str) -> None:
     assert name in GATE_WORDS

@@ -70,7 +70,7 @@ def next_launch_of(
         channels=[channel.label for channel in campaign.channels_used()],
         is_of_launch=is_of_launch,
         sends=None if problem else _sends(written, campaign, end),
-        gates=[*_gate_lines(campaign.gates, noun), *_rule_lines(campaign, noun[1])],
+        gates=[*_gate_lines(campaign.gates, noun, is_of_launch), *_rule_lines(campaign, noun[1])],
         approval=_approval(campaign, noun[1]),
         schedule_zone=written.schedule_time_zone if written.schedule else None,
         segment_size=campaign.segment_size,
@@ -166,9 +166,12 @@ GATE_WORDS: Mapping[str, Callable[[Any, tuple[str, str]], str]] = {
 """The words for each gate, by its field in the file."""
 
 
-def _gate_lines(gates: Gates, noun: tuple[str, str]) -> Iterator[str]:
-    for name in Gates.model_fields:
-        if name in gates.model_fields_set and (gate := getattr(gates, name)) is not None:
+def _gate_lines(gates: Gates, noun: tuple[str, str], is_frozen: bool) -> Iterator[str]:
+    """Yield the gates that the campaign's file sets. A frozen campaign has all, so its defaults count as not set."""
+    for name, field in Gates.model_fields.items():
+        gate = getattr(gates, name)
+        is_set = gate != field.default if is_frozen else name in gates.model_fields_set
+        if is_set and gate is not None:
             yield GATE_WORDS[name](gate, noun)
 
 
