@@ -28,6 +28,7 @@ from sendoff.ledger.launches.launches import Launches
 from sendoff.ledger.storage.schema import launches
 from sendoff.postbacks import aggregate, reconcile_launch
 from sendoff.report import as_text, describe_preview
+from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Resolution, Verdict
 
 from ...factories import KEY, LEASE, NOW, PERIOD, PUSH, claimed, make_launch, post_back, send, store
@@ -145,6 +146,25 @@ def test_who_may_have_got_it_or_may_still_get_it_is_left_out(ledger: Ledger, bec
     with pytest.raises(NobodyLeftError, match=r"none of the 2 rows is left \(2 already_sent\)"):
         prepare(ledger, 1, given=folder(range(1, 3)))
     assert people_of(ledger, prepare(ledger, 1)) == [3, 4, 5, 6]
+
+
+@pytest.mark.promise("twice/resend")
+@pytest.mark.parametrize("body", [b"{", b'{"device": {"id": 999}, "campaign": {"id": 17}}'])
+def test_a_request_that_a_restored_ledger_has_forgotten_may_have_been_sent_if_a_post_back_came(
+    ledger: Ledger, body: bytes
+) -> None:
+    key = prepare(ledger).launch_key
+    send(ledger, key, ACCEPTED)
+    forgotten = ledger.dispatch_queries.of_launch(key)[1].dispatch_key  # its attempt came after the backup
+    assert ledger.audit_log.decide(Decision(key, "stopped", "ann", None, NOW))
+    store(ledger, PostBack.received("delivery", forgotten, NOW, body))
+    figures = reconcile_launch(ledger, key, now=NOW)
+    assert figures.not_sent_because == {"launch stopped": 2}
+    assert (figures.verdicts["in_doubt"], figures.doubted) == (2, {"planned": 1})
+    assert ledger.dispatch_queries.counts(key).known_requests == {"accepted": 1, "in_doubt": 1, "planned": 1}
+    assert ledger.overview.recipients_at_most([key]) == {key: 4}
+    assert ledger.launches.got_nothing(key) == {"planned": (1, 2)}
+    assert people_of(ledger, prepare(ledger, 1)) == [5, 6]
 
 
 def test_a_written_off_request_that_turns_out_to_be_refused_was_not_sent(ledger: Ledger) -> None:

@@ -249,14 +249,13 @@ def may_be_processed(dispatch_key: Any) -> sa.ColumnElement[bool]:
 
 _HAS_LEFT_DOUBT = sa.and_(
     dispatches.c.state.in_((DispatchState.PLANNED, DispatchState.REFUSED)),
-    dispatches.c.attempt > 0,
     may_be_processed(dispatches.c.dispatch_key),
 )
 KNOWN_STATE = sa.case((_HAS_LEFT_DOUBT, DispatchState.IN_DOUBT), else_=dispatches.c.state).label("known")
 """The known result of a dispatch.
 
-It is the state, but *in doubt* also if the dispatch was planned again or refused while an earlier attempt is in doubt,
-or has post-backs.
+It is the state, but *in doubt* also if the dispatch is planned or refused while an earlier attempt is in doubt, or has
+post-backs. A ledger that was restored from a backup may not know of the attempt that they came from.
 """
 
 _OF_LAUNCH = dispatches.c.launch_key == sa.bindparam("launch")
