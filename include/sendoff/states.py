@@ -50,7 +50,7 @@ class Stage(StrEnum):
     REPORTED = "reported"
     """Its responses have stopped coming, and there is a report."""
     REFUSED = "refused"
-    """The service refused all its requests."""
+    """The service refused all its requests, or did not process them."""
     STOPPED = "stopped"
     REJECTED = "rejected"
     NOT_LAUNCHED = "not_launched"
@@ -147,6 +147,15 @@ class OutcomeKind(StrEnum):
     IN_DOUBT = "in_doubt"
     EVIDENCE = "evidence"
     """A post-back, or the service's list of campaigns, later proved that the service accepted the request."""
+
+
+REACHED_NO_ONE = (
+    DispatchState.PLANNED,
+    DispatchState.REFUSED,
+    DispatchState.SUPPRESSED,
+    OutcomeKind.NOT_PROCESSED,
+)
+"""The known results of requests that no recipient can have got."""
 
 
 class Verdict(StrEnum):

@@ -3182,6 +3182,21 @@ def test_a_write_off_that_turns_out_not_to_be_processed_got_nothing(vera: Person
     assert "4 devices got nothing: 2, because the launch was stopped before their turn, and 2, " in shown
     assert "and 2, because the service did not process their request." in shown
     assert "It is not known whether 2 devices of requests that were written off got it." in shown
+    assert "2 of 3 requests made, 1 not processed, 1 written off" in shown
+    assert "at most 2 of 6 devices have the message." in shown
+
+
+def test_a_launch_did_not_go_out_if_its_only_request_was_written_off_and_not_processed(
+    vera: Person, ledger: Ledger
+) -> None:
+    key = freeze(ledger, "spring_sale", people=2)
+    claim = claimed(ledger, key)
+    ledger.dispatches.record(claim, TIMED_OUT, NOW)
+    resolve(ledger, claim.dispatch_key, Resolution.WRITE_OFF, "ann", "no one knows", now=NOW)
+    ledger.dispatches.record(claim, NotProcessed("busy"), NOW)
+    assert "Went out" not in words(vera.get("").text)
+    assert "Went out" not in words(vera.get(f"launches/{key}").text)
+    assert "the service processed no request" in words(vera.get("campaigns").text)
 
 
 @pytest.mark.airflow_database

@@ -13,7 +13,7 @@ from sendoff.campaign import Campaign, Recurring, Rollout, Schedule, Triggered
 from sendoff.launch.gates import lateness
 from sendoff.launch.send_times import begins_at, closed_until, first_opening
 from sendoff.ledger import LaunchFacts, LaunchRecord, Ledger, Selection
-from sendoff.states import DispatchState, LaunchState, Stage
+from sendoff.states import REACHED_NO_ONE, DispatchState, LaunchState, Stage
 
 STUCK_AFTER = timedelta(minutes=15)
 """A launch counts as stuck if nothing was done about it for this long. Airflow's pages know it at once."""
@@ -39,7 +39,8 @@ class Standing:
     """The state of a launch, and its requests by state.
 
     ``until``: when a scheduled launch continues, or when the service has sent it. ``known``: its requests by
-    their known result. A request that was planned again or refused after a doubt counts as in doubt there.
+    their known result. A request that was planned again or refused after a doubt counts as in doubt there. One that was
+    written off, and turned out not to be processed, counts as not processed.
     ``first_at``: when the service begins to send what it has of a launch that it sends repeatedly, if that is known.
     """
 
@@ -112,7 +113,7 @@ def standing_of(ledger: Ledger, launch: LaunchRecord) -> Standing:
 
 def has_gone_out(known: Collection[str]) -> bool:
     """Check whether recipients of a launch may have got it, by the known results of its requests."""
-    return not {*known} <= {DispatchState.PLANNED, DispatchState.REFUSED, DispatchState.SUPPRESSED}
+    return not {*known} <= {*REACHED_NO_ONE}
 
 
 def has_begun(known: Collection[str]) -> bool:
@@ -142,7 +143,7 @@ def _standing(
         return Standing(Stage.SENDING)
     if requests.get(DispatchState.PLANNED) or requests.get(DispatchState.IN_FLIGHT):
         return None
-    if facts.known.keys() - {DispatchState.SUPPRESSED} == {DispatchState.REFUSED}:
+    if has_begun(facts.known) and not has_gone_out(facts.known):
         return Standing(Stage.REFUSED)
     first, last = (repeat.first_at, repeat.ends_at) if repeat else (facts.sends_at, facts.sends_at)
     if first is not None and first > now:

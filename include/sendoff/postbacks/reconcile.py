@@ -32,7 +32,7 @@ from sendoff.ledger import ERASED, LaunchRecord, Ledger
 from sendoff.postbacks.aggregation import aggregate
 from sendoff.postbacks.measurable import Measurable
 from sendoff.service import MATCHED_BY
-from sendoff.states import DispatchState, LaunchState, PostBackKind, Verdict
+from sendoff.states import DispatchState, LaunchState, OutcomeKind, PostBackKind, Verdict
 from sendoff.telemetry import traces
 
 _log = logging.getLogger(__name__)
@@ -40,6 +40,11 @@ _log = logging.getLogger(__name__)
 _JOINED_AT_ONCE = 100
 _REST = "\0"  # no variant has this name
 _SINCE = {Verdict.ENGAGED: OPENED_SINCE, Verdict.DELIVERED: DELIVERED_SINCE}
+_COUNTED_AS: Mapping[str, str] = {
+    DispatchState.IN_FLIGHT: DispatchState.IN_DOUBT,
+    DispatchState.WRITTEN_OFF: DispatchState.IN_DOUBT,
+    OutcomeKind.NOT_PROCESSED: DispatchState.PLANNED,
+}
 _SETS = ("accepted", "refused", "in_doubt", "planned", "suppressed", "unattributed")
 
 
@@ -256,8 +261,7 @@ def _sent(ledger: Ledger, launch: LaunchRecord, unattributed: Collection[str]) -
     has_rest = Campaign.frozen(launch.definition).decide is not None
     sent, by_variant, by_arm = (_UnionBuilder(launch.kind) for _ in range(3))
     arms = ledger.dispatch_queries.arms(launch.launch_key)
-    doubted = ledger.doubts.with_earlier_doubt(launch.launch_key)
-    cleared = ledger.doubts.cleared_write_offs(launch.launch_key)
+    known = ledger.doubts.known_states(launch.launch_key)
     states: Counter[str] = Counter()
     still_doubted: Counter[str] = Counter()
     for dispatch, segment, left_out in ledger.dispatch_queries.frozen_segments(launch.launch_key):
@@ -266,14 +270,12 @@ def _sent(ledger: Ledger, launch: LaunchRecord, unattributed: Collection[str]) -
             by_variant.add(variant, segment)
         if arm := arms.get(dispatch.segment):
             by_arm.add(arm, segment)
-        # The doubt may have been cleared since ``doubted`` was read.
-        is_doubted = dispatch.dispatch_key in doubted and dispatch.state != DispatchState.ACCEPTED
-        state = dispatch.state
-        if state == DispatchState.WRITTEN_OFF and dispatch.dispatch_key in cleared:
-            state = DispatchState.PLANNED
-        elif is_doubted or state in (DispatchState.IN_FLIGHT, DispatchState.WRITTEN_OFF):
-            still_doubted[state] += is_doubted
-            state = DispatchState.IN_DOUBT
+        state = known.get(dispatch.dispatch_key, dispatch.state)
+        if dispatch.state == DispatchState.ACCEPTED:  # since ``known`` was read
+            state = dispatch.state
+        elif state == DispatchState.IN_DOUBT != dispatch.state:
+            still_doubted[dispatch.state] += 1
+        state = _COUNTED_AS.get(state, state)
         if left_out:
             sent.add("suppressed", left_out.always)
             # The newest request left them out, but an earlier one in doubt did not.

@@ -88,6 +88,17 @@ def test_a_launch_is_not_refused_if_an_earlier_attempt_is_in_doubt(ledger: Ledge
     assert has_gone_out(standing(ledger).known)
 
 
+def test_a_launch_is_refused_if_its_only_request_was_written_off_and_not_processed(ledger: Ledger) -> None:
+    make_launch(ledger, [1])
+    claim = claimed(ledger)
+    ledger.dispatches.record(claim, DOUBT, NOW)
+    assert ledger.doubts.resolve(claim.dispatch_key, Resolution.WRITE_OFF, "ann", "enough", NOW)
+    assert stage(ledger) == Stage.WAITING_FOR_RESPONSES
+    ledger.dispatches.record(claim, NO, NOW)
+    assert stage(ledger) == Stage.REFUSED
+    assert has_begun(standing(ledger).known)
+
+
 def test_a_held_launch_waits_for_approval_until_it_is_rejected(ledger: Ledger) -> None:
     make_launch(ledger, [1, 2], state="held")
     assert stage(ledger, NOW + timedelta(days=9)) == Stage.WAITING_FOR_APPROVAL
@@ -413,7 +424,7 @@ def test_a_launch_has_begun_if_a_request_with_recipients_has(requests: dict[str,
     ("states", "has_gone"),
     [
         ([], False),
-        (["planned", "refused", "suppressed"], False),
+        (["planned", "refused", "suppressed", "not_processed"], False),
         (["planned"], False),
         (["planned", "accepted"], True),
         (["in_doubt"], True),

@@ -18,7 +18,7 @@ from sendoff.ledger import Decision, Ledger, NotLaunched, Selection
 from sendoff.ledger.results.overview import LaunchFacts
 from sendoff.postbacks import forget
 from sendoff.postbacks.reconcile import reconcile_launch
-from sendoff.states import Accepted, InDoubt, Refused, Resolution
+from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Resolution
 
 from ...factories import NOW, PERIOD, claimed, make_campaign, make_launch, post_back, send, store
 from ...leases import end_leases
@@ -291,6 +291,29 @@ def test_the_recipients_who_have_a_message_at_most_are_counted_by_launch(ledger:
     keys = [part, unsent, by_service]
     assert ledger.overview.recipients_at_most(keys) == {part: 4}
     assert ledger.overview.recipients_at_most([unsent]) == {}
+
+
+@pytest.mark.parametrize("outcome", [NotProcessed("busy"), Refused(400, "no")])
+def test_no_one_has_the_message_of_a_request_that_was_written_off_and_not_processed(
+    ledger: Ledger, outcome: Outcome
+) -> None:
+    key = make(ledger, "news", 0, 2)
+    claim = claimed(ledger, key)
+    ledger.dispatches.record(claim, InDoubt("lost"), NOW)
+    assert ledger.doubts.resolve(claim.dispatch_key, Resolution.WRITE_OFF, "ann", "enough", NOW)
+    stop(ledger, key, "ann", "no")
+    assert ledger.overview.recipients_at_most([key]) == {key: 1}
+    [row] = ledger.overview.page(Selection(["news"]))
+    assert row.sends_at == NOW
+    ledger.dispatches.record(claim, outcome, NOW)
+    assert ledger.overview.recipients_at_most([key]) == {}
+    [facts] = ledger.overview.facts(Selection(["news"])).values()
+    assert facts.requests == {"written_off": 1, "planned": 1}
+    assert facts.known == {"not_processed": 1, "planned": 1}
+    [row] = ledger.overview.page(Selection(["news"]))
+    assert row.sends_at is None
+    figures = reconcile_launch(ledger, key, now=NOW)
+    assert (figures.verdicts["not_sent"], figures.reached, figures.doubted) == (2, (0, 0), {})
 
 
 def test_doubts_are_counted_in_total_and_by_launch(ledger: Ledger) -> None:

@@ -171,19 +171,9 @@ class Doubts(LedgerPart):
         )
         return [PendingResend(*row) for row in self._database.rows(query)]
 
-    def with_earlier_doubt(self, launch_key: str) -> frozenset[str]:
-        """Return the keys of the planned and refused dispatches that the service may have processed.
-
-        An earlier attempt is still in doubt, or a post-back came although the service refused the request.
-        """
-        return frozenset(self._database.scalars(_WITH_EARLIER_DOUBT, {"launch": launch_key}))
-
-    def cleared_write_offs(self, launch_key: str) -> frozenset[str]:
-        """Return the keys of the dispatches that are written off, although none of their requests was processed.
-
-        Their doubt was cleared later, by a worker that recorded its outcome late.
-        """
-        return frozenset(self._database.scalars(_CLEARED_WRITE_OFFS, {"launch": launch_key}))
+    def known_states(self, launch_key: str) -> dict[str, str]:
+        """Return the ``KNOWN_STATE`` of each dispatch of a launch that differs from its state, by key."""
+        return dict(self._database.rows(_KNOWN_OTHERWISE, {"launch": launch_key}))
 
     def expire_leases(self, launch_key: str | None, now: datetime) -> int:
         """Put the dispatches of one launch or of all into doubt if their lease has ended, and return their number.
@@ -251,11 +241,21 @@ _HAS_LEFT_DOUBT = sa.and_(
     dispatches.c.state.in_((DispatchState.PLANNED, DispatchState.REFUSED)),
     may_be_processed(dispatches.c.dispatch_key),
 )
-KNOWN_STATE = sa.case((_HAS_LEFT_DOUBT, DispatchState.IN_DOUBT), else_=dispatches.c.state).label("known")
+_WAS_CLEARED = sa.and_(
+    dispatches.c.state == DispatchState.WRITTEN_OFF, sa.not_(may_be_processed(dispatches.c.dispatch_key))
+)
+_known_state = sa.case(
+    (_HAS_LEFT_DOUBT, DispatchState.IN_DOUBT),
+    (_WAS_CLEARED, OutcomeKind.NOT_PROCESSED),
+    else_=dispatches.c.state,
+)
+KNOWN_STATE = sa.type_coerce(_known_state, sa.String).label("known")
 """The known result of a dispatch.
 
 It is the state, but *in doubt* also if the dispatch is planned or refused while an earlier attempt is in doubt, or has
-post-backs. A ledger that was restored from a backup may not know of the attempt that they came from.
+post-backs. A ledger that was restored from a backup may not know of the attempt that they came from. It is *not
+processed* if the dispatch was written off and a worker has recorded since that the service processed none of its
+attempts.
 """
 
 _OF_LAUNCH = dispatches.c.launch_key == sa.bindparam("launch")
@@ -283,10 +283,8 @@ _OPEN: sa.Select[Any] = (
     .order_by(outcomes.c.recorded_at, dispatches.c.launch_key, dispatches.c.segment)
 )
 _OPEN_OF_LAUNCH = _OPEN.where(_OF_LAUNCH)
-_KEYS_OF_LAUNCH = sa.select(dispatches.c.dispatch_key).where(_OF_LAUNCH)
-_WITH_EARLIER_DOUBT = _KEYS_OF_LAUNCH.where(_HAS_LEFT_DOUBT)
-_CLEARED_WRITE_OFFS = _KEYS_OF_LAUNCH.where(
-    dispatches.c.state == DispatchState.WRITTEN_OFF, sa.not_(may_be_processed(dispatches.c.dispatch_key))
+_KNOWN_OTHERWISE = sa.select(dispatches.c.dispatch_key, KNOWN_STATE).where(
+    _OF_LAUNCH, sa.or_(_HAS_LEFT_DOUBT, _WAS_CLEARED)
 )
 _EXPIRED = (
     sa.update(dispatches)

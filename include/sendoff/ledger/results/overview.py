@@ -34,7 +34,7 @@ from sendoff.ledger.storage.schema import (
     suppressed,
 )
 from sendoff.ledger.suppression.withheld import REMAINING
-from sendoff.states import DecisionKind, DispatchState, LaunchState, PostBackKind, Verdict
+from sendoff.states import REACHED_NO_ONE, DecisionKind, DispatchState, LaunchState, PostBackKind, Verdict
 
 
 class CampaignPeriod(NamedTuple):
@@ -98,7 +98,7 @@ class LaunchFacts:
     is_reported: bool
     was_held: bool  # because something went wrong
     requests: Mapping[str, int]  # by state
-    known: Mapping[str, int]  # by their known result: in doubt if any attempt is
+    known: Mapping[str, int]  # by their known result: in doubt if any attempt is, or not processed
     is_leased: bool  # a worker is making a request
     begun_at: datetime | None = None  # its first request, of a recurring launch
     send: Mapping[str, Any] | None = None  # the frozen schedule of a recurring launch
@@ -405,7 +405,7 @@ _ACCEPTED = (
 _AT_MOST = (
     sa.select(dispatches.c.launch_key, sa.func.sum(REMAINING))
     .join(segments, OF_SEGMENT)
-    .where(KNOWN_STATE.not_in((DispatchState.PLANNED, DispatchState.REFUSED, DispatchState.SUPPRESSED)))
+    .where(KNOWN_STATE.not_in(REACHED_NO_ONE))
     .group_by(dispatches.c.launch_key)
 )
 

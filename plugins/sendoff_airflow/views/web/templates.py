@@ -17,7 +17,7 @@ from sendoff.campaign import Period
 from sendoff.figures import counted, in_words, noun_for, noun_of, share, span_in_words, spoken_reason
 from sendoff.launch import describe_scope
 from sendoff.report import period_in_words
-from sendoff.states import DispatchState
+from sendoff.states import DispatchState, OutcomeKind
 from sendoff_airflow.views.web.permissions import MARK
 from sendoff_airflow.views.web.reader import zone_of
 
@@ -84,6 +84,7 @@ def grouped(periods: Sequence[Period]) -> list[tuple[datetime, datetime]]:
 _BY_PROGRESS = (
     DispatchState.ACCEPTED,
     DispatchState.REFUSED,
+    OutcomeKind.NOT_PROCESSED,
     DispatchState.SUPPRESSED,
     DispatchState.IN_DOUBT,
     DispatchState.WRITTEN_OFF,
