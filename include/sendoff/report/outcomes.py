@@ -122,7 +122,7 @@ def measure_outcome(
 
 
 def store_outcome(ledger: Ledger, launch_key: str, compared: Comparison, now: datetime | None = None) -> None:
-    """Keep a comparison in the ledger for the pages, in place of an earlier one of the same outcome."""
+    """Keep a comparison in the ledger for the pages, in place of the earlier one of the launch."""
     if compared.sides:
         ledger.comparisons.store(launch_key, compared.what, compared.to_json(), now or datetime.now(UTC))
 

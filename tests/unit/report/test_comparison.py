@@ -30,7 +30,7 @@ from sendoff.ledger import Decision, Ledger, SuppressionChange
 from sendoff.ledger.storage.schema import launches
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import as_json, as_text, describe_comparison
-from sendoff.report.outcomes import SENT_TO, measure_outcome, sent_at
+from sendoff.report.outcomes import SENT_TO, measure_outcome, sent_at, store_outcome, stored_outcomes
 from sendoff.states import Accepted, InDoubt, Outcome, Refused
 
 from ...factories import KEY, NOW, make_launch, post_back, send, store
@@ -715,6 +715,17 @@ def test_people_listed_with_zero_are_like_people_who_are_not_listed(ledger: Ledg
     assert with_zeros.differences == measure_outcome(ledger, KEY, shop, VALUED).differences
     nothing = measure_outcome(ledger, KEY, shop, everybody + "AND amount < 0 GROUP BY id")
     assert [(side.count, side.estimate) for side in nothing.sides] == [(0, 0.0)] * 3
+
+
+def test_a_comparison_is_stored_in_place_of_an_earlier_one_by_another_column(
+    ledger: Ledger, shop: str
+) -> None:
+    launch(ledger)
+    for sql, what in ((LISTED, "converted"), (VALUED, "value of converted"), (LISTED, "converted")):
+        compared = measure_outcome(ledger, KEY, shop, sql)
+        assert compared.what == what
+        store_outcome(ledger, KEY, compared, NOW)
+        assert stored_outcomes(ledger, KEY) == [(NOW, compared)]
 
 
 def test_people_named_by_texts_are_compared_too(ledger: Ledger, shop: str) -> None:

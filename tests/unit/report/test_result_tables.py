@@ -116,6 +116,16 @@ def test_identifiers_that_differ_in_case_or_accents_are_several_rows_on_mysql(
         engine.dispose()
 
 
+def test_a_comparison_replaces_the_rows_of_one_by_another_column(
+    ledger: Ledger, warehouse: Any, two: LaunchStats
+) -> None:
+    for what in ("converted", "value of converted"):
+        store_outcome(ledger, KEY, compared_shares(what, [("blue", 20, 50), ("red", 5, 50)]))
+        write_results(ledger, KEY, warehouse, schema_of(warehouse))
+        metrics = asked(warehouse, f"SELECT metric FROM {schema_of(warehouse)}.sendoff_comparisons")
+        assert sorted(metrics) == sorted([(what,), ("engaged",)])
+
+
 def test_each_table_has_the_rows_of_the_launch(ledger: Ledger, warehouse: Any, two: LaunchStats) -> None:
     rows = write_results(ledger, KEY, warehouse, schema_of(warehouse), who="ann")
     export = ledger.audit_log.of_launch(KEY)[-1]
