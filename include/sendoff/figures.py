@@ -57,6 +57,9 @@ _REASONS: Mapping[str, str] = {
     "forged": "of another campaign",
 }
 
+SPOKEN_REASONS = frozenset((*_REASONS, *_REASONS.values()))
+"""The reasons and anomalies that reports have other words for, and these words."""
+
 _SHOWN_BY = {Verdict.ENGAGED: PostBackKind.OPEN, Verdict.DELIVERED: PostBackKind.DELIVERY}
 
 ANOMALIES = ("unexpected", "forged", "late", "duplicate", "unreadable")

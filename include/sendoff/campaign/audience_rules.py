@@ -25,6 +25,7 @@ from sendoff.campaign.field_types import (
 )
 from sendoff.campaign.scopes import ACCOUNT, EVERYTHING, channel_scope, is_suppression_scope
 from sendoff.errors import AudienceError
+from sendoff.figures import CONTROL_GROUP, SPOKEN_REASONS
 from sendoff.states import Verdict
 
 _FILE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", re.ASCII)
@@ -33,8 +34,8 @@ OWN_REASONS = (
     "null", "invalid", "duplicate", "unknowable", "suppressed", "erased", "already_sent", "cap", "priority",
     "size_limit", "holdout",
 )  # fmt: skip
-"""The built-in reasons for leaving out a recipient. The reason of an exclusion must differ from them, except in a
-launch that an older version froze."""
+"""The built-in reasons for leaving out a recipient. The reason of an exclusion must differ from them, and from the
+words of reports, except in a launch that an older version froze."""
 
 
 def _file_name(name: str) -> str:
@@ -44,10 +45,10 @@ def _file_name(name: str) -> str:
 
 
 def _reason(text: str, info: ValidationInfo) -> str:
-    if not _REASON.fullmatch(text) or (text in OWN_REASONS and not info.context):
-        raise problem(
-            describe(text), f"lower-case letters, digits and _, but none of {', '.join(OWN_REASONS)}"
-        )
+    is_own = text in OWN_REASONS or text in SPOKEN_REASONS
+    if not _REASON.fullmatch(text) or (is_own and not info.context):
+        own = f"none of {', '.join(OWN_REASONS)}, and no words of a report such as {CONTROL_GROUP}"
+        raise problem(describe(text), f"lower-case letters, digits and _, but {own}")
     return text
 
 

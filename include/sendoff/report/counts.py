@@ -36,13 +36,13 @@ def csv_of(columns: Sequence[str], rows: Iterable[Sequence[str | int | None]]) -
 def _rows(figures: LaunchStats) -> Iterator[tuple[str, str, str, int | None]]:
     if not figures.is_chosen_by_service:
         yield "rows", "", "rows read", figures.rows
-        yield from _counts("rows", "dropped", _reasons(figures.dropped))
+        yield from _reasons("rows", "dropped", figures.dropped)
     yield "people", "", "audience", figures.audience
     verdicts = {str(verdict): figures.verdicts.get(verdict, 0) for verdict in figures.known_verdicts}
     yield from _counts("people", "by verdict", _measured(figures, verdicts))
     if figures.erased:
         yield "people", "", "erased", figures.erased
-    yield from _counts("people", "not sent because", _reasons(figures.not_sent_because))
+    yield from _reasons("people", "not sent because", figures.not_sent_because)
     yield from _counts("people", "unknowable because", figures.unknowable_because)
     for what, groups in (("platform", figures.by_platform), ("variant", variant_rows(figures))):
         for group, counts in groups.items():
@@ -62,8 +62,10 @@ def _measured(figures: LaunchStats, verdicts: Mapping[str, int]) -> dict[str, in
     return {name: count if figures.is_measured(Verdict(name)) else None for name, count in verdicts.items()}
 
 
-def _reasons(counts: Mapping[str, int]) -> dict[str, int]:
-    return {spoken_reason(reason): count for reason, count in counts.items()}
+def _reasons(of: str, group: str, counts: Mapping[str, int]) -> Iterator[tuple[str, str, str, int | None]]:
+    """Yield a row for each reason. Two reasons may have the same words in a launch that an older version froze."""
+    for reason, count in counts.items():
+        yield from _counts(of, group, {spoken_reason(reason): count})
 
 
 def _plain(text: str) -> str:

@@ -51,7 +51,13 @@ def test_people_are_counted_under_the_reason_that_is_given_or_else_under_kind_an
     ]
 
 
-@pytest.mark.parametrize("reason", ["duplicate", "holdout", "suppressed", "erased", "Staff", "9 %", ""])
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *("duplicate", "holdout", "suppressed", "erased", "Staff", "9 %", ""),
+        *("on the suppression list", "control group", "forged", "of another campaign"),
+    ],
+)
 def test_a_reason_is_a_word_that_sendoff_does_not_use_itself(folder: Path, reason: str) -> None:
     file = folder / "campaign.yaml"
     file.write_text(file.read_text().replace("reason: staff", f"reason: '{reason}'"))

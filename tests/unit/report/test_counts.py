@@ -43,6 +43,14 @@ def test_the_counts_are_those_of_the_report() -> None:
         assert row in found
 
 
+def test_reasons_with_the_same_words_have_a_row_each() -> None:
+    same = {"suppressed": 10, "on the suppression list": 30}
+    found = rows(replace(WHOLE, dropped=same, not_sent_because=same))
+    for of, group in (("rows", "dropped"), ("people", "not sent because")):
+        counts = [row[2:] for row in found if row[:2] == [of, group]]
+        assert counts == [["on the suppression list", "10"], ["on the suppression list", "30"]]
+
+
 def test_people_whom_the_service_chose_have_no_rows_of_a_query() -> None:
     chosen = replace(WHOLE, is_chosen_by_service=True)
     assert {row[0] for row in rows(chosen)} == {"people", "platform", "requests", "post-backs"}
