@@ -74,7 +74,7 @@ from sendoff_airflow.views.pages.launches import LAUNCHES_PER_PAGE
 from sendoff_airflow.views.pages.waiting import DOUBTS_PER_LAUNCH, DOUBTS_PER_PAGE
 from sendoff_airflow.views.web.templates import FILTERS
 
-from ..factories import claimed, make_audience, make_launch
+from ..factories import claimed, make_audience, make_launch, post_back, store
 from ..launches import FIRST_DEVICE, NOW, PUSH, TIMED_OUT, answer, devices, fill, freeze, send
 from ..waiting import PATIENCE
 
@@ -1212,6 +1212,19 @@ def test_a_launch_whose_recipients_were_deleted_keeps_its_page(vera: Person, led
     assert " The recipients of this launch were deleted. " in words(preview.text)
     history = vera.post("person", {"identifier": str(FIRST_DEVICE + 7)}).text
     assert "Not known: the recipients of launches from before" in history
+
+
+def test_a_persons_history_names_a_broadcast_that_the_person_got(vera: Person, ledger: Ledger) -> None:
+    key = freeze(ledger, "everybody", by_service=True)
+    (dispatch,) = send(ledger, key, Accepted(200, 17))
+    store(ledger, post_back(dispatch, "open", 5))
+    reconcile_launch(ledger, key)
+    answer = vera.post("person", {"identifier": "5"}).text
+    assert "Got it: opened or clicked. The launch went out" in words(answer)
+    assert answer.count('<li class="of-interest"') == 1
+    unheard = vera.post("person", {"identifier": "6"}).text
+    assert "Not known: the service chooses the people of this launch." in words(unheard)
+    assert "of-interest" not in unheard
 
 
 def test_a_persons_history_says_when_what_is_not_sent_yet_goes_out(vera: Person, ledger: Ledger) -> None:

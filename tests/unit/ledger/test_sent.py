@@ -506,3 +506,16 @@ def test_why_says_that_nobody_knows_whom_the_service_chooses(ledger: Ledger) -> 
     launch = freeze(ledger, segments=[Segment(None)])
     assert ledger.launches.recipient(launch.launch_key, 1).sentence.startswith("not known: ")
     assert ledger.launches.recipient(launch.launch_key, 1).to_json()["is_known"] is False
+
+
+def test_why_says_what_a_post_back_says_of_those_whom_the_service_chooses(ledger: Ledger) -> None:
+    key = freeze(ledger, segments=[Segment(None)]).launch_key
+    (dispatch,) = send(ledger, key, Accepted(200, 17))
+    store(ledger, post_back(dispatch, "open", 1), post_back(dispatch, "delivery", 2))
+    reconcile_launch(ledger, key, now=NOW)
+    opened, delivered, silent = (ledger.launches.recipient(key, who) for who in (1, 2, 3))
+    assert str(opened) == "got it: opened or clicked"
+    assert str(delivered) == "got it: delivered"
+    assert str(silent) == "not known: the service chooses the people of this launch"
+    for found, is_known in ((opened, True), (delivered, True), (silent, False)):
+        assert (found.is_known, found.is_named, found.is_received) == (is_known,) * 3

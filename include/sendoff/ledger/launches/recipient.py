@@ -86,7 +86,9 @@ class RecipientStatus:
 
     launch_key: str
     launch_state: LaunchState
-    is_known: bool = True  # False: the service chooses the recipients, or they were deleted
+    is_known: bool = (
+        True  # False: the service chooses the recipients and no report has it, or they were deleted
+    )
     reason: str | None = None
     segment: int | None = None
     variant: str | None = None
@@ -111,8 +113,8 @@ class RecipientStatus:
 
     @property
     def is_named(self) -> bool:
-        """Whether the launch's query returned it in a usable row."""
-        return self.reason is not None or self.segment is not None
+        """Whether the launch's query returned it in a usable row, or a report has it."""
+        return self.reason is not None or self.segment is not None or self.verdict is not None
 
     @property
     def is_sent(self) -> bool:
@@ -142,16 +144,16 @@ class RecipientStatus:
         if self.reason is not None:
             known = _LEFT_OUT.get(self.reason)
             return f"left out: {known}" if known else f"left out by rule: {self.reason}"
-        if self.segment is None:
-            unseen = "the campaign's query did not return it in a usable row"
-            if self.may_be_erased:
-                return f"not known: {unseen}, or it was erased since"
-            return f"not selected: {unseen}"
         if self.verdict in _SENT:
             if self.is_suspect:
                 return f"{_SENT[self.verdict]}, probably by a machine"
             why = WHY_UNKNOWABLE.get(self.verdict_because or "")
             return _SENT[self.verdict] + (f": {why}" if why else "")
+        if self.segment is None:
+            unseen = "the campaign's query did not return it in a usable row"
+            if self.may_be_erased:
+                return f"not known: {unseen}, or it was erased since"
+            return f"not selected: {unseen}"
         return self._of_request
 
     @property
@@ -208,9 +210,10 @@ def recipient_status(db: sa.Connection, launch: LaunchRecord, identifier: int | 
         place = next((row for row in rows if _may_hold(row, kind, identifier)), None)
     if place is None:
         return RecipientStatus(launch_key, launch.state, may_be_erased=launch.erased > 0)
-    if place.identifiers is None:
-        return RecipientStatus(launch_key, launch.state, is_known=False)
     verdict = VERDICTS.name_of(db, identifier, verdicts.c.launch_key == launch_key)
+    if place.identifiers is None:
+        heard_of = Verdict(verdict) if verdict else None
+        return RecipientStatus(launch_key, launch.state, is_known=heard_of is not None, verdict=heard_of)
     withheld = withheld_by_verdict(db, launch_key).items()
     of_segment = (dispatches.c.launch_key == launch_key, dispatches.c.segment == place.number)
     dispatch = db.execute(_DISPATCH.where(*of_segment)).one()
