@@ -34,6 +34,14 @@ WHY_UNKNOWABLE: Mapping[str, str] = {
 }
 """Why silence proves nothing. Each of the first four reasons applies to all recipients of a launch."""
 
+WHY_OWN_UNKNOWABLE: Mapping[str, str] = {
+    **WHY_UNKNOWABLE,
+    "not named": "post-backs do not contain the identifier that the request uses",
+    "not asked for": "the request names another address for post-backs of deliveries",
+    NO_PLATFORM: "a request of your own names no platforms, and deliveries on some are not reported reliably",
+}
+"""The same for a request that someone wrote, instead of a campaign."""
+
 OPENED_SINCE, DELIVERED_SINCE = "opened since", "delivered since"
 """Reasons for *not sent*: a request left out the recipient because of their verdict in an earlier launch."""
 

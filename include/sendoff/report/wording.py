@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from sendoff.campaign import Period
 from sendoff.figures import (
-    NO_PLATFORM,
     PLATFORM,
     RELIABLE_PLATFORMS,
+    WHY_OWN_UNKNOWABLE,
     WHY_UNKNOWABLE,
     LaunchStats,
     TimelinePoint,
@@ -26,11 +26,6 @@ from sendoff.report.timeline import span
 from sendoff.states import DispatchState, LaunchState, PostBackKind, Verdict
 
 _OWN_REQUEST = "A request of your own: its JSON was sent as it was written."
-_WHY_OWN_UNKNOWABLE: Mapping[str, str] = {
-    "not named": "post-backs do not contain the identifier that the request uses",
-    "not asked for": "the request names another address for post-backs of deliveries",
-    NO_PLATFORM: "a request of your own names no platforms, and deliveries on some are not reported reliably",
-}
 _REQUESTS: Mapping[str, str] = {
     DispatchState.IN_DOUBT: "in doubt: the service gave no clear answer, and no post-back has shown since that it "
     "processed the request. Sending again might reach recipients twice.",
@@ -218,7 +213,7 @@ def _unknowable(figures: LaunchStats) -> list[str]:
 
 def _of_reason(figures: LaunchStats, reason: str, count: int) -> str:
     begin = f"{count:,} unknowable: accepted, then silent where silence proves nothing"
-    whys = {**WHY_UNKNOWABLE, **(_WHY_OWN_UNKNOWABLE if figures.is_own_request else {})}
+    whys = WHY_OWN_UNKNOWABLE if figures.is_own_request else WHY_UNKNOWABLE
     why = whys.get(reason, reason)
     if reason != PLATFORM or not (where := _unreliable(figures)):
         return f"{begin}: {why}."

@@ -254,6 +254,13 @@ def test_the_report_describes_the_request(ledger: Ledger) -> None:
     ):
         assert words in text
     assert "query" not in text
+    silent, opened, other = (ledger.launches.recipient(key, who).sentence for who in (3, 5, 6))
+    assert silent == (
+        "sent, and it cannot be known whether it arrived: a request of your own names no platforms, and deliveries on "
+        "some are not reported reliably"
+    )
+    assert opened == "got it: opened or clicked"
+    assert other == "not selected: the request does not name it"
 
 
 def test_the_report_says_what_another_address_hides(ledger: Ledger) -> None:

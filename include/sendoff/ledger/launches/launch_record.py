@@ -56,6 +56,11 @@ class LaunchRecord:
         return str(json.loads(self.definition).get("title") or self.campaign)
 
     @property
+    def is_own_request(self) -> bool:
+        """Whether someone wrote its request, instead of a campaign."""
+        return "sends_with" in json.loads(self.definition)
+
+    @property
     def deleted(self) -> str | None:
         """The sentence that its recipients were deleted, and since when; None if they were not."""
         day = self.recipients_deleted_before

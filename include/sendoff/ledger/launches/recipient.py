@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
 from sendoff.audience.identifiers import Kind, from_bytes
 from sendoff.campaign import Campaign
-from sendoff.figures import NO_PLATFORM, PLATFORM, RELIABLE_PLATFORMS, UNREAD, WHY_UNKNOWABLE
+from sendoff.figures import (
+    NO_PLATFORM,
+    PLATFORM,
+    RELIABLE_PLATFORMS,
+    UNREAD,
+    WHY_OWN_UNKNOWABLE,
+    WHY_UNKNOWABLE,
+)
 from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.requests.claims import VARIANT
 from sendoff.ledger.requests.doubts import is_still_doubted, may_be_processed
@@ -86,9 +94,9 @@ class RecipientStatus:
 
     launch_key: str
     launch_state: LaunchState
-    is_known: bool = (
-        True  # False: the service chooses the recipients and no report has it, or they were deleted
-    )
+    is_own_request: bool = False  # someone wrote the request, instead of a campaign
+    # False: the service chooses the recipients and no report has it, or they were deleted.
+    is_known: bool = True
     reason: str | None = None
     segment: int | None = None
     variant: str | None = None
@@ -147,10 +155,15 @@ class RecipientStatus:
         if self.verdict in _SENT:
             if self.is_suspect:
                 return f"{_SENT[self.verdict]}, probably by a machine"
-            why = WHY_UNKNOWABLE.get(self.verdict_because or "")
+            whys = WHY_OWN_UNKNOWABLE if self.is_own_request else WHY_UNKNOWABLE
+            why = whys.get(self.verdict_because or "")
             return _SENT[self.verdict] + (f": {why}" if why else "")
         if self.segment is None:
-            unseen = "the campaign's query did not return it in a usable row"
+            unseen = (
+                "the request does not name it"
+                if self.is_own_request
+                else "the campaign's query did not return it in a usable row"
+            )
             if self.may_be_erased:
                 return f"not known: {unseen}, or it was erased since"
             return f"not selected: {unseen}"
@@ -201,28 +214,27 @@ def _words(state: str | None) -> str:
 def recipient_status(db: sa.Connection, launch: LaunchRecord, identifier: int | str) -> RecipientStatus:
     """Look for an identifier among those that the launch leaves out, then in its segments."""
     launch_key, kind = launch.launch_key, launch.kind
+    found = partial(RecipientStatus, launch_key, launch.state, launch.is_own_request)
     if launch.deleted:
-        return RecipientStatus(launch_key, launch.state, is_known=False, deleted=launch.deleted)
+        return found(is_known=False, deleted=launch.deleted)
     reason = SUPPRESSED.name_of(db, identifier, suppressed.c.launch_key == launch_key)
     if reason is not None:
-        return RecipientStatus(launch_key, launch.state, reason=reason)
+        return found(reason=reason)
     with db.execute(_SEGMENTS.where(segments.c.launch_key == launch_key)) as rows:
         place = next((row for row in rows if _may_hold(row, kind, identifier)), None)
     if place is None:
-        return RecipientStatus(launch_key, launch.state, may_be_erased=launch.erased > 0)
-    verdict = VERDICTS.name_of(db, identifier, verdicts.c.launch_key == launch_key)
+        return found(may_be_erased=launch.erased > 0)
+    name = VERDICTS.name_of(db, identifier, verdicts.c.launch_key == launch_key)
+    verdict = Verdict(name) if name else None
     if place.identifiers is None:
-        heard_of = Verdict(verdict) if verdict else None
-        return RecipientStatus(launch_key, launch.state, is_known=heard_of is not None, verdict=heard_of)
+        return found(is_known=verdict is not None, verdict=verdict)
     withheld = withheld_by_verdict(db, launch_key).items()
     of_segment = (dispatches.c.launch_key == launch_key, dispatches.c.segment == place.number)
     dispatch = db.execute(_DISPATCH.where(*of_segment)).one()
     left_out = withheld_of(db, launch_key).get(dispatch.dispatch_key)
     is_suspect = dispatch.suspects is not None and identifier in from_bytes(kind, dispatch.suspects)
     has_rest = Campaign.frozen(launch.definition).decide is not None
-    return RecipientStatus(
-        launch_key,
-        launch.state,
+    return found(
         segment=place.number,
         variant=place.variant,
         language=place.language,
@@ -230,7 +242,7 @@ def recipient_status(db: sa.Connection, launch: LaunchRecord, identifier: int | 
         wave=place.wave,
         awaits_winner=has_rest and place.variant is None,
         dispatch=request_state(dispatch.state, identifier, left_out),
-        verdict=Verdict(verdict) if verdict else None,
+        verdict=verdict,
         verdict_because=_why_unknowable(db, launch_key, identifier)
         if verdict == Verdict.UNKNOWABLE
         else None,
