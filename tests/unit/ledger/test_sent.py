@@ -440,7 +440,7 @@ UNSEEN = "the campaign's query did not return it in a usable row"
         ({"verdict": "missing"}, "sent, but no delivery was reported"),
         ({"verdict": "engaged", "is_suspect": True}, "got it: opened or clicked, probably by a machine"),
         ({"segment": None}, f"not selected: {UNSEEN}"),
-        ({"segment": None, "may_be_erased": True}, f"not known: {UNSEEN}, or it was erased since"),
+        ({"segment": None, "may_be_erased": True}, f"not known: {UNSEEN}, or it was erased"),
         ({"segment": None, "is_known": False}, "not known: the service chooses the people of this launch"),
         ({"segment": None, "reason": "holdout"}, "left out: control group"),
         ({"segment": None, "reason": "no_minors"}, "left out by rule: no_minors"),

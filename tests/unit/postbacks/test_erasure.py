@@ -325,7 +325,7 @@ def test_an_erased_person_is_not_said_to_have_been_outside_the_launch(ledger: Le
     make_launch(ledger, [1, 2, 3], size=3)
     assert ledger.launches.recipient(KEY, 9).sentence.startswith("not selected: ")
     forget(ledger, [2], identified_by="device_id", **ROWS)
-    assert ledger.launches.recipient(KEY, 2).sentence.endswith("a usable row, or it was erased since")
+    assert ledger.launches.recipient(KEY, 2).sentence.endswith("a usable row, or it was erased")
     assert ledger.launches.recipient(KEY, 3).sentence.startswith("not sent yet")
 
 
@@ -483,6 +483,9 @@ def test_a_new_launch_leaves_the_erased_out(ledger: Ledger) -> None:
     assert list(audience.identifiers) == [1, 4]
     assert audience.dropped == {"erased": 1}
     assert audience.rows == len(audience.identifiers) + sum(audience.dropped.values())
+    later = make_launch(ledger, [1, 4], audience=audience, name="later").launch_key
+    assert ledger.launches.recipient(later, 2).sentence.startswith("not known: ")
+    assert ledger.launches.recipient(later, 1).sentence.startswith("not sent yet")
 
 
 def test_an_erasure_keeps_the_hours_at_which_others_opened(ledger: Ledger) -> None:

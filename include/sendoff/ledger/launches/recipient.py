@@ -113,7 +113,8 @@ class RecipientStatus:
     is_contradicted: bool = False
     hour: int | None = None
     arm: Arm | None = None
-    may_be_erased: bool = False  # people were erased from the launch, and it is none of the others
+    # People were erased from the launch or before it, and it is none of the others.
+    may_be_erased: bool = False
     deleted: str | None = None  # the sentence that the launch's recipients were deleted, if they were
 
     def __str__(self) -> str:
@@ -165,7 +166,7 @@ class RecipientStatus:
                 else "the campaign's query did not return it in a usable row"
             )
             if self.may_be_erased:
-                return f"not known: {unseen}, or it was erased since"
+                return f"not known: {unseen}, or it was erased"
             return f"not selected: {unseen}"
         return self._of_request
 
@@ -223,7 +224,7 @@ def recipient_status(db: sa.Connection, launch: LaunchRecord, identifier: int | 
     with db.execute(_SEGMENTS.where(segments.c.launch_key == launch_key)) as rows:
         place = next((row for row in rows if _may_hold(row, kind, identifier)), None)
     if place is None:
-        return found(may_be_erased=launch.erased > 0)
+        return found(may_be_erased=launch.erased > 0 or launch.dropped.get("erased", 0) > 0)
     name = VERDICTS.name_of(db, identifier, verdicts.c.launch_key == launch_key)
     verdict = Verdict(name) if name else None
     if place.identifiers is None:
