@@ -25,6 +25,7 @@ _NO_LOG = (
     "erasure_log in the connection sendoff_ledger. Then erase the same people again, so that the log has them"
 )
 _BEGIN = '{"identified_by": '  # of a line of an erasure log; the rest of it may be cut off
+_USE_THE_LOG = "Give the file of SENDOFF_ERASURE_LOG"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,19 +154,27 @@ def append_to_log(file: Path, remembered: Iterable[Remembered], now: datetime) -
 
 
 def read_log(file: Path) -> Iterator[Remembered]:
-    """Yield the hashes in an erasure log. Lines that were cut off are skipped: nothing was erased by them."""
+    """Yield the hashes in an erasure log. Lines that were cut off are skipped: nothing was erased by them.
+
+    A power failure may leave NUL bytes in place of the rest of a line.
+    """
     try:
-        lines = file.read_text().splitlines()
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
         raise SettingsError(f"the erasure log {file} cannot be read: {error.strerror}") from None
-    for number, line in enumerate(lines, start=1):
+    except UnicodeDecodeError:
+        raise SettingsError(f"{file}: the text is not UTF-8. {_USE_THE_LOG}") from None
+    for number, text in enumerate(lines, start=1):
+        line = text.rstrip("\0")
         try:
             entry = json.loads(line)
             hashed = HashedIdentifier(entry["digest"], int(entry["bucket"]))
             yield Remembered(entry["identified_by"], entry["kind"], hashed, entry["secret_check"])
         except (ValueError, KeyError, TypeError):
             if line.endswith("}") or not _BEGIN.startswith(line[: len(_BEGIN)]):
-                raise SettingsError(f"{file}, line {number}: this is no line of an erasure log") from None
+                raise SettingsError(
+                    f"{file}, line {number}: this is no line of an erasure log. {_USE_THE_LOG}"
+                ) from None
 
 
 def _log_of(ledger: Ledger) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -1005,6 +1006,31 @@ def test_lines_that_were_cut_off_do_not_make_a_log_unreadable(ledger: Ledger, tm
         append_to_log(log, second, NOW)
         append_to_log(log, first, NOW)
         assert list(read_log(log)) == [*left, *second, *first]
+
+
+def test_marks_of_an_editor_and_of_a_power_failure_do_not_make_a_log_unreadable(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    """An editor may put a byte order mark first. A file system may fill lost bytes with NUL."""
+    first, second = (ledger.erasures.named("device_id", [each]).remembered for each in GONE[:2])
+    log = tmp_path / "erasures.jsonl"
+    append_to_log(log, first, NOW)
+    whole = log.read_bytes()
+    for changed in (codecs.BOM_UTF8 + whole, whole + bytes(99), whole + whole[:9] + bytes(99)):
+        log.write_bytes(changed)
+        assert list(read_log(log)) == [*first]
+        append_to_log(log, second, NOW)
+        assert list(read_log(log)) == [*first, *second]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8"])
+def test_a_file_of_another_encoding_is_no_erasure_log(ledger: Ledger, tmp_path: Path, encoding: str) -> None:
+    log = tmp_path / "erasures.jsonl"
+    append_to_log(log, ledger.erasures.named("device_id", GONE[:1]).remembered, NOW)
+    log.write_bytes(log.read_text().encode(encoding) + (b"\xfc" if encoding == "utf-8" else b""))
+    why = "(the text is not UTF-8|line 1: this is no line of an erasure log). Give the file of SENDOFF_ERASURE_LOG"
+    with pytest.raises(SettingsError, match=why):
+        replay_erasures(ledger, log, who="anna", now=NOW)
 
 
 @pytest.mark.parametrize("line", ["device_id,user_id", '{"identified_by": "device_id"}', "{}", "["])
