@@ -163,14 +163,14 @@ def export_person(
     """Write everything that the ledger holds about one person to a JSON file."""
     if out.exists():
         raise SettingsError(f"{out} already exists. Give another file.")
-    with opened(ledger_url) as ledger:
-        found = ledger.persons.export(
-            identified_by, identifier, who=who or user_name(), why=reason, now=datetime.now(UTC)
-        )
     try:
         target = os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         try:
             with os.fdopen(target, "w", encoding="utf-8") as text:
+                with opened(ledger_url) as ledger:  # only now, because the audit log gets an entry
+                    found = ledger.persons.export(
+                        identified_by, identifier, who=who or user_name(), why=reason, now=datetime.now(UTC)
+                    )
                 json.dump(found, text, indent=2, ensure_ascii=False)
                 text.write("\n")
         except BaseException:

@@ -9,12 +9,14 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from sendoff.audience.identifiers import integers
 from sendoff.cli.commands import app
 from sendoff.errors import AudienceError, SettingsError
 from sendoff.ledger import Ledger
+from sendoff.ledger.storage.schema import decisions
 from sendoff.postbacks import reconcile_launch
 
 from ...factories import KEY, NOW, make_launch
@@ -138,6 +140,16 @@ def test_an_export_that_the_disk_has_no_room_for_leaves_no_file(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert list(tmp_path.glob("*person.json*")) == []
+
+
+def test_an_export_into_a_folder_that_does_not_exist_is_not_in_the_audit_log(
+    url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "missing" / "person.json"
+    with pytest.raises(SettingsError, match=r"person\.json cannot be written: No such file or directory"):
+        run("export-person", "2", "-o", str(file), "--ledger", url)
+    with closing(Ledger(url)) as ledger, ledger._database.read() as db:
+        assert "exported" not in db.scalars(sa.select(decisions.c.kind)).all()
 
 
 def test_the_export_is_a_private_file_that_is_not_replaced(url: str, tmp_path: Path) -> None:
