@@ -18,7 +18,7 @@ from airflow.models.xcom import XComModel
 from airflow.sdk import DAG
 
 from airflow import settings
-from sendoff.ledger import Ledger
+from sendoff.ledger import Ledger, SuppressionChange
 from sendoff_airflow.dags import suppression_dag
 from sendoff_airflow.operators import SuppressOperator
 
@@ -135,6 +135,26 @@ def test_an_empty_topic_does_not_change_the_entries_of_the_account(
         "account": "success",
         "remove": "failed",
     }
+    assert members(ledger) == DEVICES
+
+
+def test_opt_outs_of_recipients_are_not_replaced_and_a_source_is_not_blank(
+    ledger: Ledger,
+    opted_out: Callable[[list[int | None]], None],
+    run_dag: Callable[..., DagRun],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    own = SuppressionChange("account", "device_id", "opt-out", "recipient")
+    ledger.suppressions.add(own, DEVICES, datetime.now(UTC))
+    opted_out(list(DEVICES[1:]))
+    with DAG("sources", schedule=None, start_date=START) as dag:
+        for place, source in enumerate(["opt-out", "{{ '' }}"]):
+            SuppressOperator(task_id=f"replace_{place}", recipients=QUERY, source=source, reason="opted out")
+    run = run_dag(dag, logical_date=DAY)
+    assert {each.state for each in run.get_task_instances()} == {"failed"}
+    logged = capsys.readouterr().out
+    assert "only Sendoff adds entries of the source opt-out. Use another name, such as crm" in logged
+    assert "the source is blank" in logged
     assert members(ledger) == DEVICES
 
 

@@ -3668,6 +3668,14 @@ def test_a_replacement_that_removes_much_is_confirmed_first(olga: Person, ledger
         ({"csv": "device_id\n7\n", "until": "2020-01-31"}, "in the past"),
         ({"csv": "device_id\n7\n", "until": "soon"}, "Enter the end as a date"),
         ({"csv": "device_id\n7\n", "source": " "}, "Enter a source"),
+        (
+            {"csv": "device_id\n7\n", "source": "opt-out"},
+            "Nothing was done: only Sendoff adds entries of the source opt-out. Use another name, such as crm.",
+        ),
+        (
+            {"csv": "device_id\n7\n", "source": "opt-out", "how": "replace"},
+            "only Sendoff adds entries of the source opt-out",
+        ),
         ({}, "Choose a CSV file"),
     ],
 )

@@ -48,6 +48,8 @@ from .storage.grants import ROLES as ROLES
 from .storage.grants import grant_statements as grant_statements
 from .storage.private_files import make_private as make_private
 from .suppression.active_verdicts import LaunchSource as LaunchSource
+from .suppression.suppressions import ERASURE as ERASURE
+from .suppression.suppressions import OPT_OUT as OPT_OUT
 from .suppression.suppressions import Replacement as Replacement
 from .suppression.suppressions import Suppression as Suppression
 from .suppression.suppressions import SuppressionChange as SuppressionChange

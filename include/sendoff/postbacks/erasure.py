@@ -14,7 +14,7 @@ from sendoff.audience import HashedIdentifier
 from sendoff.audience.identifiers import Identifiers
 from sendoff.campaign import EVERYTHING
 from sendoff.errors import SettingsError
-from sendoff.ledger import Erasure, Ledger, Remembered, SuppressionChange
+from sendoff.ledger import ERASURE, Erasure, Ledger, Remembered, SuppressionChange
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.settings import load_settings
 
@@ -84,7 +84,7 @@ def request_erasure(
     if (file := _log_of(ledger)) is not None:
         append_to_log(file, people.remembered, moment)
     # Until the erasure is carried out, launches that are frozen already still have these people.
-    new = SuppressionChange(EVERYTHING, identified_by, "erasure", who, "erasure requested")
+    new = SuppressionChange(EVERYTHING, identified_by, ERASURE, who, "erasure requested")
     ledger.suppressions.add(new, people.identifiers, moment)
     request = ledger.erasures.request(people, who=who, why=reason, now=moment)
     _log.info("erasure %d: %d people", request.request, request.people)

@@ -22,7 +22,7 @@ from granian.rsgi import HTTPProtocol, Scope
 from sendoff.audience.identifiers import as_member
 from sendoff.campaign import ACCOUNT
 from sendoff.errors import GateError, LedgerUnavailableError, SettingsError, UnusableLedgerError
-from sendoff.ledger import Ledger, SuppressionChange
+from sendoff.ledger import OPT_OUT, Ledger, SuppressionChange
 from sendoff.postbacks.group_commit import ReceiverCounts
 from sendoff.postbacks.opt_out_texts import ENGLISH, PageTexts, Texts, choose_language, direction
 from sendoff.postbacks.reading import BodyError, BodyReader
@@ -30,9 +30,6 @@ from sendoff.service import OPT_OUT_PATH, OptOut, OptOutSigner
 from sendoff.telemetry import metrics
 
 _log = logging.getLogger(__name__)
-
-SOURCE = "opt-out"
-"""The source of the entries in the suppression list."""
 
 NOT_ASKED = "Opt-outs are stored without asking who was erased: %s"
 """The log's line about an erasure secret that is missing or wrong."""
@@ -121,7 +118,7 @@ class OptOutEndpoint:
                 new = SuppressionChange(
                     scope,
                     opt_out.identified_by,
-                    SOURCE,
+                    OPT_OUT,
                     author="recipient",
                     launch_key=opt_out.launch_key,
                 )

@@ -94,6 +94,8 @@ def test_an_end_that_is_a_naive_datetime_is_refused(app: App) -> None:
     [
         ({"reason": None}, "the reason is blank"),
         ({"source": None}, "source: found a NoneType. Use a text"),
+        ({"source": " "}, "the source is blank"),
+        ({"source": "opt-out"}, "only Sendoff adds entries of the source opt-out"),
         ({"until": 5}, "found a int as the end. Use a date"),
         ({"everything": "false"}, "everything: 'false' is not a boolean. Use True or False"),
         ({"everything": 1}, "everything: 1 is not a boolean. Use True or False"),

@@ -16,7 +16,7 @@ from pyarrow import csv, parquet
 
 from sendoff.app import user_name
 from sendoff.audience.identifiers import LONGEST_TEXT
-from sendoff.ledger import Ledger
+from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.ledger.storage.schema import decisions
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -49,6 +49,13 @@ def file(tmp_path: Path) -> Path:
 def members(ledger: Ledger, scope: str = "account", column: str = "device_id") -> list[int | str]:
     kind = "integer" if column == "device_id" else "string"
     return list(ledger.suppressions.active(column, kind, [scope], datetime.now(UTC)))  # type: ignore[arg-type]
+
+
+def opt_out(ledger: Ledger, *people: int | str, scope: str = "account", column: str = "device_id") -> None:
+    """Add entries as the receiver does."""
+    ledger.suppressions.add(
+        SuppressionChange(scope, column, "opt-out", "recipient"), people, datetime.now(UTC)
+    )
 
 
 def write(file: Path, devices: list[int]) -> str:
@@ -118,6 +125,8 @@ def test_the_options_choose_the_scope(
             "identifier 2 of 2 is longer than 1,000 bytes, or has a character that cannot be stored. Remove it",
         ),
         (("add", "7", "--identified-by", "email", *WHY), "found column email. Use device_id"),
+        (("add", "7", "--source", "", *WHY), "the source is blank"),
+        (("add", "7", "--source", "opt-out", *WHY), "entries of the source opt-out. Use another name"),
     ],
 )
 def test_a_wrong_argument_changes_nothing_and_says_what_is_right(
@@ -176,6 +185,19 @@ def test_a_wrong_line_of_a_file_is_named_and_nothing_is_changed(
     assert members(ledger) == []
 
 
+@pytest.mark.parametrize(
+    ("source", "why"), [("opt-out", "only Sendoff adds entries of the source opt-out"), ("", "is blank")]
+)
+def test_a_replacement_ends_no_opt_outs(
+    ledger: Ledger, suppress: Command, file: Path, source: str, why: str
+) -> None:
+    opt_out(ledger, *range(1, 11))
+    done = suppress("replace", "--source", source, *WHY, "--yes", "--file", write(file, list(range(2, 12))))
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert members(ledger) == [*range(1, 11)]
+
+
 def test_a_replacement_shows_its_counts_and_needs_yes_where_no_one_can_answer(
     ledger: Ledger, suppress: Command, file: Path
 ) -> None:
@@ -229,7 +251,7 @@ def test_a_file_ends_only_entries_of_the_source_that_is_named(
     ledger: Ledger, suppress: Command, file: Path
 ) -> None:
     file.write_text("device_id\n7\n8\n")
-    suppress("add", "7", *WHY, "--source", "opt-out")
+    opt_out(ledger, 7)
     suppress("add", "--file", str(file), *WHY)
     refused = suppress("remove", "--file", str(file), *WHY)
     assert refused.returncode == 2
@@ -246,9 +268,7 @@ def test_the_entries_in_force_are_exported_to_a_private_file(
     ledger: Ledger, suppress: Command, tmp_path: Path, suffix: str
 ) -> None:
     suppress("add", "40000021", "40000017", *WHY, "--until", "2099-01-31")
-    suppress(
-        "add", "ann, née Müller", "--identified-by", "user_id", "--topic", "news", *WHY, "--source", "opt-out"
-    )
+    opt_out(ledger, "ann, née Müller", scope="topic:news", column="user_id")
     suppress("add", "40000022", *WHY)
     suppress("remove", "40000022", *WHY)
     file = tmp_path / f"list.{suffix}"

@@ -269,6 +269,27 @@ def test_a_reason_is_not_blank() -> None:
         SuppressionChange("account", "device_id", "complaint", "ann", " ")
 
 
+@pytest.mark.parametrize("source", ["", " \t"])
+def test_a_source_is_not_blank(source: str) -> None:
+    with pytest.raises(UsageError, match="the source is blank"):
+        entry(source=source)
+
+
+@pytest.mark.parametrize("source", ["opt-out", "erasure"])
+def test_only_sendoff_adds_and_replaces_its_own_entries(ledger: Ledger, source: str) -> None:
+    own = entry(source=source)
+    assert ledger.suppressions.add(own, [1, 2], NOW) == 2
+    why = f"only Sendoff adds entries of the source {source}. Use another name, such as crm"
+    with pytest.raises(UsageError, match=why):
+        ledger.suppressions.add(own, [3], NOW, is_audited=True)
+    with pytest.raises(UsageError, match=why):
+        ledger.suppressions.planned(own, [1], NOW)
+    with pytest.raises(UsageError, match=why):
+        ledger.suppressions.replace(own, [1], NOW, Replacement(0, 1, 2))
+    assert active(ledger) == [1, 2]
+    assert ledger.suppressions.remove(own, [1], NOW) == 1
+
+
 @pytest.mark.parametrize("scope", ["", "all", "topic:", "topic:A b", "channel:pigeon"])
 def test_a_scope_that_does_not_exist_is_an_error(scope: str) -> None:
     with pytest.raises(ValueError, match="Use account, everything, topic:NAME or channel:NAME"):

@@ -542,7 +542,7 @@ def test_an_entry_that_comes_during_an_erasure_does_not_stay(ledger: Ledger) -> 
     assert asked == ["2", "2"]
     assert ledger.suppressions.of_person("device_id", 2) == []
     asked.clear()
-    others = replace(new, author="ann", reason="asked")
+    others = replace(new, source="crm", author="ann", reason="asked")
     planned = overtaken.planned(others, [1, 3], NOW)
     asked.clear()
     with pytest.raises(GateError, match="people were erased in the meantime"):

@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from sendoff.arguments import check_reason
 from sendoff.audience.identifiers import Identifiers, Kind, as_member, from_texts
 from sendoff.campaign import ACCOUNT, EVERYTHING, is_suppression_scope
-from sendoff.errors import GateError
+from sendoff.errors import GateError, SettingsError, UsageError
 from sendoff.ledger.control.audit_log import Decision, append_decision, check_not_moved
 from sendoff.ledger.storage.bulk import in_parts
 from sendoff.ledger.storage.database import Database, LedgerPart
@@ -33,6 +33,9 @@ from sendoff.ledger.storage.erasure_state import version_of
 from sendoff.ledger.storage.problems import check_texts
 from sendoff.ledger.storage.schema import suppression_state, suppressions
 from sendoff.states import DecisionKind
+
+OPT_OUT, ERASURE = "opt-out", "erasure"
+"""The sources of Sendoff's own entries: opt-outs of recipients, and erasures that were requested."""
 
 _AT_ONCE = 500
 _PART = 10_000  # rows
@@ -45,7 +48,7 @@ class SuppressionChange:
     ``source``: where they come from, such as ``opt-out`` or ``csv``. A removal may have None: those of every source.
     ``identified_by``: the column that identifies the recipients, as in audience queries. ``launch_key``: the launch
     whose message led to it. Raise ValueError for a scope that does not exist, SettingsError for a text that the
-    ledger cannot store, and UsageError for a blank reason.
+    ledger cannot store, and UsageError for a blank reason or source.
     """
 
     scope: str
@@ -64,6 +67,8 @@ class SuppressionChange:
         check_texts(source=self.source, author=self.author, reason=self.reason)
         if self.reason is not None:
             check_reason(self.reason)
+        if self.source is not None and not self.source.strip():
+            raise UsageError("the source is blank. Name where the entries come from, such as crm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +149,14 @@ class SuppressionList(LedgerPart):
         """Add entries of one scope and source, and return how many recipients had none in force.
 
         An entry in force stays as it is, unless the new one ends later. Repeating a call changes nothing. Raise
-        ValueError for a blank or unusable identifier. ``is_audited``: append a change to the audit log.
+        ValueError for a blank or unusable identifier. ``is_audited``: append a change to the audit log. Raise
+        UsageError if such a change has the source of Sendoff's own entries.
 
         People who were erased get no entry, because no launch contains them. Raise SettingsError if the secret that
         recognises them is missing. ``may_be_erased``: do not ask.
         """
+        if is_audited:
+            _check_source(new)
         given = _texts(identifiers)
         while True:  # again if people were erased meanwhile, because they may be among these
             version, texts = (None, given) if may_be_erased else self._kept(new, given)
@@ -174,7 +182,11 @@ class SuppressionList(LedgerPart):
             return removed
 
     def planned(self, new: SuppressionChange, identifiers: Iterable[int | str], now: datetime) -> Replacement:
-        """Return what :meth:`replace` would change with these arguments. Change nothing."""
+        """Return what :meth:`replace` would change with these arguments. Change nothing.
+
+        Raise UsageError for the source of Sendoff's own entries.
+        """
+        _check_source(new)
         wanted = set(self._kept(new, _texts(identifiers))[1])
         with self._database.read() as db:
             current = self._current(db, new, now)
@@ -187,8 +199,10 @@ class SuppressionList(LedgerPart):
         """Make the entries of one scope and source exactly these. Return and audit how many were added and removed.
 
         Entries of other sources stay, and erased people get no entry, as in :meth:`add`. ``planned``: the result of
-        :meth:`planned`. Raise GateError and change nothing if the counts are not these.
+        :meth:`planned`. Raise GateError and change nothing if the counts are not these. Raise UsageError for the source
+        of Sendoff's own entries.
         """
+        _check_source(new)
         version, wanted = self._kept(new, _texts(identifiers))
         with self._database.write() as db:
             self._lock(db)
@@ -318,6 +332,14 @@ def _texts(identifiers: Iterable[int | str]) -> list[str]:
     if any(as_member("string", text) is None for text in texts):
         raise ValueError("found a blank identifier, or one that cannot be stored. Remove it")
     return texts
+
+
+def _check_source(new: SuppressionChange) -> None:
+    """Raise UsageError for the source of Sendoff's own entries, because a replacement would end the others of it."""
+    if new.source in (OPT_OUT, ERASURE):
+        raise UsageError(
+            f"only Sendoff adds entries of the source {new.source}. Use another name, such as crm"
+        )
 
 
 def _own(change: SuppressionChange) -> tuple[sa.ColumnElement[bool], ...]:

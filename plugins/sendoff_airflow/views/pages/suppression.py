@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, JSONResponse
 from sendoff.audience import kind_of
 from sendoff.audience.identifiers import LONGEST_TEXT
 from sendoff.campaign import Channel, channel_scope
-from sendoff.errors import AudienceError, SettingsError
+from sendoff.errors import AudienceError, SettingsError, UsageError
 from sendoff.figures import counted
 from sendoff.launch import (
     MOST_REMOVED,
@@ -274,7 +274,10 @@ def _plan(ledger: Ledger, body: SuppressionFileIn, new: SuppressionChange) -> _P
         known = ledger.suppressions.count_among(new, named.identifiers, now)
         sizes = Replacement(added=0, removed=known, before=known)
     else:
-        sizes = ledger.suppressions.planned(new, named.identifiers, now)
+        try:
+            sizes = ledger.suppressions.planned(new, named.identifiers, now)
+        except UsageError as error:
+            raise _unreadable(str(error)) from None
         if body.how == "add":
             sizes = replace(sizes, removed=0)
     is_large = body.how == "replace" and sizes.removes_more_than(MOST_REMOVED)
