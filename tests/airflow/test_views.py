@@ -3620,20 +3620,29 @@ def test_the_names_of_channels_keep_their_capitals(olga: Person, ledger: Ledger)
     assert "1 device added, for campaigns with SMS." in done
 
 
-def test_a_file_with_a_later_end_prolongs_what_is_on_the_list(olga: Person, ledger: Ledger) -> None:
-    for until, button, done in (
-        ("2090-01-01", "Add 2", f"2 devices added, for {ACCOUNT}."),
-        ("2090-01-01", None, None),
-        ("2091-01-01", "Suppress 2 for longer", f"2 devices suppressed for longer, for {ACCOUNT}."),
-        ("", "Suppress 2 for longer", f"2 devices suppressed for longer, for {ACCOUNT}."),
-        ("2092-01-01", None, None),
+def test_a_file_with_a_later_end_prolongs_what_is_on_the_list_and_a_replacement_may_shorten_it(
+    olga: Person, ledger: Ledger
+) -> None:
+    longer = f"2 devices suppressed for longer, for {ACCOUNT}."
+    shorter = f"2 devices suppressed for a shorter time, for {ACCOUNT}."
+    for how, until, button, done in (
+        ("add", "2090-01-01", "Add 2", f"2 devices added, for {ACCOUNT}."),
+        ("add", "2090-01-01", None, None),
+        ("add", "2091-01-01", "Suppress 2 for longer", longer),
+        ("add", "", "Suppress 2 for longer", longer),
+        ("add", "2092-01-01", None, None),
+        ("replace", "2092-01-01", "Suppress 2 for a shorter time", shorter),
+        ("replace", "2092-01-01", None, None),
+        ("replace", "", "Suppress 2 for longer", longer),
     ):
-        body = {**FILE, "csv": "device_id\n7\n8\n", "until": until}
+        body = {**FILE, "how": how, "csv": "device_id\n7\n8\n", "until": until}
         seen = olga.post("suppression/check", body).text
         assert re.findall(r"<button[^>]*>(.*?)</button>", seen) == ([button] if button else []), until
         assert ("There is nothing to change" in seen) is (button is None)
+        assert ("2 entries would end earlier than now." in seen) is (done == shorter)
         if done:
             assert done in olga.post("suppression/file", {**body, "checked": token_of(seen)}).text
+    assert olga.get("suppression").text.count("Only ends of entries changed") == 4
     assert [each.until for each in ledger.suppressions.of_person("device_id", 7)] == [None]
 
 

@@ -55,7 +55,7 @@ _Until = Annotated[
     str | None,
     typer.Option(
         metavar="DATE",
-        help="The end of the entries, as the start of a day in UTC; default: no end",
+        help="The end of the entries, as the start of a day in UTC; default: no end. Only replace makes an end earlier",
         show_default=False,
     ),
 ]
@@ -172,7 +172,7 @@ def replace(
         done = replace_suppressions(
             ledger, new, named.identifiers, most_removed=most_removed, planned=planned
         )
-    typer.echo(f"replaced: {done.added:,} added, {done.removed:,} removed{_ending_later(done)}")
+    typer.echo(f"replaced: {done.added:,} added, {done.removed:,} removed{_other_ends(done)}")
 
 
 def _confirm(planned: Replacement, most_removed: int) -> None:
@@ -274,12 +274,13 @@ def _sizes(planned: Replacement, new: SuppressionChange, named: NamedRecipients)
     return (
         f"{new.source} has {counted(planned.before, 'entry', 'entries')}, and the file "
         f"{counted(len(named), *named.noun)}: {planned.added:,} would be added, {planned.removed:,} removed"
-        f"{_ending_later(planned)}"
+        f"{_other_ends(planned)}"
     )
 
 
-def _ending_later(change: Replacement) -> str:
-    return f", {change.prolonged:,} end later than before" if change.prolonged else ""
+def _other_ends(change: Replacement) -> str:
+    parts = (change.prolonged, "later"), (change.shortened, "earlier")
+    return "".join(f", {count:,} end {when} than before" for count, when in parts if count)
 
 
 def _tell_skipped(named: NamedRecipients) -> None:

@@ -175,6 +175,8 @@ def replace_suppressions(
 ) -> Replacement:
     """Make the entries of one scope and source exactly these, and return how many were added and removed.
 
+    An entry with another end gets the new one, which may be earlier. That does not count as removed.
+
     ``most_removed``: raise GateError and change nothing if more than this percentage of the entries would be removed.
     ``planned``: the counts that someone has seen. Raise GateError if they are not right any more.
     """

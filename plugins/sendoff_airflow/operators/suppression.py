@@ -26,12 +26,13 @@ class SuppressOperator(HasRecipients, QueryingOperator):
     :param recipients: SQL, a ``.sql`` file, or the path or URL of a Parquet, CSV or Arrow file (templated)
     :param reason: why, for the entries and the audit log (templated)
     :param source: the name that the entries keep, such as ``crm`` (templated)
-    :param action: ``replace`` makes the entries of this source and scope exactly those of the rows, ``add`` adds
-        entries, and ``remove`` ends the entries of this source and scope
+    :param action: ``replace`` makes the entries of this source and scope exactly those of the rows, with this
+        ``until``; ``add`` adds entries, and makes no entry end earlier; ``remove`` ends the entries of this source and
+        scope
     :param topic: only campaigns on this topic (templated)
     :param channel: only campaigns that use this channel, such as ``email``
     :param everything: every campaign, also transactional ones
-    :param until: the end of new entries, as the start of a day in UTC, such as ``2027-01-31``; default: no end
+    :param until: the end of the entries, as the start of a day in UTC, such as ``2027-01-31``; default: no end
         (templated)
     :param most_removed: fail and change nothing if ``replace`` would remove more than this percentage of the entries of
         the source, such as after a query that found nothing

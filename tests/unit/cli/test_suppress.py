@@ -213,6 +213,18 @@ def test_a_replacement_shows_its_counts_and_needs_yes_where_no_one_can_answer(
     assert members(ledger) == [5, *range(102, 112)]
 
 
+def test_a_replacement_shows_how_many_entries_get_another_end(
+    ledger: Ledger, suppress: Command, file: Path
+) -> None:
+    replace = ("replace", "--source", "crm", *WHY, "--yes", "--file", write(file, DEVICES))
+    suppress(*replace)
+    earlier = suppress(*replace, "--until", "2099-01-31").stdout
+    assert earlier.endswith("replaced: 0 added, 0 removed, 2 end earlier than before\n")
+    assert "0 would be added, 0 removed, 2 end earlier than before\n" in earlier
+    assert suppress(*replace).stdout.endswith("replaced: 0 added, 0 removed, 2 end later than before\n")
+    assert suppress(*replace).stdout.endswith("replaced: 0 added, 0 removed\n")
+
+
 def test_an_empty_file_does_not_empty_the_list_by_mistake(
     ledger: Ledger, suppress: Command, file: Path
 ) -> None:

@@ -114,16 +114,48 @@ def test_a_replacement_ends_only_the_entries_of_its_own_source_and_scope(ledger:
     ]
 
 
-def test_a_replacement_counts_the_entries_that_end_later(ledger: Ledger) -> None:
+def test_a_replacement_changes_and_counts_the_entries_with_another_end(ledger: Ledger) -> None:
     suppress(ledger, 1, 2, until=NOW + HOUR)
     suppress(ledger, 3)
-    for until, prolonged in ((NOW + HOUR, 0), (NOW + 2 * HOUR, 2), (None, 2), (NOW + HOUR, 0)):
-        new = entry(until=until)
+    suppress(ledger, 3, source="opt-out")
+    for hours, prolonged, shortened in (
+        (1, 0, 1),
+        (1, 0, 0),
+        (2, 3, 0),
+        (None, 3, 0),
+        (None, 0, 0),
+        (1, 0, 3),
+    ):
+        until = None if hours is None else NOW + hours * HOUR
+        new = entry(until=until, reason=f"{hours} hours, {shortened}")
         planned = ledger.suppressions.planned(new, [1, 2, 3], NOW)
-        assert planned == Replacement(0, 0, 3, prolonged)
-        assert planned.changes_nothing is (not prolonged)
+        assert planned == Replacement(0, 0, 3, prolonged, shortened)
+        assert planned.changes_nothing is (not prolonged + shortened)
+        assert not planned.removes_more_than(0)
         assert ledger.suppressions.replace(new, [1, 2, 3], NOW, planned) == planned
-    assert active(ledger, now=NOW + 3 * HOUR) == [1, 2, 3]
+        assert {each.until for part in ledger.suppressions.in_force(NOW, "csv") for each in part} == {until}
+    assert {each.reason for each in ledger.suppressions.of_person("device_id", 1)} == {"1 hours, 3"}
+    assert active(ledger, now=NOW + HOUR) == [3]  # who opted out
+
+
+def test_a_replacement_adds_removes_and_changes_ends_at_once(ledger: Ledger) -> None:
+    suppress(ledger, 1, 2, until=NOW + 2 * HOUR)
+    suppress(ledger, 3)
+    new = entry(until=NOW + HOUR)
+    planned = ledger.suppressions.planned(new, [2, 3, 4], NOW)
+    assert planned == Replacement(added=1, removed=1, before=3, shortened=2)
+    assert ledger.suppressions.replace(new, [2, 3, 4], NOW, planned) == planned
+    assert (active(ledger), active(ledger, now=NOW + HOUR)) == ([2, 3, 4], [])
+
+
+def test_claims_that_know_the_list_follow_an_earlier_end(ledger: Ledger) -> None:
+    make_launch(ledger, range(1, 7), size=2)
+    suppress(ledger, 1, 3, 5)
+    assert members(claim(ledger)) == [2]
+    new = entry(until=NOW + HOUR)
+    ledger.suppressions.replace(new, [1, 3, 5], NOW, ledger.suppressions.planned(new, [1, 3, 5], NOW))
+    assert members(claim(ledger)) == [4]
+    assert members(claim(ledger, NOW + HOUR)) == [5, 6]
 
 
 def test_entries_in_force_are_counted_and_listed_by_source(ledger: Ledger) -> None:

@@ -107,21 +107,22 @@ class Replacement:
     """How a replacement changes the entries of one scope and source.
 
     ``added``: recipients without an entry of the source. ``removed``: entries whose recipients are not named.
-    ``before``: entries in force before. ``prolonged``: entries that end later than before.
+    ``before``: entries in force before. ``prolonged`` and ``shortened``: entries that end later or earlier than before.
     """
 
     added: int
     removed: int
     before: int
     prolonged: int = 0
+    shortened: int = 0
 
     @property
     def changes_nothing(self) -> bool:
         """Whether all entries stay as they are."""
-        return not (self.added or self.removed or self.prolonged)
+        return not (self.added or self.removed or self.prolonged or self.shortened)
 
     def removes_more_than(self, percent: float) -> bool:
-        """Check whether more than this percentage of the entries is removed."""
+        """Check whether more than this percentage of the entries is removed. An earlier end removes none."""
         return self.removed * 100 > percent * self.before
 
 
@@ -164,7 +165,7 @@ class SuppressionList(LedgerPart):
                 self._lock(db)
                 if version not in (None, version_of(db)):
                     continue
-                added, prolonged = self._add(db, new, texts, now)
+                added, prolonged = self._add(db, new, texts, now, _ends_before(new.until))
                 if is_audited and (added or prolonged):
                     append_decision(db, _decision(new, now, added=added))
                 return added
@@ -187,18 +188,17 @@ class SuppressionList(LedgerPart):
         Raise UsageError for the source of Sendoff's own entries.
         """
         _check_source(new)
-        wanted = set(self._kept(new, _texts(identifiers))[1])
+        _, wanted = self._kept(new, _texts(identifiers))
         with self._database.read() as db:
-            current = self._current(db, new, now)
-            ends_earlier = wanted & self._current(db, new, now, _ends_before(new.until))
-        return Replacement(len(wanted - current), len(current - wanted), len(current), len(ends_earlier))
+            return self._compared(db, new, wanted, now)[0]
 
     def replace(
         self, new: SuppressionChange, identifiers: Iterable[int | str], now: datetime, planned: Replacement
     ) -> Replacement:
         """Make the entries of one scope and source exactly these. Return and audit how many were added and removed.
 
-        Entries of other sources stay, and erased people get no entry, as in :meth:`add`. ``planned``: the result of
+        An entry with another end gets this end, and the new author and reason. Entries of other sources stay, and
+        erased people get no entry, as in :meth:`add`. ``planned``: the result of
         :meth:`planned`. Raise GateError and change nothing if the counts are not these. Raise UsageError for the source
         of Sendoff's own entries.
         """
@@ -208,14 +208,13 @@ class SuppressionList(LedgerPart):
             self._lock(db)
             if version != version_of(db):
                 raise GateError("nothing was changed: people were erased in the meantime. Check it again")
-            current = self._current(db, new, now)
-            removed = self._remove(db, new, sorted(current.difference(wanted)), now)
-            added, prolonged = self._add(db, new, wanted, now)
-            done = Replacement(added, removed, len(current), prolonged)
+            done, gone = self._compared(db, new, wanted, now)
             if planned != done:
                 raise GateError(
                     "nothing was changed: the suppression list changed in the meantime. Check it again"
                 )
+            self._remove(db, new, gone, now)
+            self._add(db, new, wanted, now, suppressions.c.until.is_distinct_from(new.until))
             if not done.changes_nothing:
                 append_decision(db, _decision(new, now, added=done.added, removed=done.removed))
         return done
@@ -273,25 +272,41 @@ class SuppressionList(LedgerPart):
         erased = self._erased_among(new.identified_by, texts)
         return version, [text for text in texts if text not in erased] if erased else texts
 
-    def _add(
+    def _compared(
         self, db: sa.Connection, new: SuppressionChange, texts: Sequence[str], now: datetime
+    ) -> tuple[Replacement, list[str]]:
+        """Return what a replacement by these recipients changes, and the recipients whose entries it removes."""
+        wanted, current = set(texts), self._current(db, new, now)
+        prolonged = wanted & self._current(db, new, now, _ends_before(new.until))
+        shortened = wanted & self._current(db, new, now, _ends_after(new.until))
+        gone = sorted(current - wanted)
+        counts = (len(each) for each in (wanted - current, gone, current, prolonged, shortened))
+        return Replacement(*counts), gone
+
+    def _add(
+        self,
+        db: sa.Connection,
+        new: SuppressionChange,
+        texts: Sequence[str],
+        now: datetime,
+        is_replaced: sa.ColumnElement[bool],
     ) -> tuple[int, int]:
-        """Return how many entries were added, and how many end later than before."""
+        """Add entries. Return how many, and how many in force were replaced, because they meet a condition."""
         # No SELECT finds out which entries exist: PostgreSQL knows too little of a list that grows in this transaction,
         # and may read all of it for each part.
         add = self._database.insert_or_replace(suppressions, sa.not_(_in_force(now)))
-        prolong = self._database.insert_or_replace(suppressions, _ends_before(new.until))
+        replace = self._database.insert_or_replace(suppressions, is_replaced)
         values = {**asdict(new), "added_at": now, "removed_at": None, "removed_by": None}
         version = db.execute(sa.select(suppression_state.c.version)).scalar_one() + 1
-        added = prolonged = 0
+        added = replaced = 0
         for some in in_parts(texts, _AT_ONCE):
             rows = [{**values, "identifier": text, "version": version} for text in some]
             added += (missing := _changed(db, add, rows))
             if missing < len(rows):
-                prolonged += _changed(db, prolong, rows)
-        if added or prolonged:
+                replaced += _changed(db, replace, rows)
+        if added or replaced:
             self._next_version(db)
-        return added, prolonged
+        return added, replaced
 
     def _current(
         self, db: sa.Connection, new: SuppressionChange, now: datetime, *where: sa.ColumnElement[bool]
@@ -384,6 +399,12 @@ def _ends_before(until: datetime | None) -> sa.ColumnElement[bool]:
     """Return the condition on entries that end before a moment, or at all if it is None."""
     end = suppressions.c.until
     return end.is_not(None) if until is None else end < until
+
+
+def _ends_after(until: datetime | None) -> sa.ColumnElement[bool]:
+    """Return the condition on entries that end after a moment, or never. None do if it is None."""
+    end = suppressions.c.until
+    return sa.false() if until is None else sa.or_(end.is_(None), end > until)
 
 
 def _in_force(now: datetime) -> sa.ColumnElement[bool]:

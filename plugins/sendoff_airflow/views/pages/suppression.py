@@ -199,7 +199,12 @@ def apply_file(
         done = replace(done, removed=unsuppress(ledger, new, people))
     else:
         ledger.suppressions.replace(new, people, datetime.now(UTC), planned.sizes)
-    parts = [(done.added, "added"), (done.removed, "removed"), (done.prolonged, "suppressed for longer")]
+    parts = [
+        (done.added, "added"),
+        (done.removed, "removed"),
+        (done.prolonged, "suppressed for longer"),
+        (done.shortened, "suppressed for a shorter time"),
+    ]
     words = ", ".join(f"{counted(count, *planned.named.noun)} {verb}" for count, verb in parts if count)
     return _done(request, f"{words or 'Nothing changed'}, for {describe_scope(new.scope)}.")
 
@@ -279,7 +284,7 @@ def _plan(ledger: Ledger, body: SuppressionFileIn, new: SuppressionChange) -> _P
         except UsageError as error:
             raise _unreadable(str(error)) from None
         if body.how == "add":
-            sizes = replace(sizes, removed=0)
+            sizes = replace(sizes, removed=0, shortened=0)
     is_large = body.how == "replace" and sizes.removes_more_than(MOST_REMOVED)
     facts = (
         body.how,
@@ -290,6 +295,7 @@ def _plan(ledger: Ledger, body: SuppressionFileIn, new: SuppressionChange) -> _P
         sizes.added,
         sizes.removed,
         sizes.prolonged,
+        sizes.shortened,
         body.csv,
     )
     token = hashlib.blake2b("\0".join(map(str, facts)).encode(), digest_size=16).hexdigest()
