@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 KEY = "note"
 """The XCom that holds the text."""
 
+_AUTHOR = "airflow-provider-sendoff"  # Airflow stores who wrote a note last, and shows it nowhere
 _MAX_LENGTH = 1000  # characters; Airflow's limit
 _log = logging.getLogger(__name__)
 
@@ -47,7 +48,10 @@ def note_of(figures: LaunchStats, launch: LaunchRecord, stage: Stage) -> str:
 
 
 class RunNotes:
-    """Writes the note of a run with a text about its launch, unless the run already has a note."""
+    """Writes the note of a run with a text about its launch, unless someone else wrote the note that it has.
+
+    A run that is cleared ends once more, and then gets a new note.
+    """
 
     @hookimpl
     def on_dag_run_success(self, dag_run: DagRun, msg: str) -> None:  # noqa: ARG002
@@ -65,7 +69,7 @@ def _write(dag_run: DagRun) -> None:
     if not tasks:  # runs of other DAGs cost no query
         return
     from airflow.models.dagrun import DagRunNote
-    from sqlalchemy import exc, insert, select
+    from sqlalchemy import delete, exc, insert, select
     from sqlalchemy.orm import object_session
 
     session = object_session(dag_run)
@@ -75,12 +79,15 @@ def _write(dag_run: DagRun) -> None:
         notes = xcoms_of(session, KEY, dag_id=dag_run.dag_id, run_id=dag_run.run_id, task_ids=tasks)
     connection = session.connection()
     text = "\n".join(note.text for note in notes)[:_MAX_LENGTH]
+    own = (DagRunNote.dag_run_id == dag_run.id, DagRunNote.user_id == _AUTHOR)
+    connection.execute(delete(DagRunNote).where(*own))  # of an earlier try
     is_noted = connection.execute(select(DagRunNote.dag_run_id).where(DagRunNote.dag_run_id == dag_run.id))
     if not text or is_noted.first():
         return
+    note = {"dag_run_id": dag_run.id, "content": text, "user_id": _AUTHOR}
     try:
         with connection.begin_nested():  # an error here must not end the scheduler's transaction
-            connection.execute(insert(DagRunNote).values(dag_run_id=dag_run.id, content=text))
+            connection.execute(insert(DagRunNote).values(note))
     except exc.IntegrityError:
         _log.info("run %s of %s: someone wrote a note meanwhile", dag_run.run_id, dag_run.dag_id)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import closing
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ from airflow.models.taskinstancekey import TaskInstanceKey
 from airflow.models.xcom import XComModel
 from airflow.utils.sqlalchemy import prohibit_commit
 from fastapi.testclient import TestClient
+from sqlalchemy.orm import Session
 
 from airflow import settings
 from sendoff.states import Verdict
@@ -272,6 +274,50 @@ def test_in_a_run_of_several_launches_each_task_leads_to_its_own_and_one_that_di
     other = TaskInstanceKey("several", "not_started", run.run_id)
     assert LaunchLink().get_link(dag.get_task("preview"), ti_key=other) == ""
     assert CampaignLink().get_link(dag.get_task("preview"), ti_key=other) == ""
+
+
+def test_a_run_that_is_cleared_gets_a_new_note(
+    house: Any, run_dag: Callable[..., DagRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_dag(house.campaign("opened", house.few, more="gates: {least: 1000}\n"), logical_date=house.day)
+    _end_again(run)
+    assert _note(run) == "Not launched: 60 devices, at least 1,000 wanted."
+    # DAG.test() clears the tasks of an earlier run of this date, and would then replace the run itself.
+    monkeypatch.setattr("airflow.models.dagrun.get_or_create_dagrun", _run_of_the_date)
+    again = run_dag(house.campaign("opened", house.few), logical_date=house.day)
+    assert (again.id, again.state) == (run.id, "success")
+    _end_again(again)
+    note = _note(run) or ""
+    assert note.startswith("Reported. 60 devices: ")
+    with closing(settings.Session()) as session:
+        session.query(XComModel).filter_by(dag_id=run.dag_id, key="note").delete()
+        session.commit()
+    _end_again(again)  # a try that ends before a task reports
+    assert _note(run) is None
+
+
+def _run_of_the_date(*, dag: Any, logical_date: datetime, session: Session, **_: Any) -> DagRun:
+    run = session.query(DagRun).filter_by(dag_id=dag.dag_id, logical_date=logical_date).one()
+    run.dag, run.state = dag, "running"
+    return run
+
+
+def test_a_note_that_a_person_changed_stays(
+    house: Any, run_dag: Callable[..., DagRun], rest_api: TestClient
+) -> None:
+    run = run_dag(
+        house.campaign("too_few_noted", house.few, more="gates: {least: 1000}\n"), logical_date=house.day
+    )
+    _end_again(run)
+    token = rest_api.post("/auth/token", json={"username": "ann", "password": "ann"}).json()["access_token"]
+    changed = rest_api.patch(
+        f"/api/v2/dags/{run.dag_id}/dagRuns/{run.run_id}",
+        json={"note": "Ann asked the data team"},
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    assert changed.status_code == 200, changed.text
+    _end_again(run)
+    assert _note(run) == "Ann asked the data team"
 
 
 @pytest.mark.proof
