@@ -3413,6 +3413,36 @@ def test_the_run_of_a_launch_is_found_however_airflow_stored_its_key(
 
 
 @pytest.mark.airflow_database
+def test_a_launch_is_not_stuck_while_an_older_run_of_it_sends(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    key = freeze(ledger, "twice", people=6, made=NOW)
+    older = Run(server, tmp_path, "twice", key)
+    newer = older.again()
+    assert _run_of(key) == newer.id
+    newer.end("audience", "failed")
+    assert _run_of(key) == older.id
+    older.pause()  # only this run would go on once someone unpauses the DAG
+    assert _run_of(key) == older.id
+    older.pause(False)
+    with create_session() as session:
+        sends = {"dag_id": "twice", "run_id": older.id, "task_id": "dispatch", "map_index": 0}
+        session.query(TaskInstance).filter_by(**sends).update({"state": "deferred"})  # until the next wave
+    assert _run_of(key) == older.id
+    assert "Stuck:" not in olga.get(f"launches/{key}").text
+    assert "Nothing is waiting" in olga.get("waiting").text
+    older.end("dispatch", "failed")
+    assert _run_of(key) == newer.id
+    assert "Stuck:" in olga.get(f"launches/{key}").text
+
+
+def _run_of(key: str) -> str:
+    found = airflow_db.run_of(key, "twice")
+    assert found is not None
+    return found.run_id
+
+
+@pytest.mark.airflow_database
 def test_every_page_and_every_button_of_a_launch_that_airflow_runs(
     server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
 ) -> None:

@@ -122,13 +122,14 @@ class Question:
 
 
 def run_of(launch_key: str, campaign: str) -> Run | None:
-    """Return the newest run of a campaign's DAG that created or found a launch, or None if Airflow has none."""
+    """Return the run of a launch that :func:`runs_of` chooses, or None if Airflow has none."""
     return runs_of({launch_key: campaign}).get(launch_key)
 
 
 def runs_of(campaigns: Mapping[str, str]) -> dict[str, Run]:
-    """Return for launches the newest run of the campaign's DAG that created or found each. Others are left out.
+    """Return for launches a run of the campaign's DAG that created or found each. Others are left out.
 
+    Of several, it is the newest one that goes on, or else the newest that is intact, or else the newest.
     ``campaigns``: the campaign of each launch. A task group counts if the campaign is named after its DAG and itself.
     XComs of other DAGs do not count, because buttons act on the run with the rights of the user who presses them.
     """
@@ -140,13 +141,17 @@ def runs_of(campaigns: Mapping[str, str]) -> dict[str, Run]:
         .order_by(XComModel.timestamp, XComModel.dag_run_id)
     )
     with create_session() as session:
-        places = {}
+        places: dict[str, list[tuple[str, str, str]]] = {}
         for dag_id, run_id, task_id, value in session.execute(query):
             key, group = _key_of(value), task_id.removesuffix(AUDIENCE)
             if campaigns.get(key) == _campaign_of(dag_id, group):
-                places[key] = (dag_id, run_id, group)
-        found = _runs_at(session, {(dag_id, run_id) for dag_id, run_id, _ in places.values()})
-    return {key: _of_group(found[dag_id, run_id], group) for key, (dag_id, run_id, group) in places.items()}
+                places.setdefault(key, []).append((dag_id, run_id, group))
+        found = _runs_at(session, {place[:2] for several in places.values() for place in several})
+    runs = {
+        key: [_of_group(found[dag_id, run_id], group) for dag_id, run_id, group in reversed(several)]
+        for key, several in places.items()
+    }
+    return {key: max(several, key=lambda run: (run.goes_on, run.is_intact)) for key, several in runs.items()}
 
 
 def _campaign_of(dag_id: str, group: str) -> str:

@@ -45,7 +45,7 @@ class Decidable:
 
     @cached_property
     def run(self) -> airflow_db.Run | None:
-        """The newest run of the launch, if the viewer may see it."""
+        """The run of the launch, if the viewer may see it."""
         return visible_run(self.viewer, self.launch)
 
     @cached_property

@@ -76,7 +76,7 @@ def standings_of(ledger: Ledger, selection: Selection) -> dict[str, Standing]:
 
 
 def visible_run(viewer: Viewer, launch: LaunchRecord) -> airflow_db.Run | None:
-    """Return the newest run of a launch, or None if there is none that the viewer may see."""
+    """Return the run of a launch, or None if there is none that the viewer may see."""
     run = airflow_db.run_of(launch.launch_key, launch.campaign)
     return run if run is not None and viewer.may_see(run.dag_id) else None
 
