@@ -25,7 +25,7 @@ import sqlalchemy as sa
 from sendoff.arguments import check_reason
 from sendoff.audience.identifiers import Identifiers, Kind, as_member, from_texts
 from sendoff.campaign import ACCOUNT, EVERYTHING, is_suppression_scope
-from sendoff.errors import GateError, SettingsError, UsageError
+from sendoff.errors import GateError, UsageError
 from sendoff.ledger.control.audit_log import Decision, append_decision, check_not_moved
 from sendoff.ledger.storage.bulk import in_parts
 from sendoff.ledger.storage.database import Database, LedgerPart
