@@ -97,7 +97,7 @@ class _Hour:
 
 
 _Hours = Mapping[Feed, Mapping[datetime, _Hour]]
-_Earlier = Sequence[tuple[datetime, LaunchStats]]  # when the service sent an earlier launch, and its figures
+_Earlier = Sequence[tuple[datetime, LaunchStats]]  # when an earlier launch went out, and its figures
 
 
 def check_feeds(

@@ -234,6 +234,30 @@ def test_what_usually_comes_later_is_not_missed_earlier(ledger: Ledger) -> None:
     assert state(ledger, DELIVERIES, START + 3 * HOUR) == "silent"
 
 
+@pytest.mark.parametrize("waited", [0, 5, 25])
+def test_what_is_usual_is_counted_from_sending_however_long_the_launches_waited(
+    ledger: Ledger, waited: int
+) -> None:
+    """An approval, a send window or a wave delays the requests of a launch after it was made."""
+
+    def made_before(at: datetime) -> tuple[str, str]:
+        made = at - waited * HOUR
+        period = Period(made - 24 * HOUR, made)
+        launch = make_launch(ledger, range(1, 1_001), period=period, created_at=made, sends_at=made)
+        (key,) = send_requests(ledger, launch.launch_key, Accepted(200, 17), at=at)
+        return launch.launch_key, key
+
+    earlier = START - timedelta(days=7)
+    launch, key = made_before(earlier)
+    receive(ledger, key, "delivery", range(1, 901), earlier)
+    reconcile_launch(ledger, launch, now=earlier + 2 * HOUR)
+    ledger.launches.settle(launch, earlier + 2 * HOUR)
+    made_before(START)
+    found = finding(ledger, DELIVERIES, START + HOUR)
+    assert found.state == "silent"
+    assert found.why.endswith("usually about 900 by now")
+
+
 def test_an_earlier_silence_is_no_yardstick(ledger: Ledger) -> None:
     usual(ledger, delivered=0)
     send(ledger, START, 1_000)

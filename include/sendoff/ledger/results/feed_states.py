@@ -45,7 +45,7 @@ class FeedState:
 
 
 class EarlierReport(NamedTuple):
-    """The newest report of an earlier launch, and when the service sent the launch."""
+    """The newest report of an earlier launch, and when the service sent its first messages."""
 
     sent_at: datetime
     stats: LaunchStats
@@ -106,8 +106,8 @@ class FeedStates(LedgerPart):
 
     def earlier(self, launch: LaunchRecord, limit: int) -> list[EarlierReport]:
         """Return the newest reports of settled launches of the same campaign that were sent earlier."""
-        query = (
-            sa.select(launches.c.sends_at, reports.c.figures)
+        newest = (
+            sa.select(launches.c.launch_key, launches.c.sends_at, reports.c.figures)
             .join(reports, reports.c.launch_key == launches.c.launch_key)
             .where(
                 launches.c.connection == launch.connection,
@@ -117,8 +117,20 @@ class FeedStates(LedgerPart):
             )
             .order_by(launches.c.sends_at.desc(), launches.c.launch_key)
             .limit(limit)
+            .subquery()
+        )
+        first_request = (
+            sa.select(sa.func.min(attempts.c.started_at))
+            .join(dispatches, NEWEST_ATTEMPT)
+            .where(
+                dispatches.c.launch_key == newest.c.launch_key, dispatches.c.state == DispatchState.ACCEPTED
+            )
+            .scalar_subquery()
+        )
+        query = sa.select(newest.c.sends_at, first_request.label("started_at"), newest.c.figures).order_by(
+            newest.c.sends_at.desc(), newest.c.launch_key
         )
         return [
-            EarlierReport(row.sends_at, LaunchStats.from_json(row.figures))
-            for row in self._database.rows(query)
+            EarlierReport(max(sends_at, started_at or sends_at), LaunchStats.from_json(figures))
+            for sends_at, started_at, figures in self._database.rows(query)
         ]
