@@ -187,11 +187,16 @@ def _check_receiver(ledger: Ledger, requests: int, hours: _Hours, now: datetime)
     if newest and now - newest < _GRACE:
         return Check(RECEIVER, FeedHealth.AS_EXPECTED, text)
     so_far = _Hour()
-    everywhere = [item for feed, of in hours.items() if not feed.platform for item in of.items()]
-    for since, hour in sorted(everywhere, key=itemgetter(0), reverse=True):
+    everywhere: defaultdict[tuple[datetime, str], list[_Hour]] = defaultdict(list)
+    for feed, of in hours.items():
+        if not feed.platform:
+            for since, hour in of.items():
+                everywhere[since, feed.connection].append(hour)
+    for (since, _), kinds in sorted(everywhere.items(), key=itemgetter(0), reverse=True):
         if newest and newest >= since:
             return Check(RECEIVER, FeedHealth.AS_EXPECTED, text)
-        so_far += hour
+        # Deliveries and opens are due from the same recipients.
+        so_far += _Hour(max(each.people for each in kinds), due=max(each.due for each in kinds))
         if so_far.due >= _ENOUGH:
             why = f"{text}; {so_far.people:,} recipients were sent to since {since:%Y-%m-%d %H:%M} UTC"
             return Check(RECEIVER, FeedHealth.SILENT, why)

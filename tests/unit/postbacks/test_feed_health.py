@@ -326,6 +326,18 @@ def test_a_receiver_without_post_backs_is_silent_where_some_certainly_should_hav
     assert state(ledger, RECEIVER, START + 2 * HOUR) == "as expected"
 
 
+def test_a_recipient_whose_delivery_and_open_are_due_counts_once_for_the_receiver(ledger: Ledger) -> None:
+    ledger.post_backs.register_receiver("r", START)
+    usual(ledger, delivered=1_000, opened=900)
+    send(ledger, START, people=40)
+    assert state(ledger, RECEIVER, START + HOUR) == "cannot tell"
+    for connection, people in (("service", 10), ("other", 50)):
+        send(ledger, START + HOUR, people, connection=connection)
+    found = finding(ledger, RECEIVER, START + 2 * HOUR)
+    assert found.state == "silent"
+    assert "; 60 recipients were sent to since 2026-03-02 10:00 UTC" in found.why
+
+
 @pytest.mark.code_decides
 @pytest.mark.parametrize(
     ("age", "expected"), [(HOUR - timedelta(seconds=1), "as expected"), (HOUR, "cannot tell")]
