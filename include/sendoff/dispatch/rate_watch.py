@@ -8,7 +8,8 @@ A sequential test decides (:mod:`~sendoff.dispatch.rate_test`), so looks may be 
     missing .... recipients of requests that the service sent ``after`` ago, if their silence means something
     opt_outs ... recipients of accepted requests; those who have not opted out yet may still do so
 
-Requests in flight or in doubt count as not refused. Only requests since a person last released the launch count.
+Requests in flight or in doubt count as not refused, and opt-outs of their recipients do not count yet. Only requests
+since a person last released the launch count.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import cached_property
 
-from sendoff.audience.identifiers import union
 from sendoff.campaign import Campaign, HoldAbove
 from sendoff.dispatch.decisions import hold, released_at
 from sendoff.dispatch.pace import Pace
@@ -131,15 +131,9 @@ class RateWatch:
         key, opted_out = self._launch.launch_key, self._ledger.launch_counts.opted_out(self._launch, since)
         if not opted_out:
             return None
-        people = sum(
-            part.requests * part.people - part.withheld
-            for part in self._ledger.launch_counts.requests(key, since)
-            if part.state == DispatchState.ACCEPTED
-        )
-        if since is not None:  # recipients of earlier requests may opt out after the release
-            later = (who for who, _ in self._ledger.launch_counts.accepted(key, since=since))
-            opted_out &= union(self._launch.kind, later)
-        count = min(len(opted_out), people)
+        people = count = 0
+        for sent_to, _ in self._ledger.launch_counts.accepted(key, since=since):
+            people, count = people + len(sent_to), count + len(sent_to & opted_out)
         is_exceeded = is_above(limit / 100, [Draws(people, count)])
         return Exceeded("opt_outs", limit, count, people) if is_exceeded else None
 

@@ -18,7 +18,7 @@ from sendoff.dispatch.rate_watch import RateWatch, hold_launches_above_limits
 from sendoff.ledger import Ledger, SuppressionChange
 from sendoff.states import Accepted, InDoubt, Refused
 
-from ...factories import EMAIL, KEY, NOW, make_campaign, make_launch, post_back, send, store
+from ...factories import EMAIL, KEY, NOW, claimed, make_campaign, make_launch, post_back, send, store
 from ...waiting import PATIENCE
 
 ACCEPTED, REFUSED = Accepted(200, 17), Refused(403, "no")
@@ -126,6 +126,21 @@ def test_opt_outs_of_earlier_recipients_do_not_count_after_a_release(ledger: Led
     assert not rates.look(later)
     ledger.suppressions.add(new, range(41, 61), later)
     assert rates.look(later)
+
+
+@pytest.mark.parametrize("is_in_doubt", [False, True])
+def test_opt_outs_count_once_their_request_is_accepted(ledger: Ledger, is_in_doubt: bool) -> None:
+    rates = watch(ledger, {"opt_outs": 2}, *[100] * 3)
+    send(ledger, KEY, ACCEPTED)
+    second = claimed(ledger)
+    if is_in_doubt:
+        ledger.dispatches.record(second, InDoubt("lost"), NOW)
+    new = SuppressionChange("account", "device_id", "opt-out", "a recipient", launch_key=KEY)
+    ledger.suppressions.add(new, range(101, 121), NOW)
+    assert not rates.look(NOW)
+    ledger.dispatches.record(second, ACCEPTED, NOW)
+    assert rates.look(NOW)
+    assert reason(ledger) == "opt outs: 20 of 200 devices, more than 2 % (sequential test, 1 % false alarms)"
 
 
 def test_opt_outs_are_at_most_the_recipients_of_accepted_requests(ledger: Ledger) -> None:

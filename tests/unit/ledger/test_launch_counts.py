@@ -87,6 +87,16 @@ def test_recipients_left_out_of_all_requests_were_not_sent_to(ledger: Ledger) ->
     assert ledger.dispatch_queries.counts(KEY).recipients == {"accepted": 7, "in_doubt": 5, "suppressed": 4}
 
 
+def test_recipients_that_only_a_request_in_doubt_may_have_reached_are_not_accepted(ledger: Ledger) -> None:
+    freeze(ledger)
+    (doubted,) = send(ledger, KEY, InDoubt("lost"))
+    leave_out(ledger, 2)
+    assert ledger.doubts.resolve(doubted, Resolution.RESEND, "ann", "again", NOW)
+    send(ledger, KEY, ACCEPTED)
+    assert [sorted(people) for people, _ in ledger.launch_counts.accepted(KEY)] == [[1, 3]]
+    assert 2 in ledger.launches.sent(KEY)
+
+
 def leave_out(ledger: Ledger, *people: int) -> None:
     ledger.suppressions.add(SuppressionChange("account", "device_id", "crm", "ann"), people, NOW)
 

@@ -70,7 +70,8 @@ class LaunchCounts(LedgerPart):
     ) -> Iterator[tuple[Identifiers, DispatchTotals | None]]:
         """Yield the recipients of each accepted request and the totals of its post-backs, lazily.
 
-        The totals are None if it has no post-backs. ``before``: only requests that began by then.
+        The totals are None if it has no post-backs. Recipients that only an earlier request in doubt may have reached
+        are missing. ``before``: only requests that began by then.
         """
         totals = (column for column in dispatch_totals.c if column.name != "dispatch_key")
         query = (
@@ -84,8 +85,9 @@ class LaunchCounts(LedgerPart):
         if before is not None:
             query = query.where(attempts.c.started_at <= before)
         with self._database.read() as db:
-            for row, people in recipients_of(db, launch_key, query):
-                yield people, totals_of(row) if row.newest_at else None
+            for row, people, left_out in recipients_of(db, launch_key, query):
+                sent_to = people - left_out.newest if left_out else people
+                yield sent_to, totals_of(row) if row.newest_at else None
 
     def opt_outs(self, launch_keys: Collection[str]) -> dict[str, int]:
         """Count the recipients who opted out because of a message of each launch, until its recipients are deleted."""

@@ -25,7 +25,7 @@ from sendoff.ledger.storage.schema import segments as segments_table
 from sendoff.ledger.storage.schema import suppressed as suppressed_table
 from sendoff.ledger.storage.stored_sets import GROUPS, SUPPRESSED, joined
 from sendoff.ledger.suppression.active_verdicts import LaunchSource, sources_of
-from sendoff.ledger.suppression.withheld import REMAINING, UNMADE_BUT_LEFT_OUT, recipients_of
+from sendoff.ledger.suppression.withheld import REMAINING, UNMADE_BUT_LEFT_OUT, recipients_of, remaining
 from sendoff.states import LIVING, DispatchState
 
 
@@ -219,7 +219,8 @@ class Launches(LedgerPart):
         is_own = launches.c.launch_key == dispatches.c.launch_key
         query = SENT_TO.join(launches, is_own).where(_MAY_BE_SENT).order_by(dispatches.c.segment)
         with self._database.read() as db:
-            return joined(kind, (people for _, people in recipients_of(db, launch_key, query)))
+            parts = recipients_of(db, launch_key, query)
+            return joined(kind, (remaining(people, left_out) for _, people, left_out in parts))
 
     def got_nothing(self, launch_key: str) -> dict[str, NotReached]:
         """Count the recipients who got nothing and get nothing by themselves, by the state of their request.

@@ -176,8 +176,8 @@ class DispatchQueries(LedgerPart):
         """Yield the identifiers of each accepted dispatch in some waves of a launch, reading them lazily."""
         query = SENT_TO.where(segments.c.wave.in_(waves), dispatches.c.state == DispatchState.ACCEPTED)
         with self._database.read() as db:
-            for _, people in recipients_of(db, launch_key, query):
-                yield people
+            for _, people, left_out in recipients_of(db, launch_key, query):
+                yield remaining(people, left_out)
 
     def refused(self, launch_key: str, since: datetime | None = None) -> int:
         """Count the refused dispatches of a launch; ``since``: only those refused after this moment."""

@@ -87,15 +87,17 @@ def by_request_state(
 
 def recipients_of(
     db: sa.Connection, launch_key: str, query: sa.Select[Any]
-) -> Iterator[tuple[sa.Row[Any], Identifiers]]:
-    """Yield the rows of a query of ``SENT_TO`` for one launch with the remaining recipients, reading them lazily.
+) -> Iterator[tuple[sa.Row[Any], Identifiers, Withheld | None]]:
+    """Yield the rows of a query of ``SENT_TO`` with the recipients as frozen, and the people that requests left out.
+
+    This reads the recipients lazily.
 
     Dispatches whose recipients the service chooses are skipped.
     """
     left_out = withheld_of(db, launch_key)
     known = query.where(dispatches.c.launch_key == launch_key, segments.c.identifiers.is_not(None))
     for row in db.execute(streamed(known, 100)):
-        yield row, remaining(from_bytes(row.kind, row.identifiers), left_out.get(row.dispatch_key))
+        yield row, from_bytes(row.kind, row.identifiers), left_out.get(row.dispatch_key)
 
 
 SUPPRESSED = "suppressed"
