@@ -14,13 +14,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from sendoff.audience.identifiers import union
 from sendoff.campaign import Rollout
 from sendoff.dispatch.decisions import hold
 from sendoff.errors import NotYetError
 from sendoff.ledger import Decision, LaunchRecord, Ledger
-from sendoff.postbacks import aggregate, measurable_recipients, reconcile_launch
-from sendoff.states import DecisionKind, DispatchState, Verdict
+from sendoff.postbacks import aggregate, count_silence
+from sendoff.states import DecisionKind, DispatchState
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ _REFUSED = (DispatchState.REFUSED, DispatchState.IN_DOUBT, DispatchState.WRITTEN
 class WaveResult:
     """The result of the open waves.
 
-    ``requests``: accepted, refused, or in doubt. ``people``: accepted recipients whose silence would mean missing.
+    ``requests``: accepted, refused, or in doubt. ``people``: accepted recipients whose silence means missing.
     """
 
     wave: int
@@ -85,13 +84,9 @@ def _judge(
     ledger: Ledger, launch: LaunchRecord, waves: Sequence[int], rollout: Rollout, now: datetime
 ) -> WaveResult:
     key, people, missing = launch.launch_key, 0, 0
-    if rollout.missing is None:
-        aggregate(ledger, now=now)
-    else:
-        reconcile_launch(ledger, key, now=now)
-        accepted = union(launch.kind, ledger.dispatch_queries.accepted(key, waves))
-        missing = len(accepted & ledger.verdicts.sets(key)[Verdict.MISSING])
-        people = len(accepted & measurable_recipients(ledger, launch, now))
+    aggregate(ledger, now=now)  # post-backs may settle doubts
+    if rollout.missing is not None:
+        people, missing = count_silence(ledger, launch, before=now, waves=waves, now=now)
     states: Counter[str] = Counter()
     for part in ledger.dispatch_queries.progress(key):
         if part.wave in waves:

@@ -7,7 +7,6 @@ from .erasure import replay_erasures as replay_erasures
 from .erasure import request_erasure as request_erasure
 from .feed_health import check_feeds as check_feeds
 from .feed_health import inspect_feeds as inspect_feeds
-from .measurable import measurable_recipients as measurable_recipients
 from .reconcile import is_settled as is_settled
 from .reconcile import reconcile_launch as reconcile_launch
 from .reconcile import until_sent as until_sent

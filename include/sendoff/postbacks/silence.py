@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import NamedTuple
 
@@ -18,19 +19,26 @@ class Silence(NamedTuple):
 
 
 def count_silence(
-    ledger: Ledger, launch: LaunchRecord, *, before: datetime, since: datetime | None = None, now: datetime
+    ledger: Ledger,
+    launch: LaunchRecord,
+    *,
+    before: datetime,
+    since: datetime | None = None,
+    waves: Collection[int] | None = None,
+    now: datetime,
 ) -> Silence:
     """Aggregate new post-backs, and count the recipients of accepted requests that the service sent by ``before``.
 
-    ``since``: only requests that began after this moment. Requests with a post-back that may hide a delivery are left
-    out. This reads one request after the other.
+    ``since``: only requests that began after this moment. ``waves``: only requests of these waves. Requests with a
+    post-back that may hide a delivery are left out. This reads one request after the other.
     """
     if launch.sends_at is None or launch.sends_at > before:
         return Silence(0, 0)
     aggregate(ledger, now=now)
     measurable = Measurable.of(ledger, launch, now)
     people = missing = 0
-    for sent_to, totals in ledger.launch_counts.accepted(launch.launch_key, since=since, before=before):
+    accepted = ledger.launch_counts.accepted(launch.launch_key, since=since, before=before, waves=waves)
+    for sent_to, totals in accepted:
         if totals and totals.has_unattributed_events:
             continue
         silent = among = measurable.among(sent_to)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sendoff.audience.identifiers import integers, union
+from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Variation
 from sendoff.campaign.gates import Rollout
@@ -18,6 +18,7 @@ from sendoff.ledger import Decision, Ledger, SuppressionChange
 from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.requests.dispatch_queries import Progress
 from sendoff.postbacks.aggregation import aggregate
+from sendoff.service.postbacks import PostBack
 from sendoff.states import Accepted, InDoubt, Outcome, Refused, Resolution
 
 from ...factories import KEY, NOW, claimed, make_launch, post_back, send, store
@@ -81,8 +82,9 @@ def test_progress_is_counted_by_wave_zone_and_state(ledger: Ledger) -> None:
         Progress(2, "Asia/Tokyo", "planned", 1),
         Progress(2, None, "planned", 1),
     ]
-    assert union("integer", ledger.dispatch_queries.accepted(KEY, [1])) == integers([1, 2, 5, 6])
-    assert list(ledger.dispatch_queries.accepted(KEY, [2])) == []
+    accepted = [sorted(people) for people, _ in ledger.launch_counts.accepted(KEY, waves=[1])]
+    assert accepted == [[1, 2], [5, 6]]
+    assert list(ledger.launch_counts.accepted(KEY, waves=[2])) == []
 
 
 def test_the_newest_request_of_a_wave_is_not_that_of_a_later_one(ledger: Ledger) -> None:
@@ -188,6 +190,16 @@ def test_a_wave_is_judged_by_who_is_missing(
     send(ledger, KEY, YES, YES, YES, NO)  # 7 and 8 are refused, not missing
     deliveries(ledger, *delivered)
     assert judge(ledger, refused=25, missing=allowed) == after
+
+
+def test_requests_with_a_post_back_that_may_hide_a_delivery_do_not_count_for_missing(ledger: Ledger) -> None:
+    parts = ((range(1, 91), 1), (range(91, 101), 1), (range(101, 111), 2))
+    make_launch(ledger, segments=[Segment(integers(people), wave=wave) for people, wave in parts])
+    first, _ = send(ledger, KEY, YES, YES)
+    store(ledger, PostBack.received("delivery", first, NOW, b"{"))
+    assert judge(ledger, missing=20) == "held 1"
+    (decision,) = ledger.audit_log.of_launch(KEY)
+    assert decision.why == "after wave 1: 10 of 10 people missing (100.0 %); at most 20 % is allowed"
 
 
 def test_what_is_found_and_what_is_allowed_is_in_the_ledger_and_names_nobody(ledger: Ledger) -> None:

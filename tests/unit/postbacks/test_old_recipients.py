@@ -176,7 +176,6 @@ def test_who_needs_the_recipients_gets_an_error_that_says_why(ledger: Ledger) ->
         lambda: ledger.launches.recipients_among(KEY, integers(PEOPLE)),
         lambda: ledger.verdicts.snapshot(KEY),
         lambda: list(ledger.dispatch_queries.segments(KEY)),
-        lambda: list(ledger.dispatch_queries.accepted(KEY, [1, 2])),
         lambda: ledger.dispatch_queries.segment(KEY, 1),
         lambda: ledger.dispatch_queries.withheld_by_verdict(KEY) or ledger.aggregates.totals(KEY),
         lambda: list(ledger.launch_counts.accepted(KEY)),

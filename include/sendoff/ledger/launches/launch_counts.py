@@ -66,12 +66,17 @@ class LaunchCounts(LedgerPart):
         ]
 
     def accepted(
-        self, launch_key: str, *, since: datetime | None = None, before: datetime | None = None
+        self,
+        launch_key: str,
+        *,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        waves: Collection[int] | None = None,
     ) -> Iterator[tuple[Identifiers, DispatchTotals | None]]:
         """Yield the recipients of each accepted request and the totals of its post-backs, lazily.
 
         The totals are None if it has no post-backs. Recipients that only an earlier request in doubt may have reached
-        are missing. ``before``: only requests that began by then.
+        are missing. ``before``: only requests that began by then. ``waves``: only requests of these waves.
         """
         totals = (column for column in dispatch_totals.c if column.name != "dispatch_key")
         query = (
@@ -84,6 +89,8 @@ class LaunchCounts(LedgerPart):
             query = query.where(attempts.c.started_at > since)
         if before is not None:
             query = query.where(attempts.c.started_at <= before)
+        if waves is not None:
+            query = query.where(dispatches.c.wave.in_(waves))
         with self._database.read() as db:
             for row, people, left_out in recipients_of(db, launch_key, query):
                 sent_to = people - left_out.newest if left_out else people

@@ -26,7 +26,6 @@ from sendoff.ledger.suppression.withheld import (
     LEFT_OUT_ALWAYS,
     REMAINING,
     Withheld,
-    recipients_of,
     remaining,
     withheld_by_verdict,
     withheld_of,
@@ -171,13 +170,6 @@ class DispatchQueries(LedgerPart):
         """Count the dispatches of a launch by wave, time zone, and state; empty combinations are left out."""
         rows = self._database.rows(_PROGRESS, {"launch": launch_key})
         return [Progress(wave, zone or None, state, count) for wave, zone, state, count in rows]
-
-    def accepted(self, launch_key: str, waves: Collection[int]) -> Iterator[Identifiers]:
-        """Yield the identifiers of each accepted dispatch in some waves of a launch, reading them lazily."""
-        query = SENT_TO.where(segments.c.wave.in_(waves), dispatches.c.state == DispatchState.ACCEPTED)
-        with self._database.read() as db:
-            for _, people, left_out in recipients_of(db, launch_key, query):
-                yield remaining(people, left_out)
 
     def refused(self, launch_key: str, since: datetime | None = None) -> int:
         """Count the refused dispatches of a launch; ``since``: only those refused after this moment."""
