@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
 from sendoff.campaign import Period, Variation, launch_key
@@ -12,7 +14,7 @@ from sendoff.dispatch.control import resolve_seen
 from sendoff.ledger import Ledger
 from sendoff.states import Accepted, InDoubt, NotProcessed, Outcome, Refused, Resolution
 
-from ...factories import LEASE, NOW, make_launch
+from ...factories import LEASE, NOW, make_launch, send
 from ...leases import expire
 
 
@@ -101,13 +103,19 @@ def test_launches_are_found_by_the_start_of_their_key_and_their_campaign(ledger:
     assert found(autumn[:8], campaign="spring") == []
 
 
-def test_sending_took_from_the_first_accepted_request_to_the_last(ledger: Ledger) -> None:
+@pytest.mark.parametrize(
+    ("last", "is_written_off"), [(Accepted(200, 7), False), (InDoubt("lost"), False), (InDoubt("lost"), True)]
+)
+def test_sending_took_from_the_first_request_that_may_be_sent_to_the_last(
+    ledger: Ledger, last: Outcome, is_written_off: bool
+) -> None:
     key = freeze(ledger, "spring", 1)
     assert ledger.dispatch_queries.sending_span(key) == timedelta()
-    for minutes, outcome in enumerate([Refused(400, "no"), *[Accepted(200, 7)] * 3, Refused(400, "no")]):
-        claim = ledger.dispatches.claim(key, worker="w", now=NOW, lease=LEASE)
-        assert claim is not None
-        ledger.dispatches.record(claim, outcome, NOW + timedelta(minutes=minutes))
+    outcomes = [Refused(400, "no"), Accepted(200, 7), Accepted(200, 7), last, Refused(400, "no")]
+    for minutes, outcome in enumerate(outcomes):
+        (made,) = send(ledger, key, outcome, at=NOW + timedelta(minutes=minutes))
+        if outcome == last and is_written_off:
+            assert ledger.doubts.resolve(made, Resolution.WRITE_OFF, "ann", "no answer", NOW)
     assert ledger.dispatch_queries.sending_span(key) == timedelta(minutes=2)
 
 

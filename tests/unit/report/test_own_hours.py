@@ -17,7 +17,7 @@ from sendoff.figures import LaunchStats
 from sendoff.ledger import Ledger
 from sendoff.postbacks.reconcile import reconcile_launch
 from sendoff.report import as_text, describe_launch
-from sendoff.states import Accepted, Arm
+from sendoff.states import Accepted, Arm, InDoubt, Outcome
 
 from ...factories import KEY, NOW, make_campaign, make_launch, post_back, send, store
 
@@ -100,6 +100,17 @@ def test_opens_of_the_last_hours_count_for_either_side(ledger: Ledger, keys: lis
     assert not early.is_final
     assert compared(ledger).remarks[0].startswith("Sending at own hours loses")
     assert compared(ledger).is_final
+
+
+@pytest.mark.parametrize("last", [Accepted(200, 17), InDoubt("lost")])
+def test_a_request_in_doubt_takes_as_long_as_an_accepted_one(ledger: Ledger, last: Outcome) -> None:
+    """The post-backs of a request in doubt prove later that the service sent it."""
+    make_launch(ledger, segments=SEGMENTS[1:3], campaign=make_campaign(send={"kind": "now", "own_hours": {}}))
+    (control,) = send(ledger, KEY, Accepted(200, 17))
+    (own,) = send(ledger, KEY, last, at=EVENING)
+    opened(ledger, control, CONTROL[:200], NOW + timedelta(hours=1))
+    opened(ledger, own, OWN[:20], EVENING - timedelta(minutes=15))
+    assert compared(ledger, EVENING + timedelta(minutes=10)).remarks[0].startswith("No gain")
 
 
 def test_opens_that_a_machine_probably_made_count_for_one_side_only(ledger: Ledger, keys: list[str]) -> None:

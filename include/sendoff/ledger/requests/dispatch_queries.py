@@ -275,10 +275,15 @@ class DispatchQueries(LedgerPart):
         return dict(self._database.rows(sa.select(segments.c.number, column).where(*is_own)))
 
     def sending_span(self, launch_key: str) -> timedelta:
-        """Return the time between the first and the last accepted request of a launch."""
-        time = outcomes.c.recorded_at
-        query = _outcomes(launch_key, sa.func.min(time), sa.func.max(time))
-        first, last = self._database.one(query.where(outcomes.c.kind == OutcomeKind.ACCEPTED))
+        """Return the time between the first and the last request of a launch that the service may have sent."""
+        time = attempts.c.started_at
+        may_be_sent = (DispatchState.ACCEPTED, DispatchState.IN_DOUBT, DispatchState.WRITTEN_OFF)
+        query = (
+            sa.select(sa.func.min(time), sa.func.max(time))
+            .join(dispatches, dispatches.c.dispatch_key == attempts.c.dispatch_key)
+            .where(dispatches.c.launch_key == launch_key, KNOWN_STATE.in_(may_be_sent))
+        )
+        first, last = self._database.one(query)
         return last - first if first else timedelta()
 
     def segment_sizes(self, launch_key: str) -> list[SegmentSize]:
