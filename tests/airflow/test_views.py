@@ -3416,8 +3416,8 @@ def test_the_run_of_a_launch_is_found_however_airflow_stored_its_key(
 def test_a_launch_is_not_stuck_while_an_older_run_of_it_sends(
     server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
 ) -> None:
-    key = freeze(ledger, "twice", people=6, made=NOW)
-    older = Run(server, tmp_path, "twice", key)
+    key = freeze(ledger, "by_two_runs", people=6, made=NOW)
+    older = Run(server, tmp_path, "by_two_runs", key)
     newer = older.again()
     assert _run_of(key) == newer.id
     newer.end("audience", "failed")
@@ -3426,7 +3426,7 @@ def test_a_launch_is_not_stuck_while_an_older_run_of_it_sends(
     assert _run_of(key) == older.id
     older.pause(False)
     with create_session() as session:
-        sends = {"dag_id": "twice", "run_id": older.id, "task_id": "dispatch", "map_index": 0}
+        sends = {"dag_id": "by_two_runs", "run_id": older.id, "task_id": "dispatch", "map_index": 0}
         session.query(TaskInstance).filter_by(**sends).update({"state": "deferred"})  # until the next wave
     assert _run_of(key) == older.id
     assert "Stuck:" not in olga.get(f"launches/{key}").text
@@ -3437,7 +3437,7 @@ def test_a_launch_is_not_stuck_while_an_older_run_of_it_sends(
 
 
 def _run_of(key: str) -> str:
-    found = airflow_db.run_of(key, "twice")
+    found = airflow_db.run_of(key, "by_two_runs")
     assert found is not None
     return found.run_id
 
