@@ -32,7 +32,6 @@ from sendoff.audience.identifiers import (
 )
 from sendoff.audience.template_values import TemplateValues, TemplateValuesBuilder
 from sendoff.errors import AudienceError
-from sendoff.telemetry import metrics
 from sendoff.warehouse import QUERY, Wording, checked_text, is_number, is_text, sql_type_name, value_type
 
 # Section 2.9 calls tokens and UUIDs integers, but elsewhere they are text. So they keep the type of the warehouse.
@@ -161,11 +160,11 @@ def build_audience(
     if intake is None:
         raise AudienceError(f"{wording.subject} has no columns")
     audience = intake.build()
-    people = len(audience.identifiers)
-    metrics.audience_rows(people, audience.dropped)
     if intake.rows_trimmed:
         _log.info("Removed white space around the identifiers of %d rows", intake.rows_trimmed)
-    _log.info("Audience of %d from %d rows, dropped %s", people, audience.rows, audience.dropped)
+    _log.info(
+        "Audience of %d from %d rows, dropped %s", len(audience.identifiers), audience.rows, audience.dropped
+    )
     return audience
 
 

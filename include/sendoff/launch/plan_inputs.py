@@ -38,6 +38,7 @@ from sendoff.launch.verdict_audience import (
     read_verdicts,
 )
 from sendoff.ledger import LaunchSource, Ledger
+from sendoff.telemetry import metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +195,9 @@ def _read_rows(
         wording = warehouse.QUERY
     with opened as batches:
         checked = checked_columns(batches, campaign.audience.columns, wording)
-        return build_audience(checked, columns=template_columns(campaign), groups=groups, wording=wording)
+        audience = build_audience(checked, columns=template_columns(campaign), groups=groups, wording=wording)
+    metrics.audience_rows(len(audience.identifiers), audience.dropped)
+    return audience
 
 
 def groups_to_keep(folder: CampaignFolder) -> list[str]:

@@ -15,8 +15,9 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMet
 
 from sendoff.audience.identifiers import integers
 from sendoff.audience.segmentation import Segment
-from sendoff.campaign import Period, dispatch_key
+from sendoff.campaign import CampaignFolder, Period, dispatch_key
 from sendoff.errors import UnusableLedgerError
+from sendoff.launch.plan import plan_launch
 from sendoff.ledger import Ledger
 from sendoff.ledger.results.feed_states import Feed
 from sendoff.postbacks.aggregation import aggregate
@@ -27,7 +28,7 @@ from sendoff.service.postbacks import PostBack, PostBackSigner
 from sendoff.states import Accepted, DispatchState, InDoubt
 from sendoff.telemetry import metrics
 
-from ...factories import NOW, claimed, make_launch
+from ...factories import NOW, claimed, make_campaign, make_launch
 from ...waiting import until
 
 PERIOD = Period(NOW - timedelta(days=1), NOW)
@@ -224,6 +225,22 @@ def test_each_instrument_measures_what_it_says_with_the_attributes_that_it_names
     for each in metrics.INSTRUMENTS:
         for attributes in points[each.name]:
             assert {name for name, _ in attributes} == set(each.attributes), each.name
+
+
+def test_only_the_rows_of_the_audience_query_are_counted_and_not_those_of_an_exclusion(
+    tmp_path: Path, collected: Collected
+) -> None:
+    (tmp_path / "warehouse.db").touch()
+    audience, returned = (
+        f"SELECT value AS device_id FROM json_each('{rows}')" for rows in ("[1, 1, 2]", "[3, 4]")
+    )
+    campaign = make_campaign(audience={"exclude": [{"kind": "query", "file": "returned.sql"}]})
+    folder = CampaignFolder("spring", campaign, audience, tmp_path, {"returned.sql": returned})
+    plan_launch(
+        None, folder, period=PERIOD, warehouses=lambda _: f"sqlite:///{tmp_path / 'warehouse.db'}", now=NOW
+    )
+    rows = {dict(key)["outcome"]: count for key, count in collected.points()["sendoff.audience.rows"].items()}
+    assert rows == {"kept": 2, "null": 0, "invalid": 0, "duplicate": 1}
 
 
 def test_a_request_without_an_answer_has_no_status(collected: Collected) -> None:
