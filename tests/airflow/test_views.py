@@ -3843,6 +3843,7 @@ steps:
   - name: tips
     wait: {{length: 2, unit: days}}
     when: {{of: hello, are: [delivered], unknowable: include}}
+    audience: {{exclude: [{{kind: list, name: staff}}]}}
     message: {{title: Tips, text: Three of them}}
     channels: {{android_push: }}
   - name: last
@@ -3856,13 +3857,20 @@ class JourneyRun(Run):
     """A run of a journey's DAG whose first steps have launches. ``begun``: how many."""
 
     def __init__(
-        self, server: TestClient, ledger: Ledger, folder: Path, name: str, *, begun: int = 2
+        self,
+        server: TestClient,
+        ledger: Ledger,
+        folder: Path,
+        name: str,
+        *,
+        begun: int = 2,
+        text: str = JOURNEY,
     ) -> None:
         from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 
         self.folder = folder / "campaigns" / name
         self.folder.mkdir(parents=True)
-        (self.folder / "journey.yaml").write_text(JOURNEY)
+        (self.folder / "journey.yaml").write_text(text)
         for file in ("audience.sql", "bought.sql"):
             (self.folder / file).write_text("SELECT device_id FROM devices")
         (folder / "campaigns.py").write_text(DAGS)
@@ -3878,14 +3886,20 @@ class JourneyRun(Run):
         steps = {each.name: each.campaign.model_dump() for each in load_journey(self.folder).campaigns}
         self.keys = {}
         sent: list[tuple[str, int, dict[str, int]]] = [
-            ("hello", 12, {}),
-            ("tips", 8, {"query bought.sql": 3}),
+            ("hello", 12, {"took it before": 500}),
+            ("tips", 8, {"query bought.sql": 3, "list staff": 4}),
         ]
         for step, count, dropped in sent[:begun]:
             campaign = f"{name}.{step}"
             key = freeze(ledger, campaign, people=count, dropped=dropped, definition=steps[campaign])
             self.keys[step] = key
             self.found(f"{step}.audience", key, campaign)
+
+
+def numbers(text: str, step: str) -> dict[str, str]:
+    """Return the numbers of a step on the page of a journey, by name."""
+    [row] = re.findall(rf">{step}</a></span></th>(.*?)</tr>", text, re.DOTALL)
+    return {name: words(value).strip() for name, value in re.findall(r'data-name="([^"]+)">(.*?)</td>', row)}
 
 
 @pytest.mark.airflow_database
@@ -3902,6 +3916,9 @@ def test_the_page_of_a_journey_shows_its_steps_its_exits_and_who_waits(
         "It goes out 2 days after hello was sent, to devices that got it but did not open it, and to" in text
     )
     assert "3 devices were found by bought.sql, so they did not get it." in text
+    assert "500 devices took it before, so they did not get it." in text
+    assert "4 devices are on the list staff, so they did not get it." in text
+    assert [numbers(shown.text, step)["left"] for step in ("hello", "tips")] == ["0", "3"]
     assert "At most 8 devices will get the next step" in text
     assert "It has no launch yet." in text
     assert shown.text.index(run.keys["hello"]) < shown.text.index(run.keys["tips"])
@@ -3927,10 +3944,40 @@ def test_the_page_of_a_journey_shows_its_steps_its_exits_and_who_waits(
     assert "See its steps" in listed
 
     (run.folder / "journey.yaml").unlink()  # as in a deployment whose API server does not have the files
-    kept = words(olga.get("campaigns/welcome").text)
+    without = olga.get("campaigns/welcome").text
+    assert [numbers(without, step)["left"] for step in ("hello", "tips")] == ["0", "3"]
+    kept = words(without)
     assert "A journey of 2 steps" in kept
     assert "cannot read the journey's folder" in kept
     assert "It goes out some time after hello was sent" in kept
+
+
+BRANCH = JOURNEY.replace(
+    """  - name: last
+    when: {of: tips, are: [delivered]}
+""",
+    """  - name: retry
+    wait: {length: 5, unit: days}
+    when: {of: hello, are: [missing], unknowable: include}
+""",
+)
+
+
+@pytest.mark.airflow_database
+def test_a_step_of_a_journey_waits_until_all_steps_after_it_were_made(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    run = JourneyRun(server, ledger, tmp_path, "branches", text=BRANCH)
+    send(ledger, run.keys["hello"], *(Accepted(200, number) for number in range(1, 7)))
+    shown = olga.get("campaigns/branches").text
+    assert numbers(shown, "hello")["may go on"] == "12"
+    due = shown[shown.index("At most 12 devices") :]
+    assert (NOW + timedelta(days=5)).isoformat(timespec="seconds") in due[: due.index("</li>")]
+    hello = ledger.launches.get(run.keys["hello"])
+    key = launch_key(hello.connection, "branches.retry", hello.period)
+    why = "the audience is empty"
+    ledger.not_launched.store(NotLaunched(key, "branches.retry", "Retry", hello.period, 0, NOW, why))
+    assert numbers(olga.get("campaigns/branches").text, "hello")["may go on"] == "0"
 
 
 @pytest.mark.airflow_database

@@ -22,6 +22,7 @@ from sendoff.campaign import (
     VerdictExit,
     VerdictSource,
     counted_as,
+    launch_key,
     step_name,
 )
 from sendoff.errors import NobodyLeftError, NotYetError
@@ -47,9 +48,9 @@ _DID = {
 class ShownStep:
     """A step of a journey. The counts are those of its newest launches.
 
-    ``left_before``: recipients left out by an exit when the step was prepared, by reason. ``opened``: of its
-    recipients. ``left_after``: those of them who leave because they opened it; None if that is no exit. ``here``: those
-    who wait for a next step; None if there is none.
+    ``left_out``: recipients left out when the step was prepared, by reason. ``left_before``: those of them left out by
+    an exit. ``opened``: of its recipients. ``left_after``: those of them who leave because they opened it; None if that
+    is no exit. ``here``: those who wait for a next step; None if there is none.
     """
 
     campaign: str
@@ -59,7 +60,8 @@ class ShownStep:
     launches: Sequence[ListedLaunch]  # newest first
     recipients: int
     opened: int | None
-    left_before: Mapping[str, int]
+    left_out: Mapping[str, int]
+    left_before: int
     left_after: int | None
     here: int | None
     # When the first of those who wait take the next step, if they still wait for a time.
@@ -69,7 +71,7 @@ class ShownStep:
     @property
     def left(self) -> int:
         """How many recipients left the journey by an exit, before or after this step."""
-        return sum(self.left_before.values()) + (self.left_after or 0)
+        return self.left_before + (self.left_after or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +156,18 @@ def _step(
         for each in campaigns[other].audience.exclude
     )
     opened = [each.opened for each in own if each.opened is not None]
-    waiting = _waiting(own, [launches[each] for each in next_steps])
-    known = [waits[each] for each in next_steps if each in waits]
-    wait = min((each.timedelta() if each else timedelta() for each in known), default=None)
-    due = [at + wait for each in waiting if wait is not None and (at := _sent_at(ledger, each))]
+    left_out, left_before = _left_out(journey, name, campaigns, own)
+    waiting = _waiting(ledger, own, {each: launches[each] for each in next_steps})
+    due = [
+        at + (wait.timedelta() if (wait := waits[step]) else timedelta())
+        for sent, missing in waiting
+        if waits and (at := _sent_at(ledger, sent[0]))
+        for step in missing
+    ]
     ahead = [at for at in due if at > datetime.now(UTC)]
-    here = sum((each.recipients or 0) - ((each.opened or 0) if leaves else 0) for each in waiting)
+    here = sum(
+        (each.recipients or 0) - ((each.opened or 0) if leaves else 0) for sent, _ in waiting for each in sent
+    )
     return ShownStep(
         campaign=name,
         name=name.removeprefix(f"{journey}."),
@@ -168,7 +176,8 @@ def _step(
         launches=own,
         recipients=sum(each.recipients or 0 for each in own),
         opened=sum(opened) if opened else None,
-        left_before=_left_before(journey, campaign, own),
+        left_out=left_out,
+        left_before=left_before,
         left_after=sum(opened) if leaves else None,
         here=here if next_steps else None,
         due_at=min(ahead, default=None),
@@ -177,19 +186,33 @@ def _step(
 
 
 def _waiting(
-    own: Sequence[ListedLaunch], following: Sequence[Sequence[ListedLaunch]]
-) -> Sequence[ListedLaunch]:
-    """Return the launches of a step after which a next step may still come: its run goes on, or it has no run.
+    ledger: Ledger, own: Sequence[ListedLaunch], following: Mapping[str, Sequence[ListedLaunch]]
+) -> Sequence[tuple[Sequence[ListedLaunch], Sequence[str]]]:
+    """Return the launches of a step after which next steps may still come, with these steps, for each period.
 
-    A launch that was stopped counts too, if a part of it was sent.
+    The run of such a period goes on, or it has no run. A launch that was stopped counts too, if a part of it was sent.
+    A next step that was not made does not come, such as one without recipients.
     """
-    taken = {_place(each) for other in following for each in other}
-    sent = [each for each in own if each.sends_at or not each.launch.state.is_final]
-    ahead = [each for each in sent if following and _place(each) not in taken]
-    campaigns = {each.launch.launch_key: each.launch.campaign for each in ahead}
-    runs = airflow_db.runs_of(campaigns) if ahead else {}
-    goes_on = {key: run.state in _UNDER_WAY for key, run in runs.items()}
-    return [each for each in ahead if goes_on.get(each.launch.launch_key, each is own[0])]
+    places: dict[tuple[str, Period], list[ListedLaunch]] = {}
+    for each in own:
+        if each.sends_at or not each.launch.state.is_final:
+            places.setdefault(_place(each), []).append(each)
+    keys = {launch_key(place[0], step, place[1]): (place, step) for place in places for step in following}
+    taken = {(_place(each), step) for step, found in following.items() for each in found}
+    taken |= {keys[each.launch_key] for each in ledger.not_launched.of_keys(keys)}
+    ahead = [
+        (sent, missing)
+        for place, sent in places.items()
+        if (missing := [step for step in following if (place, step) not in taken])
+    ]
+    campaigns = {each.launch.launch_key: each.launch.campaign for sent, _ in ahead for each in sent}
+    runs = airflow_db.runs_of(campaigns) if campaigns else {}
+    waiting = []
+    for sent, missing in ahead:
+        found = [runs[key] for each in sent if (key := each.launch.launch_key) in runs]
+        if any(run.state in _UNDER_WAY for run in found) if found else own[0] in sent:
+            waiting.append((sent, missing))
+    return waiting
 
 
 def _place(each: ListedLaunch) -> tuple[str, Period]:
@@ -222,14 +245,35 @@ def _taken(
     return f"It goes out {when} {earlier} was sent, to {many} that {did}{unknown}."
 
 
-def _left_before(journey: str, campaign: Campaign, own: Sequence[ListedLaunch]) -> dict[str, int]:
+def _is_exit(exclusion: Exclusion, campaigns: Mapping[str, Campaign]) -> bool:
+    """Check whether an exclusion of a step comes from an exit: it is of a step, or the first step has it as an exit.
+
+    The first step has the queries and lists of the exits first, then those who took it before, and then its own.
+    """
+    if isinstance(exclusion, VerdictExclusion):
+        return exclusion.of in campaigns
+    for name, campaign in campaigns.items():
+        exclude = campaign.audience.exclude
+        own = [isinstance(each, CampaignExclusion) and each.name == name for each in exclude]
+        if True in own and exclusion in exclude[: own.index(True)]:
+            return True
+    return False
+
+
+def _left_out(
+    journey: str, name: str, campaigns: Mapping[str, Campaign], own: Sequence[ListedLaunch]
+) -> tuple[dict[str, int], int]:
+    """Return how many recipients were left out of a step's launches, by reason, and how many of them by an exit."""
     counts: dict[str, int] = {}
-    for exclusion in campaign.audience.exclude:
-        dropped = sum(each.launch.dropped.get(counted_as(exclusion), 0) for each in own)
-        if dropped:
+    by_exit = 0
+    # Of two exclusions that are counted together, the exit is the first.
+    exclusions = {counted_as(each): each for each in reversed(campaigns[name].audience.exclude)}
+    for reason, exclusion in reversed(exclusions.items()):
+        if dropped := sum(each.launch.dropped.get(reason, 0) for each in own):
             words = _why(journey, exclusion)
             counts[words] = counts.get(words, 0) + dropped
-    return counts
+            by_exit += dropped if _is_exit(exclusion, campaigns) else 0
+    return counts, by_exit
 
 
 def _why(journey: str, exclusion: Exclusion) -> str:
