@@ -61,11 +61,12 @@ def freeze(
     made: datetime | None = None,
     sends: datetime | None = None,
     due: datetime | None = None,
+    resend: int = 0,
 ) -> str:
     """Freeze a launch with ``people`` recipients in segments of ``size``; ``day`` sets its period. Return its key."""
     end = (NOW - timedelta(days=day - 1)).replace(hour=0, minute=0, second=0)
     period = Period(end - timedelta(days=1), end)
-    key = launch_key(connection, campaign, period)
+    key = launch_key(connection, campaign, period, resend)
     everybody, dropped = integers(devices(people)), dropped or {}
     groups = {name: integers(devices(people)[n :: len(PLATFORMS)]) for n, name in enumerate(PLATFORMS)}
     rows = people + sum(dropped.values())
@@ -89,6 +90,7 @@ def freeze(
         name=campaign,
         connection=connection,
         period=period,
+        resend=resend,
         created_at=moment,
         sends_at=sends or moment,
         due_at=due,

@@ -3981,6 +3981,28 @@ def test_a_step_of_a_journey_waits_until_all_steps_after_it_were_made(
 
 
 @pytest.mark.airflow_database
+def test_a_recipient_of_several_launches_of_a_step_for_a_period_may_get_the_next_step_once(
+    server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path
+) -> None:
+    run = JourneyRun(server, ledger, tmp_path, "repeats", begun=1)
+    [first] = send(ledger, run.keys["hello"], Accepted(200, 17))
+    hello = ledger.launches.get(run.keys["hello"])
+    definition = Campaign.frozen(hello.definition).model_dump()
+    again = freeze(ledger, "repeats.hello", people=15, holdout=1, definition=definition, resend=1)
+    freeze(
+        ledger, "repeats.hello", people=5, day=3, definition=definition
+    )  # has no run, and is not the newest
+    assert numbers(olga.get("campaigns/repeats").text, "hello")["may go on"] == "15"
+    store(ledger, post_back(first, "open", FIRST_DEVICE + 1, at=NOW))
+    for key in (hello.launch_key, again):
+        reconcile_launch(ledger, key, now=NOW + timedelta(minutes=1))
+    assert numbers(olga.get("campaigns/repeats").text, "hello")["may go on"] == "14"
+    with create_session() as session:
+        session.query(DagRun).filter_by(dag_id="repeats").update({"state": "success"})
+    assert numbers(olga.get("campaigns/repeats").text, "hello")["may go on"] == "0"
+
+
+@pytest.mark.airflow_database
 @pytest.mark.parametrize(("sent", "says"), [(1, True), (0, False)])
 def test_the_next_step_of_a_journey_also_follows_a_step_that_was_stopped_partway(
     server: TestClient, olga: Person, ledger: Ledger, tmp_path: Path, sent: int, says: bool

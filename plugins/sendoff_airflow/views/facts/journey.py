@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from sendoff.audience.identifiers import union
 from sendoff.campaign import (
     TEST,
     Campaign,
@@ -28,6 +29,7 @@ from sendoff.campaign import (
 from sendoff.errors import NobodyLeftError, NotYetError
 from sendoff.launch import sent_at
 from sendoff.ledger import Ledger, ListedLaunch, Selection
+from sendoff.states import Verdict
 from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
 from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
 
@@ -165,9 +167,7 @@ def _step(
         for step in missing
     ]
     ahead = [at for at in due if at > datetime.now(UTC)]
-    here = sum(
-        (each.recipients or 0) - ((each.opened or 0) if leaves else 0) for sent, _ in waiting for each in sent
-    )
+    here = sum(_may_go_on(ledger, sent, leaves=leaves) for sent, _ in waiting)
     return ShownStep(
         campaign=name,
         name=name.removeprefix(f"{journey}."),
@@ -213,6 +213,24 @@ def _waiting(
         if any(run.state in _UNDER_WAY for run in found) if found else own[0] in sent:
             waiting.append((sent, missing))
     return waiting
+
+
+def _may_go_on(ledger: Ledger, sent: Sequence[ListedLaunch], *, leaves: bool) -> int:
+    """Return how many recipients of the launches of a period may get a next step. Each counts once.
+
+    ``leaves``: without those who opened one.
+    """
+    if len(sent) == 1:
+        return (sent[0].recipients or 0) - ((sent[0].opened or 0) if leaves else 0)
+    kind = sent[0].launch.kind
+    keys = [each.launch.launch_key for each in sent if each.launch.kind == kind]
+    people = union(
+        kind, (ledger.launches.recipients_among(key, ledger.launches.audience(key)) for key in keys)
+    )
+    if leaves:
+        verdicts = [ledger.verdicts.sets(key) for key in keys]
+        people -= union(kind, (sets[Verdict.ENGAGED] for sets in verdicts if Verdict.ENGAGED in sets))
+    return len(people)
 
 
 def _place(each: ListedLaunch) -> tuple[str, Period]:
