@@ -112,7 +112,7 @@ def test_a_step_waits_for_all_launches_of_the_period_of_the_earlier_one(ledger: 
     stop(ledger, KEY, "ann", "a wrong link", now=START)
     at: dict[str, Any] = {"period": Period(START, START + timedelta(days=1)), "created_at": START}
     again = make_launch(ledger, [1, 2, 3], name="waiting", campaign=PUSH, resend=1, **at).launch_key
-    with pytest.raises(RetryTaskError, match="not sent yet: 1"):
+    with pytest.raises(TaskDeferred):  # a resend may wait for a person, so this is no failure
         waiting_step().execute({})
     made_at = datetime.now(UTC)
     factories.send(ledger, again, Accepted(200, 8), at=made_at)

@@ -466,6 +466,24 @@ def test_a_named_step_is_sent_when_it_is_due(service: LocalService, send: Send, 
     assert sent_to(service) == [7, 7, 14, 14, 21, 21, 28, 28]
 
 
+def test_a_step_that_was_sent_is_not_due_again_after_a_resend_of_the_one_before(
+    service: LocalService, send: Send, journey: Path
+) -> None:
+    short = JOURNEY.replace("length: 1, unit: hours", "length: 1, unit: seconds").replace(
+        "delivered]}", "missing]}"
+    )
+    (journey / "journey.yaml").write_text(short)
+    day = ("--period", "2026-03-02")
+    send(str(journey), *day)
+    time.sleep(1)
+    assert send(str(journey), *day).returncode == 0
+    (journey / "journey.yaml").write_text(JOURNEY)  # the next step would wait for an hour after the resend
+    send(str(journey / "a"), *day, "--resend", "1", "--reason", "a wrong link")
+    done = send(str(journey), *day)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("already sent: ") == 3
+
+
 def test_a_launch_continues_by_its_key_in_the_folder_of_a_journey(
     send: Send, journey: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -265,10 +265,15 @@ class _JourneyRun:
 
     def _period_of(self, number: int) -> Period:
         """Return the period. Raise NotYetError if it has not ended, or if the step is not due."""
+        from sendoff.campaign import launch_key
         from sendoff.launch import step_due_at
 
         self.period = self.period or _period(self.journey.campaigns[0].campaign, self.options.given["period"])
         assert self.period is not None
+        folder, resend = self.journey.campaigns[number], self.options.given["resend"]
+        key = launch_key(folder.campaign.connection, folder.name, self.period, resend)
+        if self.ledger.launches.find(key):  # it was due, whatever was sent again since
+            return self.period
         due = step_due_at(self.ledger, self.journey, number, self.period)
         if due and due > datetime.now(UTC):
             raise NotYetError(f"step {self.journey.journey.steps[number].name} is not due yet", due)

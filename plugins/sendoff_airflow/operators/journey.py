@@ -18,8 +18,8 @@ class WaitForStepOperator(LaunchOperator):
     """Wait until some time has passed since a launch was sent, in the triggerer, which takes no worker slot.
 
     If the period was sent again, the wait begins after the last request of all its launches. Refused requests count as
-    sent. The task is skipped if there is no launch, or if the period was sent to no one. If a request is still planned,
-    the task fails so that it is retried. Return the end of the wait.
+    sent. The task is skipped if there is no launch, or if the period was sent to no one. If a request of the launch is
+    still planned, the task fails so that it is retried. Return the end of the wait.
 
     :param launch_key: the launch of the earlier step (templated)
     :param wait: how long to wait after the launch was sent
@@ -43,10 +43,10 @@ class WaitForStepOperator(LaunchOperator):
 
         with self.open_ledger() as ledger:
             try:
+                check_all_sent(ledger, self.launch_key)
                 launch = ledger.launches.get(self.launch_key)
-                campaigns, period = [launch.campaign], launch.period
-                for each in ledger.launches.of_period(launch.connection, campaigns, period):
-                    check_all_sent(ledger, each.launch_key)
+                for each in ledger.launches.of_period(launch.connection, [launch.campaign], launch.period):
+                    ledger.doubts.expire_leases(each.launch_key, datetime.now(UTC))
                 due = sent_at(ledger, launch) + self.wait
             except NobodyLeftError as error:
                 raise AirflowSkipException(str(error)) from None
