@@ -77,14 +77,16 @@ class Change:
 class CampaignDifference:
     """All changes of a campaign. ``files``: the names of the files that differ, also in comments only.
 
-    ``old`` and ``new``: the names of the campaign; None if it does not exist on that side. ``may_send_again``: whether
-    Sendoff takes the new version for another campaign, which sends a period again.
+    ``old`` and ``new``: the names of the campaign; None if it does not exist on that side. ``forgotten``:
+    names of the old version that the new one does not have. ``may_send_again``: whether Sendoff takes the new version
+    for another campaign, or forgets a name of it, and so sends a period again.
     """
 
     old: str | None
     new: str | None
     changes: tuple[Change, ...]
     files: tuple[str, ...]
+    forgotten: tuple[str, ...]
     may_send_again: bool
 
     @property
@@ -101,9 +103,9 @@ def compare_campaigns(old: CampaignFolder | None, new: CampaignFolder | None) ->
     changes = [*texts, *_fields(old, new), *_files(old, new)]
     files = sorted(name for name in _names(folders) if _content(old, name) != _content(new, name))
     names = [each.name if each else None for each in (old, new)]
-    is_unknown = old and new and not _names_of(old) <= _names_of(new)
-    may_send_again = bool(is_unknown or (old and any(change.name == "connection" for change in changes)))
-    return CampaignDifference(names[0], names[1], tuple(changes), tuple(files), may_send_again)
+    forgotten = tuple(sorted(_names_of(old) - _names_of(new))) if old and new else ()
+    may_send_again = bool(forgotten or (old and any(change.name == "connection" for change in changes)))
+    return CampaignDifference(names[0], names[1], tuple(changes), tuple(files), forgotten, may_send_again)
 
 
 def _names_of(folder: CampaignFolder) -> set[str]:

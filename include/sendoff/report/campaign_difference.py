@@ -69,10 +69,11 @@ def describe_difference(
     lead: list[Block] = [Sentence(difference_sentence(difference))]
     if difference.may_send_again:
         text = "To Sendoff this is another campaign: a period that the old one sent will be sent again."
-        if difference.old != difference.new:
+        if difference.old in difference.forgotten:
             text = f"{text} If it is the same one, add its old name to formerly."
-        elif not any(change.name == "connection" for change in difference.changes):
-            text = "A period that was sent under a name that is no longer in formerly will be sent again."
+        elif difference.forgotten:
+            names = listed(difference.forgotten)
+            text = f"A period that was sent under an earlier name, {names}, will be sent again. Keep it in formerly."
         lead.append(Sentence(text, is_alarm=True))
     elif difference.old and any(change.name in _PERIODS for change in difference.changes):
         text = "A run whose period overlaps one that was sent is skipped"

@@ -133,7 +133,18 @@ def test_a_name_that_formerly_loses_is_warned_about(sendoff: Command) -> None:
     write("new/back")
     told = sendoff("diff", "old", "new").stdout
     assert "The earlier names change; 1 file differs." in told
-    assert "**A period that was sent under a name that is no longer in formerly will be sent again.**" in told
+    warning = (
+        "**A period that was sent under an earlier name, return, will be sent again. Keep it in formerly.**"
+    )
+    assert warning in told
+
+
+def test_a_renamed_campaign_is_asked_only_for_the_names_that_it_loses(sendoff: Command) -> None:
+    write("back", f"{PUSH}formerly: [return]\n")
+    write("again", f"{PUSH}formerly: [back]\n")
+    told = sendoff("diff", "back", "again").stdout
+    assert "sent under an earlier name, return, will be sent again" in told
+    assert "another campaign" not in told
 
 
 def test_a_new_schedule_is_said_to_send_no_period_twice(sendoff: Command) -> None:
