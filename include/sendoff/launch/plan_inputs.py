@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from numbers import Integral
 
 from sendoff import warehouse
 from sendoff.arguments import check_flags
@@ -71,8 +72,10 @@ class LaunchOptions:
         check_resend(self.resend)
         check_flags(send_late=self.send_late, only_unsent=self.only_unsent)
         limit = self.size_limit
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-            raise UsageError(f"size_limit: found {limit!r}. Use a whole number from 1")
+        if limit is not None:
+            if isinstance(limit, bool) or not isinstance(limit, Integral) or limit < 1:
+                raise UsageError(f"size_limit: found {limit!r}. Use a whole number from 1")
+            object.__setattr__(self, "size_limit", int(limit))  # it may be one of NumPy
         if not isinstance(self.reason, str | None):
             raise UsageError(f"reason: found {type(self.reason).__name__}. Use a text, or leave it out")
         if self.only_unsent and not self.resend:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 
@@ -256,6 +257,14 @@ def test_an_option_of_a_launch_has_its_type(tmp_path: Path, wrong: dict[str, Any
             with pytest.raises(UsageError, match=problem):
                 app.preview(FIELDS, **how)
         assert app.launches() == []
+
+
+def test_a_size_limit_may_be_a_number_of_numpy(tmp_path: Path) -> None:
+    with sendoff.connect(ledger=f"sqlite:///{tmp_path}/ledger.db", warehouse="sqlite://") as app:
+        app.migrate()
+        people = "VALUES (7), (14), (21)"
+        how = {"audience": f"SELECT column1 AS device_id FROM ({people})", "size_limit": np.int64(2)}
+        assert app.prepare(FIELDS, name="spring", period="2026-03-01", **how).people == 2
 
 
 def test_a_key_has_no_resend_number(tmp_path: Path) -> None:

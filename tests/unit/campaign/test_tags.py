@@ -46,8 +46,8 @@ def campaign(**fields: Any) -> Campaign:
     return made
 
 
-def pushed(text: str) -> Campaign:
-    return campaign(message={"title": "Hello", "text": text}, channels={"android_push": None})
+def pushed(text: str, **more: Any) -> Campaign:
+    return campaign(message={"title": "Hello", "text": text}, channels={"android_push": None}, **more)
 
 
 @pytest.mark.parametrize(("text", "said"), MISTAKES)
@@ -125,6 +125,12 @@ def test_a_launch_that_was_frozen_with_such_a_text_is_still_read() -> None:
     read = Campaign.frozen(frozen)
     assert read.message
     assert read.message.text == "Hi {{first_name}"
+
+
+def test_a_launch_that_was_frozen_with_a_date_that_is_too_late_now_is_still_read() -> None:
+    until = {"time": "23:59", "time_zone": "UTC", "date": "2026-12-31"}
+    frozen = pushed("Hi", push_expiry={"until": until}).model_dump_json().replace("2026-12-31", "9999-12-31")
+    assert "9999-12-31" in Campaign.frozen(frozen).model_dump_json()
 
 
 DEEP = "myshop://basket/42"
