@@ -88,12 +88,14 @@ def _dag_ids(source: bytes, file: Path) -> Iterator[str]:
     constants: dict[str, str] = {}
     for statement in tree.body:
         if (
-            isinstance(statement, ast.Assign)
+            isinstance(statement, ast.Assign | ast.AnnAssign)
+            and statement.value is not None
             and (text := _text(statement.value, constants, file)) is not None
         ):
-            constants |= {target.id: text for target in statement.targets if isinstance(target, ast.Name)}
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            constants |= {target.id: text for target in targets if isinstance(target, ast.Name)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             if any(_name(mark) == "dag" and _id_of(mark) is None for mark in node.decorator_list):
                 yield node.name
         elif (value := _id_of(node)) is not None and (text := _text(value, constants, file)) is not None:
