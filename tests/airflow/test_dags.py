@@ -715,6 +715,20 @@ def test_a_campaign_can_be_made_a_dag_by_hand(folder: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("on_report", [None, print])
+def test_each_task_has_the_callback_of_the_defaults(
+    folder: Path, on_report: Callable[..., None] | None
+) -> None:
+    def noted(context: Any) -> None: ...
+
+    campaign = load_campaign(folder / "campaigns/third")
+    dag = campaign_dag(campaign, on_report=on_report, default_args={"on_success_callback": noted})
+    given = {task.task_id: task.on_success_callback for task in dag.tasks if not task.is_mapped}
+    assert given.pop("report") == [noted, *([on_report] if on_report else [])]
+    assert set(map(tuple, given.values())) == {(noted,)}
+    assert dag.get_task("dispatch").partial_kwargs["on_success_callback"] == [noted]
+
+
 DEFINES_THIRD = {
     "by position": "DAG('third', schedule=None)",
     "by keyword": "x = airflow.sdk.DAG(schedule=None, dag_id='third')",

@@ -150,8 +150,9 @@ def add_tasks(folder: CampaignFolder, audience: BuildAudienceOperator, options: 
         pictures=str(options.pictures) if options.pictures else None,
         inlets=[launch_asset(name)],
         outlets=[report_asset(name)],
-        on_success_callback=as_callbacks("on_report", options.on_report),
     ).as_teardown(setups=audience, on_failure_fail_dagrun=True)
+    of_defaults = as_callbacks("on_success_callback", report.on_success_callback)
+    report.on_success_callback = [*of_defaults, *as_callbacks("on_report", options.on_report)]
     preview = PreviewOperator(task_id="preview", task_display_name="Preview", launch_key=launch_key)
     approve = ApproveLaunchOperator(
         task_id="approve",
