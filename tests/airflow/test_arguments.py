@@ -8,6 +8,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from airflow.models.dagrun import DagRun
 from airflow.sdk import DAG, task
@@ -26,6 +29,7 @@ from sendoff_airflow.operators import (
     ReconcileOperator,
 )
 from sendoff_airflow.operators.approval import ApproveLaunchOperator
+from sendoff_airflow.operators.recipients import described, shown
 from sendoff_airflow.sensors import PostBacksQuietSensor
 
 from .test_one_task import make_campaign, targeted
@@ -202,6 +206,37 @@ def test_two_tasks_of_a_run_do_not_share_a_launch_with_other_recipients_or_texts
     said = capfd.readouterr().out
     assert said.count("Nothing was sent to the audience of this task") >= len(failed)
     assert (sent(house, "twice"), sent(house, "groups")) == ([1, 2], [1])
+
+
+@pytest.mark.parametrize("kind", [list, pd.DataFrame, pl.DataFrame])
+def test_two_tasks_of_a_run_do_not_share_a_launch_with_other_rows(
+    house: Any, run_dag: RunDag, capfd: pytest.CaptureFixture[str], kind: Callable[[Any], Any]
+) -> None:
+    title = f"rows of {kind.__module__} {kind.__name__}".replace(".", " ")
+    name = title.replace(" ", "_")
+    fields = make_campaign(title)
+
+    def rows(*numbers: int) -> Any:
+        return kind([{"device_id": FIRST + number} for number in numbers])
+
+    with DAG(name, schedule=None, start_date=house.day) as dag:
+        send = {"campaign": fields, "name": name}
+        first = CreateCampaignOperator(task_id="first", audience=rows(1, 2), **send)
+        workers = CreateCampaignOperator.partial(task_id="workers", audience=rows(1, 2), **send)
+        other = CreateCampaignOperator.partial(task_id="other", **send)
+        first >> workers.expand(worker=[1, 2]) >> other.expand(audience=[rows(3), rows(4)])
+    tasks = house.tasks(run_dag(dag, logical_date=house.day))
+    assert tasks == {"first": ["success"], "workers": ["success"] * 2, "other": ["failed"] * 2}
+    assert capfd.readouterr().out.count("Nothing was sent to the audience of this task") >= 2
+    assert sent(house, title) == [1, 2]
+
+
+def test_recipients_that_can_be_read_only_once_or_are_no_table_are_compared_by_their_type() -> None:
+    reader = pa.table({"device_id": [FIRST + 1]}).to_reader()
+    assert described(shown(reader)) == "<RecordBatchReader>"
+    assert reader.read_all().num_rows == 1
+    assert described(shown(pl.LazyFrame({"device_id": [FIRST + 1]}))) == "<LazyFrame>"
+    assert described(shown([{"device_id": 1}, {"device_id": "x"}])) == described(shown([])) == "<list>"
 
 
 def test_a_launch_that_another_task_made_at_the_same_time_is_not_sent(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -26,6 +27,8 @@ _QUERY = re.compile(r"\s*(?:--|/\*|\(|(?:select|with|from|table|values)\b)", re.
 _BAD_VALUE = re.compile(r"In CSV column #(\d+): .*?CSV conversion error to (\w+)")
 _BAD_COLUMN = re.compile(r"Conversion failed for column (.+) with type")
 _INDEX = re.compile(r"__index_level_\d+__")  # the index of pandas, if it has no name
+
+_DIGESTED_AT_ONCE = 1 << 16  # rows
 
 _ARROW = {
     "boolean": pa.bool_(),
@@ -91,6 +94,17 @@ class Rows:
         ``types``: of columns of a CSV file, by name, as in ``audience.columns``. Its other columns are texts.
         """
         return self.read(types or {})
+
+    def digest(self) -> str:
+        """Return a digest of the rows. It depends on their order, but not on how they are divided into batches."""
+        found = hashlib.blake2b(digest_size=16)
+        with self.open() as batches, _problems_of_stream(self.wording):
+            table = pa.Table.from_batches(batches)
+            found.update(repr(table.schema.names).encode())
+            for start in range(0, table.num_rows, _DIGESTED_AT_ONCE):
+                for column in table.slice(start, _DIGESTED_AT_ONCE).columns:
+                    found.update(repr(column.to_pylist()).encode())
+        return found.hexdigest()
 
 
 def audience_source(given: Any) -> str | Rows:

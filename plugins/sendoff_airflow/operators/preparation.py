@@ -19,7 +19,7 @@ from sendoff_airflow.errors import as_airflow_error
 from sendoff_airflow.ledger_operator import QueryingOperator
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, report_asset
-from sendoff_airflow.operators.recipients import VerdictsOfLaunch, absolute, of_shown, shown
+from sendoff_airflow.operators.recipients import VerdictsOfLaunch, absolute, described, of_shown, shown
 from sendoff_airflow.period import period_of, scheduled_at
 from sendoff_airflow.run_notes import KEY as NOTE
 
@@ -213,8 +213,8 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
         return _Origin(*run_and_task(context), digest)
 
     def _recipients(self) -> str:
-        """Return what names the recipients, such as the query. Of rows, it is only their type."""
-        return repr(self.audience)
+        """Return what names the recipients, such as the query, or a digest of rows."""
+        return described(self.audience)
 
     def _options(self) -> LaunchOptions:
         """Return the options of this task. They do not depend on the campaign."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sized
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import ObjectStoragePath, XComArg
 from airflow.sdk.definitions._internal.mixins import ResolveMixin
 
-from sendoff.errors import SettingsError
+from sendoff.errors import AudienceError, SettingsError
 
 
 class VerdictsOfLaunch(ResolveMixin):
@@ -46,6 +46,21 @@ class _Unshown:
 
     def __repr__(self) -> str:
         return f"<{type(self.value).__name__}>"
+
+    def digest(self) -> str:
+        """Return a digest of the rows, or only the type of a value that may be read only once, or is not a table."""
+        from sendoff.warehouse import table_of  # it imports pyarrow, which takes long
+
+        rows = table_of(self.value) if isinstance(self.value, Sized) else None
+        try:
+            return rows.digest() if rows else repr(self)
+        except AudienceError:
+            return repr(self)
+
+
+def described(given: Any) -> str:
+    """Return a text that two tasks with the same recipients share: SQL, a path, or a digest of rows."""
+    return given.digest() if isinstance(given, _Unshown) else repr(given)
 
 
 def shown(given: Any) -> Any:

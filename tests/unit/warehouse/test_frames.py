@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from pyarrow import feather, ipc, parquet
 
 from sendoff.audience import Audience, build_audience
 from sendoff.errors import AudienceError
-from sendoff.warehouse import Rows, audience_source
+from sendoff.warehouse import Rows, audience_source, frames
 
 TABLE = pa.table(
     {"device_id": pa.array([7, 14, 14, None]), "platform": pa.array(["ios", "ios", "android", None])}
@@ -445,3 +446,27 @@ def test_a_file_with_sql_is_a_query(tmp_path: Path) -> None:
     (tmp_path / "lapsed.sql").write_text("\n")
     with pytest.raises(AudienceError, match=r"lapsed.sql: the file is empty"):
         audience_source(str(tmp_path / "lapsed.sql"))
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        pa.Table.to_pylist,
+        pa.Table.to_pandas,
+        pl.from_arrow,
+        lambda table: table,
+        lambda table: table.set_column(1, table.column_names[1], table[1].dictionary_encode()),
+    ],
+)
+def test_equal_rows_have_one_digest(
+    monkeypatch: pytest.MonkeyPatch, convert: Callable[[pa.Table], Any]
+) -> None:
+    monkeypatch.setattr(frames, "_DIGESTED_AT_ONCE", 3)  # so that it cuts batches too
+    given = convert(TABLE)
+    own = rows_of(given).digest()
+    assert rows_of(pickle.loads(pickle.dumps(given))).digest() == rows_of(given).digest() == own
+    in_parts = convert(pa.concat_tables([TABLE.slice(0, 1), TABLE.slice(1)]))
+    assert rows_of(in_parts).digest() == own
+    others = [TABLE.slice(1), TABLE.rename_columns(["device_id", "language"]), TABLE.take([1, 0, 2, 3])]
+    changed = TABLE.set_column(1, "platform", pa.array(["ios", "ios", "iosx", None]))
+    assert own not in {rows_of(convert(each)).digest() for each in [*others, changed]}
