@@ -304,6 +304,21 @@ def test_a_launch_is_continued_by_the_dag_of_its_own_campaign_alone(
     assert house.truths("another") == []
 
 
+@pytest.mark.proof
+def test_a_renamed_campaign_continues_a_launch_under_its_earlier_name(
+    house: Any, run_dag: Callable[..., DagRun]
+) -> None:
+    key = in_doubt(house, "named_before")
+    with house.ledger() as ledger:
+        [doubt] = ledger.doubts.open(key)
+        resolve(ledger, doubt.dispatch_key, Resolution.RESEND, "carol", "nothing was sent")
+    renamed = house.campaign("named_now", query=house.few, more="formerly: [named_before]\n")
+    run = run_dag(renamed, logical_date=house.day, run_conf={"launch": key})
+    assert run.state == "success", house.tasks(run)
+    assert house.launch_key(run) == key
+    assert house.states(key) == {"accepted": 1}
+
+
 def test_each_launch_of_a_run_has_its_own_question(house: Any, run_dag: Callable[..., DagRun]) -> None:
     for name in ("one_sale", "another_sale"):
         in_doubt(house, name)

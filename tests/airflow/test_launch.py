@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -103,7 +104,7 @@ def test_a_campaign_writes_its_results_into_the_warehouse_once_however_often_it_
 
 @pytest.mark.proof
 def test_outcomes_are_measured_before_the_tables_are_written_and_when_they_are_renewed(
-    house: Any, run_dag: Callable[..., DagRun]
+    house: Any, run_dag: Callable[..., DagRun], capfd: pytest.CaptureFixture[str]
 ) -> None:
     sources = house.folder / "sendoff.yml"
     more = f"report: {{tables: main, tables_dbt: {sources}}}\naudience: {{holdout: {{percent: 40}}}}\n"
@@ -131,11 +132,23 @@ def test_outcomes_are_measured_before_the_tables_are_written_and_when_they_are_r
     assert house.tasks(run)["renew_tables"] == ["failed"]
     assert compared() == [("converted", "control group", 1.0)]
     (house.folder / "newsletters").mkdir()
-    (house.folder / "measured").rename(house.folder / "newsletters/measured")
+    folder = (house.folder / "measured").rename(house.folder / "newsletters/measured")
     report_again()
     dag = reconcile_dag("0 0 * * *", dag_id="measuring", campaigns=house.folder)
     assert run_dag(dag, logical_date=house.day + timedelta(days=2)).state == "success"
     assert compared() == [("converted", "control group", 0.0)]
+
+    folder = folder.rename(house.folder / "newsletters/renamed")
+    (folder / "campaign.yaml").write_text(f"{(folder / 'campaign.yaml').read_text()}formerly: [measured]\n")
+    (folder / "outcome.sql").write_text(f"SELECT device_id FROM ({house.few})")
+    (house.folder / "newsletters/broken").mkdir()
+    (house.folder / "newsletters/broken/campaign.yaml").write_text("titel: None\n")
+    (house.folder / "newsletters/broken/outcome.sql").write_text("SELECT 1")
+    report_again()
+    assert run_dag(dag, logical_date=house.day + timedelta(days=3)).state == "success"
+    shutil.rmtree(folder.parent)  # other tests read all campaigns
+    assert compared() == [("converted", "control group", 1.0)]
+    assert "The outcomes of launches under earlier names are not measured" in capfd.readouterr().out
 
 
 @pytest.mark.proof

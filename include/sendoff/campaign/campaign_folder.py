@@ -70,6 +70,11 @@ class CampaignFolder:
         return (*self.campaign.formerly, self.name)[0]
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The name of the campaign, and its earlier names."""
+        return (self.name, *self.campaign.formerly)
+
+    @property
     def reads_warehouse(self) -> bool:
         """Whether a query chooses or leaves out recipients."""
         is_of_dbt = isinstance(self.campaign.audience.source, DbtModelSource)

@@ -103,13 +103,9 @@ def compare_campaigns(old: CampaignFolder | None, new: CampaignFolder | None) ->
     changes = [*texts, *_fields(old, new), *_files(old, new)]
     files = sorted(name for name in _names(folders) if _content(old, name) != _content(new, name))
     names = [each.name if each else None for each in (old, new)]
-    forgotten = tuple(sorted(_names_of(old) - _names_of(new))) if old and new else ()
+    forgotten = tuple(sorted({*old.names} - {*new.names})) if old and new else ()
     may_send_again = bool(forgotten or (old and any(change.name == "connection" for change in changes)))
     return CampaignDifference(names[0], names[1], tuple(changes), tuple(files), forgotten, may_send_again)
-
-
-def _names_of(folder: CampaignFolder) -> set[str]:
-    return {folder.name, *folder.campaign.formerly}
 
 
 def _messages(old: Campaign | None, new: Campaign | None) -> Iterator[Change]:

@@ -262,7 +262,7 @@ def _overlap(inputs: PlanInputs) -> Overlap | None:
     if inputs.options.resend:
         return None
     campaign, name, period = inputs.folder.campaign, inputs.folder.name, inputs.period
-    own, length = (name, *campaign.formerly), period.end - period.start
+    own, length = inputs.folder.names, period.end - period.start
     leaves_out_own = any(
         isinstance(each, CampaignExclusion) and each.name in own and timedelta(days=each.days) >= length
         for each in campaign.audience.exclude

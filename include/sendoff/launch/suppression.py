@@ -237,8 +237,8 @@ class _OtherLaunches:
 
     def _of_campaign(self, exclusion: CampaignExclusion, reason: str) -> Identifiers:
         connection = self.folder.campaign.connection
-        own = {self.folder.name, *self.folder.campaign.formerly}
-        names = own if exclusion.name in own else {exclusion.name}
+        own = self.folder.names
+        names = own if exclusion.name in own else (exclusion.name,)
         if names is not own and exclusion.name not in self.ledger.launches.campaigns(connection):
             _log.warning("%s: the ledger has no launch of that campaign on %s", reason, connection)
             note = f"{reason} leaves out no one: the ledger has no launch of that campaign on {connection}"
@@ -253,7 +253,7 @@ class _OtherLaunches:
 
     def _of_better_campaigns(self, priority: Priority) -> Identifiers:
         def goes_first(launch: LaunchRecord) -> bool:
-            if launch.campaign in (self.folder.name, *self.folder.campaign.formerly):
+            if launch.campaign in self.folder.names:
                 return False
             other = Campaign.frozen(launch.definition).audience.priority
             return other is not None and other.group == priority.group and other.rank <= priority.rank

@@ -199,7 +199,7 @@ def read_already_sent(  # noqa: PLR0913 - each is needed
     of_period = partial(
         ledger.launches.of_period,
         campaign.connection,
-        (folder.name, *campaign.formerly),
+        folder.names,
         period,
         or_overlapping=campaign.schedule is not None,
     )

@@ -208,13 +208,17 @@ def _check_launches(ledger: Ledger, campaigns: Iterable[CampaignFolder], now: da
 
     After a change of the schedule, the first period that counts begins after those that were launched before.
     """
-    own = {folder.name: folder.campaign for folder in campaigns if not folder.campaign.after}
+    own = {folder.name: folder for folder in campaigns if not folder.campaign.after}
+    current = {
+        old: name for name, folder in own.items() for old in folder.names if old == name or old not in own
+    }
     newest: dict[str, datetime] = {}
-    for name, _, end in ledger.overview.periods(own):
+    for launched_as, _, end in ledger.overview.periods(current):
+        name = current[launched_as]
         newest[name] = max(end, newest.get(name, end))
     for name, end in sorted(newest.items()):
         with suppress(NotYetError):
-            period, feed = last_period(own[name], now - _GRACE), Feed(name, "launch")
+            period, feed = last_period(own[name].campaign, now - _GRACE), Feed(name, "launch")
             if period and end >= period.end:
                 yield Check(feed, FeedHealth.AS_EXPECTED, f"the newest period ended {end:%Y-%m-%d %H:%M} UTC")
             elif period and end <= period.start:

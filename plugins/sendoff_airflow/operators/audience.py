@@ -125,7 +125,7 @@ class BuildAudienceOperator(PreparingOperator):
 
     def _launch_to_continue(self, ledger: Ledger, folder: CampaignFolder, launch_key: str) -> LaunchRecord:
         launch = ledger.launches.get(launch_key)
-        if launch.campaign != folder.name:
+        if launch.campaign not in folder.names:
             raise CampaignError(
                 f"Launch {launch_key} belongs to the campaign {launch.campaign}, but this DAG sends {folder.name}. "
                 f"Trigger the DAG {launch.campaign} instead."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException
 
-from sendoff.errors import SendoffError
+from sendoff.errors import CampaignError, SendoffError
 from sendoff_airflow.errors import TaskEndedError, translate_errors
 from sendoff_airflow.ledger_operator import LaunchOperator, QueryingOperator, author_of
 from sendoff_airflow.operators.recipients import absolute, campaigns_in
@@ -163,9 +163,21 @@ class RenewTablesOperator(QueryingOperator):
         from sendoff.campaign import campaign_folders
 
         if self.campaigns:
-            for folder in campaign_folders(campaigns_in(self.campaigns, self.dag.folder)):
-                if folder.name == launch.campaign and (folder / "outcome.sql").is_file():
-                    _measured(ledger, launch.launch_key, folder, None)
+            found = campaign_folders(campaigns_in(self.campaigns, self.dag.folder))
+            folders = [folder for folder in found if (folder / "outcome.sql").is_file()]
+            own = [folder for folder in folders if folder.name == launch.campaign]
+            for folder in own or [each for each in folders if launch.campaign in self._earlier_names(each)]:
+                _measured(ledger, launch.launch_key, folder, None)
+
+    def _earlier_names(self, folder: Path) -> Collection[str]:
+        """Return the earlier names of a campaign. If its folder has mistakes, log them and return none."""
+        from sendoff.campaign import load_campaign
+
+        try:
+            return load_campaign(folder).campaign.formerly
+        except CampaignError as error:
+            self.log.error("The outcomes of launches under earlier names are not measured: %s", error)
+            return ()
 
 
 class MeasureOutcomeOperator(LaunchOperator, QueryingOperator):

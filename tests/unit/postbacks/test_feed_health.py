@@ -408,6 +408,16 @@ def test_a_campaign_that_is_not_launched_is_reported_once_and_so_is_its_next_lau
     assert known.why == "the newest period ended 2026-03-05 09:00 UTC"
 
 
+def test_a_renamed_campaign_that_is_not_launched_is_reported(ledger: Ledger) -> None:
+    for name in ("spring", "kept"):
+        make_launch(ledger, [1], name=name, period=Period(START - 24 * HOUR, START))
+    make_launch(ledger, [1], name="kept", period=Period(START, START + 24 * HOUR))
+    campaigns = [daily("summer", formerly=("spring", "kept")), daily("kept")]  # the last one still exists
+    assert check_feeds(ledger, campaigns, now=START + HOUR) == []
+    (change,) = check_feeds(ledger, campaigns, now=START + 25 * HOUR)
+    assert (str(change.feed), change.after) == ("launches of summer", "silent")
+
+
 def test_a_changed_schedule_misses_no_period_that_overlaps_an_earlier_launch(ledger: Ledger) -> None:
     make_launch(ledger, [1], period=Period(START - 24 * HOUR, START))
     later = [daily(schedule="0 8 * * *")]
