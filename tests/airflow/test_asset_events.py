@@ -10,17 +10,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Asset
+from airflow.sdk.execution_time.comms import AssetEventDagRunReferenceResult
+from airflow.sdk.execution_time.context import TriggeringAssetEventsAccessor
 
 from airflow import sdk
 from sendoff.campaign import CampaignFolder, load_campaign
 from sendoff.errors import CampaignError
 from sendoff_airflow.dags import campaign_dag, reconcile_dag
-from sendoff_airflow.operators.assets import POST_BACKS
+from sendoff_airflow.operators.assets import POST_BACKS, launch_facts, report_asset
+from sendoff_airflow.operators.preparation import period_of_launch
 
+from ..factories import make_launch
 from ..waiting import until
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
+
+    from sendoff.ledger import Ledger
 
 
 class Scheduler:
@@ -43,7 +49,7 @@ class Scheduler:
             session.commit()
         self._runner = SchedulerJobRunner(job=Job())
 
-    def happens(self, asset: Any, times: int) -> None:
+    def happens(self, asset: Any, times: int, **extra: Any) -> None:
         """Store events of an asset. The last one is registered as the API server does at the end of a task."""
         from airflow.assets.manager import asset_manager
         from airflow.models.asset import AssetEvent, AssetModel
@@ -55,7 +61,9 @@ class Scheduler:
             # One event after the other would take a minute for ten thousand.
             session.add_all(AssetEvent(asset_id=model.id, extra={"number": n}) for n in range(times - 1))
             session.flush()
-            asset_manager.register_asset_change(asset=model, extra={"number": times - 1}, session=session)
+            asset_manager.register_asset_change(
+                asset=model, extra={"number": times - 1, **extra}, session=session
+            )
             session.commit()
 
     def step(self) -> list[DagRun]:
@@ -81,6 +89,19 @@ class Scheduler:
         with closing(settings.Session()) as session:
             session.query(DagRun).filter_by(id=run.id).update({"state": "success"})
             session.commit()
+
+    def consumed(self, run: DagRun) -> TriggeringAssetEventsAccessor:
+        """Return the events that started a run, as its tasks get them."""
+        from airflow.models.dagrun import DagRun
+
+        from airflow import settings
+
+        with closing(settings.Session()) as session:
+            events = session.get_one(DagRun, run.id).consumed_asset_events
+            found = [
+                AssetEventDagRunReferenceResult.model_validate(each, from_attributes=True) for each in events
+            ]
+        return TriggeringAssetEventsAccessor.build(found)
 
     def runs(self, **where: Any) -> int:
         """Return the number of runs."""
@@ -137,10 +158,10 @@ def follower(folder: Path, name: str, more: str) -> CampaignFolder:
     return load_campaign(folder / name)
 
 
-def produced(folder: Path) -> Asset:
-    """Store a DAG that updates the asset the_load."""
-    load = Asset(name="the_load")
-    with DAG("makes_the_load", schedule=None) as producer:
+def produced(folder: Path, asset: Asset | None = None) -> Asset:
+    """Store a DAG that updates an asset, by default the_load. Return the asset."""
+    load = asset or Asset(name="the_load")
+    with DAG(f"makes_{load.name}", schedule=None) as producer:
         EmptyOperator(task_id="load", outlets=[load])
     Scheduler(producer, folder)
     return load
@@ -175,3 +196,30 @@ def test_a_campaign_with_a_schedule_and_assets_waits_for_both(airflow_database: 
     scheduler.happens(load, 1)
     assert scheduler.step() == []
     assert scheduler.runs() == 1  # today's run is not due
+
+
+@pytest.mark.newest_airflow
+@pytest.mark.parametrize("after", ["spring.report", "spring.report, stock"])
+def test_a_reminder_gets_the_report_that_starts_its_run(
+    airflow_database: None, ledger: Ledger, tmp_path: Path, after: str
+) -> None:
+    report = produced(tmp_path, report_asset("spring"))
+    stock = produced(tmp_path, Asset("stock", uri="elsewhere://stock"))
+    name = f"reminder_{len(after)}"
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "campaign.yaml").write_text(
+        f"title: Ends tonight\nafter: [{after}]\nmessage: {{title: Hello, text: Hello}}\n"
+        "channels: {android_push: }\nconnection: service\n"
+        "audience: {source: {kind: verdicts, of: spring, are: [delivered]}}\n"
+    )
+    folder = load_campaign(tmp_path / name)
+    scheduler = Scheduler(campaign_dag(folder), tmp_path)
+    launch = make_launch(ledger, [1])
+    scheduler.happens(report, 1, **launch_facts(launch))
+    if "stock" in after:
+        assert scheduler.step() == []
+        scheduler.happens(stock, 1)
+    (run,) = scheduler.started()
+    scheduler.end(run)
+    context: Any = {"triggering_asset_events": scheduler.consumed(run)}
+    assert period_of_launch(context, folder.campaign) == launch.period

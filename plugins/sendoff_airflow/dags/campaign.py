@@ -25,7 +25,7 @@ from sendoff_airflow.dags.group import (
 )
 from sendoff_airflow.dags.names import AUDIENCE, refuse_runs_of_others
 from sendoff_airflow.operators import BuildAudienceOperator
-from sendoff_airflow.operators.assets import audience_asset, consume_events_together
+from sendoff_airflow.operators.assets import audience_asset, consume_events_together, report_asset
 
 
 def campaign_dag(  # noqa: PLR0913 - an interface for users
@@ -78,7 +78,12 @@ def schedule_of(campaign: Campaign) -> Any:
 
     Raise CampaignError if it has both a cron expression and assets, and this version of Airflow cannot wait for both.
     """
-    assets = [Asset.ref(name=name) for name in campaign.after]
+    source = campaign.audience.source
+    of = source.of if source and source.kind == "verdicts" else None
+    # A run has the events of an asset, but not those of an asset that its DAG knows only by name.
+    assets = [
+        report_asset(of) if of and name == f"{of}.report" else Asset.ref(name=name) for name in campaign.after
+    ]
     if not campaign.schedule:
         return assets or None
     clock = CronDataIntervalTimetable(campaign.schedule, timezone=campaign.schedule_time_zone)
