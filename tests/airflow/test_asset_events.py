@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,9 +17,10 @@ from airflow.sdk.execution_time.context import TriggeringAssetEventsAccessor
 from airflow import sdk
 from sendoff.campaign import CampaignFolder, load_campaign
 from sendoff.errors import CampaignError
+from sendoff.launch import LaunchOptions
 from sendoff_airflow.dags import campaign_dag, reconcile_dag
 from sendoff_airflow.operators.assets import POST_BACKS, launch_facts, report_asset
-from sendoff_airflow.operators.preparation import period_of_launch
+from sendoff_airflow.operators.preparation import reported_launch
 
 from ..factories import make_launch
 from ..waiting import until
@@ -221,5 +223,6 @@ def test_a_reminder_gets_the_report_that_starts_its_run(
         scheduler.happens(stock, 1)
     (run,) = scheduler.started()
     scheduler.end(run)
-    context: Any = {"triggering_asset_events": scheduler.consumed(run)}
-    assert period_of_launch(context, folder.campaign) == launch.period
+    task = SimpleNamespace(dag_id=name, run_id=run.run_id, task_id="audience", map_index=-1)
+    context: Any = {"ti": task, "triggering_asset_events": scheduler.consumed(run)}
+    assert reported_launch(context, ledger, folder, LaunchOptions()) == launch

@@ -5,7 +5,7 @@ Concurrent workers, cleared tasks and killed processes are in tests/acceptance/t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,19 +19,20 @@ from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
 from sendoff.campaign import Campaign, CampaignFolder, Period, load_campaign
 from sendoff.dispatch.control import doubts
-from sendoff.errors import NobodyLeftError
+from sendoff.errors import NobodyLeftError, NotFoundError
 from sendoff.launch.plan import LaunchOptions, prepare_launch
+from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.ledger.storage.schema import dispatches as dispatches_of_ledger
 from sendoff_airflow.hooks.warehouse import warehouse_source
 from sendoff_airflow.operators import BuildAudienceOperator, CheckDispatchedOperator
-from sendoff_airflow.operators.assets import report_asset
-from sendoff_airflow.operators.preparation import of_run, period_of_launch
+from sendoff_airflow.operators.assets import launch_facts, report_asset
+from sendoff_airflow.operators.preparation import of_run, period_of_launch, reported_launch
 
+from ..factories import PERIOD, make_launch
 from ..leases import end_leases
 
 DAILY = 'schedule: "0 0 * * *"\nstart: 2026-01-05\n'
 HOUR = timedelta(hours=1)
-OLD = "2026-02-20T00:00:00Z/2026-02-21T00:00:00Z"
 NOTHING = {"accepted": 0, "refused": 0, "in_doubt": 0}
 
 
@@ -140,74 +141,118 @@ def test_a_run_whose_worker_was_killed_waits_for_the_lease_in_the_triggerer(
     assert house.xcoms(run)["check_dispatched", "return_value", -1] == made
 
 
-def test_the_report_that_started_a_run_names_the_launch_to_remind_of() -> None:
-    fields = {
-        "title": "Reminder",
-        "channels": {"android_push": {}},
-        "message": {"text": "Still there"},
-        "audience": {"source": {"kind": "verdicts", "of": "spring", "are": ["delivered"]}},
+REMINDER = {
+    "title": "Reminder",
+    "channels": {"android_push": {}},
+    "connection": "service",
+    "message": {"text": "Still there"},
+    "audience": {"source": {"kind": "verdicts", "of": "spring", "are": ["delivered"]}},
+}
+REMINDERS = CampaignFolder("reminder", Campaign.model_validate(REMINDER), None, Path())
+DAY = 24 * HOUR
+
+
+def started_by(*reports: LaunchRecord | Mapping[str, Any], of: str = "spring", run: str = "r") -> Any:
+    """Return the context of a run that reports of launches started, or other events of the same asset."""
+    extras = [launch_facts(each) if isinstance(each, LaunchRecord) else each for each in reports]
+    notes: dict[str, str] = {}
+    return {
+        "dag_run": SimpleNamespace(
+            run_after=datetime(2026, 3, 3, tzinfo=UTC),
+            triggering_user_name="ann",
+            data_interval_start=None,
+            data_interval_end=None,
+            logical_date=None,
+            partition_key=None,
+        ),
+        "dag": SimpleNamespace(timetable=SimpleNamespace(can_be_scheduled=False, asset_condition=None)),
+        "ti": SimpleNamespace(
+            dag_id="d", run_id=run, task_id="audience", map_index=-1, xcom_push=notes.__setitem__, notes=notes
+        ),
+        "triggering_asset_events": {report_asset(of): [SimpleNamespace(extra=each) for each in extras]},
     }
-    reminder = Campaign.model_validate(fields)
-    events = [
-        SimpleNamespace(
-            timestamp=datetime(2026, 3, day, tzinfo=UTC), extra={"launch_key": key, "period": OLD}
-        )
-        for day, key in ((1, "a"), (3, "c"), (2, "b"))
-    ]
-    run = SimpleNamespace(
-        run_after=datetime(2026, 3, 3, tzinfo=UTC),
-        triggering_user_name="ann",
-        data_interval_start=None,
-        data_interval_end=None,
-        logical_date=None,
-        partition_key=None,
-    )
-    dag = SimpleNamespace(timetable=SimpleNamespace(can_be_scheduled=False, asset_condition=None))
 
-    def reported(campaign: Campaign, **events: Any) -> str | None:
-        context: Any = {"dag_run": run, "dag": dag, **events}
-        return of_run(context, campaign, LaunchOptions()).reported
 
-    of_spring = {report_asset("spring"): events}
-    assert reported(reminder, triggering_asset_events=of_spring) == "c"
-    events[0].extra |= {
-        "resend": 2,
-        "campaign": "spring",
-    }  # its report came first, and it counts the launches before it
-    assert reported(reminder, triggering_asset_events=of_spring) == "a"
-    del events[0].extra["resend"]
-    assert reported(reminder, triggering_asset_events={report_asset("summer"): events}) is None
-    assert reported(reminder, triggering_asset_events={}) is None
-    assert reported(reminder) is None
-    plain = Campaign.model_validate({**fields, "audience": {}})
-    assert reported(plain, triggering_asset_events=of_spring) is None
-    context: Any = {"dag_run": run, "dag": dag, "triggering_asset_events": of_spring}
-    assert period_of_launch(context, reminder) == Period.of(OLD)
+def reported(context: Any, ledger: Ledger, folder: CampaignFolder = REMINDERS) -> LaunchRecord | None:
+    return reported_launch(context, ledger, folder, LaunchOptions())
+
+
+def test_the_report_that_started_a_run_names_the_launch_to_remind_of(ledger: Ledger) -> None:
+    first, second = make_launch(ledger, [1]), make_launch(ledger, [1], resend=2)
+    assert reported(started_by(first), ledger) == first
+    # the report of the resend came first, and it counts the launches before it
+    assert reported(started_by(second, first), ledger) == second
+    assert reported(started_by(first, of="summer"), ledger) is None
+    assert reported({}, ledger) is None
+    plain = Campaign.model_validate({**REMINDER, "audience": {}})
+    context = started_by(first)
+    assert reported(context, ledger, CampaignFolder("plain", plain, None, Path())) is None
     assert period_of_launch(context, plain) == Period.of("2026-03-02")
-    assert of_run(context, reminder, LaunchOptions()).resend == 0
-    events[1].extra.update(campaign="spring", resend=2)
-    options = of_run(context, reminder, LaunchOptions())
+    assert of_run(context, plain, LaunchOptions()).resend == 0
+    reminder = REMINDERS.campaign
+    assert period_of_launch(context, reminder, first) == first.period
+    options = of_run(context, reminder, LaunchOptions(), first)
+    assert (options.resend, options.reported) == (0, first.launch_key)
+    options = of_run(context, reminder, LaunchOptions(), second)
     assert (options.resend, options.only_unsent) == (2, True)
     assert options.reason == "the report of resend 2 of spring"
     by_hand = LaunchOptions(resend=3, reason="again")
-    assert of_run(context, reminder, by_hand).resend == 3
-    assert of_run(context, plain, LaunchOptions()).resend == 0
+    assert of_run(context, reminder, by_hand, second).resend == 3
+
+
+def test_the_newest_period_without_a_reminder_is_reminded_of_and_the_others_are_listed(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    days = [Period(PERIOD.start - DAY * n, PERIOD.end - DAY * n) for n in range(3)]
+    newest, middle, oldest = launches = [make_launch(ledger, [1], period=period) for period in days]
+    context = started_by(newest, oldest, middle, middle)
+    assert reported(context, ledger) == newest
+    [note] = context["ti"].notes.values()
+    assert f"This run is for period {newest.period.key} of spring." in note
+    assert note.endswith(f"Left out: {middle.period.key}, {oldest.period.key}.")
+    assert note in caplog.text
+
+    # The run goes on with its launch. The report of that launch, made again, hides no other.
+    make_launch(ledger, [1], name="reminder", period=newest.period, origin="d r\naudience\n")
+    assert reported(context, ledger) == newest
+    again = started_by(*launches, run="later")
+    assert reported(again, ledger) == middle
+    assert again["ti"].notes["note"].endswith(f"Left out: {oldest.period.key}.")
+    for each in (middle, oldest):
+        make_launch(ledger, [1], name="reminder", period=each.period, origin="d r\naudience\n")
+    last = started_by(*launches, run="last")
+    assert reported(last, ledger) == newest
+    assert last["ti"].notes == {}
+
+
+def test_a_resend_counts_as_new_although_its_period_has_a_reminder(ledger: Ledger) -> None:
+    make_launch(ledger, [1], name="reminder")
+    later = make_launch(ledger, [1], period=Period(PERIOD.start + DAY, PERIOD.end + DAY))
+    make_launch(ledger, [1], name="reminder", period=later.period)
+    first, second = make_launch(ledger, [1]), make_launch(ledger, [1], resend=1)
+    context = started_by(later, second, first)
+    assert reported(context, ledger) == second
+    assert context["ti"].notes == {}
+
+
+def test_events_without_a_launch_of_the_campaign_are_left_out(ledger: Ledger) -> None:
+    launch = make_launch(ledger, [1])
+    odd = [{}, {"launch_key": None}, {"launch_key": ["a"]}, {"period": "soon", "resend": "x"}]
+    assert reported(started_by(*odd), ledger) is None
+    assert reported(started_by({"launch_key": launch.launch_key}), ledger) == launch
+    other = make_launch(ledger, [1], name="summer")
+    unknown = [{"launch_key": "a"}, launch_facts(other)]
+    assert reported(started_by(*odd, *unknown, launch), ledger) == launch
+    with pytest.raises(NotFoundError, match="the ledger holds none of their launches on service, such as"):
+        reported(started_by(*unknown), ledger)
 
 
 @pytest.mark.parametrize(("number", "error"), [(1, AirflowSkipException), (0, NobodyLeftError)])
 def test_a_reminder_that_the_report_of_a_resend_starts_is_skipped_if_everyone_was_reminded(
-    monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception]
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception]
 ) -> None:
-    campaign = {
-        "title": "Reminder",
-        "channels": {"android_push": {}},
-        "message": {"text": "Still there"},
-        "audience": {"source": {"kind": "verdicts", "of": "spring", "are": ["delivered"]}},
-    }
     with DAG("reminders", schedule=None):
-        operator = BuildAudienceOperator(task_id="audience", name="reminder", campaign=campaign)
-    extra = {"launch_key": "c", "campaign": "spring", "period": OLD, "resend": number}
-    event = SimpleNamespace(timestamp=datetime(2026, 3, 3, tzinfo=UTC), extra=extra)
+        operator = BuildAudienceOperator(task_id="audience", name="reminder", campaign=REMINDER)
     given: list[LaunchOptions] = []
 
     def prepared(*_: Any, options: LaunchOptions, **__: Any) -> None:
@@ -215,14 +260,7 @@ def test_a_reminder_that_the_report_of_a_resend_starts_is_skipped_if_everyone_wa
         raise NobodyLeftError("none is left")
 
     monkeypatch.setattr("sendoff.launch.prepare_launch", prepared)
-    run = SimpleNamespace(run_after=None, triggering_user_name="ann", run_id="r")
-    context: Any = {
-        "dag_run": run,
-        "ti": SimpleNamespace(dag_id="d", run_id="r", task_id="audience", map_index=-1),
-        "triggering_asset_events": {report_asset("spring"): [event]},
-    }
-    ledger: Any = SimpleNamespace(launches=SimpleNamespace(find=lambda _: None))
-    folder = CampaignFolder("reminder", Campaign.model_validate(campaign), None, Path())
+    context = started_by(make_launch(ledger, [1], resend=number))
     with pytest.raises(error, match="none is left"):
-        operator._prepared(context, ledger, folder, LaunchOptions())
+        operator._prepared(context, ledger, REMINDERS, LaunchOptions())
     assert [each.resend for each in given] == [number]

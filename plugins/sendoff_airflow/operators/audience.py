@@ -15,7 +15,12 @@ from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import LaunchOperator
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import launch_facts
-from sendoff_airflow.operators.preparation import PreparingOperator, of_run, period_of_launch
+from sendoff_airflow.operators.preparation import (
+    PreparingOperator,
+    of_run,
+    period_of_launch,
+    reported_launch,
+)
 from sendoff_airflow.period import displaced_run
 
 if TYPE_CHECKING:
@@ -138,13 +143,14 @@ class BuildAudienceOperator(PreparingOperator):
         from sendoff.launch import preview_campaign
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
+        reported = reported_launch(context, ledger, folder, options)
         source = self._with_audience(folder)  # it may follow another launch, which decides when it is due
         preview = preview_campaign(
             source,
-            period=period_of_launch(context, folder.campaign),
+            period=period_of_launch(context, folder.campaign, reported),
             warehouses=warehouse_source,
             ledger=ledger,
-            options=of_run(context, folder.campaign, options),
+            options=of_run(context, folder.campaign, options, reported),
         )
         counts = _counts(preview)
         context["ti"].xcom_push("preview", counts)

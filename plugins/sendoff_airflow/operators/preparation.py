@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from sendoff.errors import CampaignError, NobodyLeftError, PermanentError
+from sendoff.errors import CampaignError, NobodyLeftError, NotFoundError, PermanentError
 from sendoff.states import UNFINISHED
 from sendoff_airflow.arguments import as_boolean, as_integer, as_text
 from sendoff_airflow.errors import as_airflow_error
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from sendoff.ledger import LaunchRecord, Ledger
 
 _LONGEST_NAME = 100
+_log = logging.getLogger(__name__)
 _AIRFLOW_NAMES = {
     "data_interval_end",
     "data_interval_start",
@@ -168,8 +170,9 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
         origin = self._origin(context)
-        period = period_of_launch(context, folder.campaign)
-        options = of_run(context, folder.campaign, replace(options, origin=str(origin)))
+        reported = reported_launch(context, ledger, folder, options)
+        period = period_of_launch(context, folder.campaign, reported)
+        options = of_run(context, folder.campaign, replace(options, origin=str(origin)), reported)
         key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
         self._source = folder
         if launch := ledger.launches.find(key):
@@ -285,20 +288,20 @@ def _checked(campaign: str | Path | Campaign | Mapping[str, Any] | None, name: s
     return _of_fields(campaign, name)
 
 
-def of_run(context: Context, campaign: Campaign, options: LaunchOptions) -> LaunchOptions:
+def of_run(
+    context: Context, campaign: Campaign, options: LaunchOptions, reported: LaunchRecord | None = None
+) -> LaunchOptions:
     """Return options with the facts of a run: when its period was due, and who started it.
 
-    If the report of a resend started it, the launch has the number of this resend, and leaves out people who got an
-    earlier launch for the period.
+    ``reported``: the launch whose report started the run, if one did. If it is a resend, the launch has the same
+    number, and leaves out people who got an earlier launch for the period.
     """
     from sendoff.launch import due_time
 
-    run, period = context["dag_run"], period_of_launch(context, campaign)
-    reported = _reported(context, campaign)
-    if reported.get("resend") and not options.resend:
-        number = int(reported["resend"])
-        reason = f"the report of resend {number} of {reported['campaign']}"
-        options = replace(options, resend=number, only_unsent=True, reason=reason)
+    run, period = context["dag_run"], period_of_launch(context, campaign, reported)
+    if reported and reported.resend and not options.resend:
+        reason = f"the report of resend {reported.resend} of {reported.campaign}"
+        options = replace(options, resend=reported.resend, only_unsent=True, reason=reason)
     # A launch to recipients of another one follows that one, perhaps days after the period's end.
     source = campaign.audience.source
     follows = isinstance(getattr(context.get("task"), "audience", None), VerdictsOfLaunch)
@@ -308,37 +311,77 @@ def of_run(context: Context, campaign: Campaign, options: LaunchOptions) -> Laun
         options,
         due_at=due_time(campaign, period, run.run_after, by_clock),
         who=run.triggering_user_name or f"{run.run_type.value} run {run.run_id}",
-        reported=reported.get("launch_key"),
+        reported=reported.launch_key if reported else None,
     )
 
 
-def period_of_launch(context: Context, campaign: Campaign) -> Period:
+def period_of_launch(context: Context, campaign: Campaign, reported: LaunchRecord | None = None) -> Period:
     """Return the period of a run. If a report started it, that is the period of the reported launch.
 
     So a report that is made again later starts no second launch to the same recipients.
     """
-    from sendoff.campaign import Period
-
-    reported = _reported(context, campaign)
-    return Period.of(reported["period"]) if reported else period_of(context, campaign)
+    return reported.period if reported else period_of(context, campaign)
 
 
-def _reported(context: Context, campaign: Campaign) -> Mapping[str, str]:
-    """Return the facts of the launch whose report started a run if the recipients come from it; {} if none did.
+def reported_launch(
+    context: Context, ledger: Ledger, folder: CampaignFolder, options: LaunchOptions
+) -> LaunchRecord | None:
+    """Return the launch whose report started a run if the recipients come from it; None if no report did.
 
-    Of several launches, it is the one of the newest report, or the last resend of that period: it counts those before.
+    If reports of several periods did, it is the launch that this run followed before. Otherwise it is the one of the
+    newest period that this campaign has no launch for. The log and the note of the run list the other such periods.
+
+    Raise NotFoundError if the ledger has none of the reported launches.
     """
-    source = campaign.audience.source
+    from sendoff.campaign import launch_key
+
+    reported = _reported_launches(context, ledger, folder)
+    if not reported:
+        return None
+    connection, (run, _) = folder.campaign.connection, run_and_task(context)
+    sources = {
+        launch_key(connection, folder.name, each.period, options.resend or each.resend): each
+        for each in reported
+    }
+    made = {launch.launch_key: launch for launch in ledger.launches.of_keys(sources)}
+    followed = [
+        sources[key] for key, each in made.items() if each.origin and each.origin.split("\n")[0] == run
+    ]
+    new = [each for key, each in sources.items() if key not in made]
+    chosen = [*followed, *new, *reported][0]
+    if left := [each.period.key for each in new if each is not chosen]:
+        text = (
+            f"This run is for period {chosen.period.key} of {chosen.campaign}. Reports of other periods started it "
+            "too. To send for one of those, clear the task that made its report, and wait for the run that this starts "
+            f"before you clear the next one. Left out: {', '.join(left)}."
+        )
+        _log.warning("%s", text)
+        context["ti"].xcom_push(NOTE, text)
+    return chosen
+
+
+def _reported_launches(context: Context, ledger: Ledger, folder: CampaignFolder) -> list[LaunchRecord]:
+    """Return the launches whose reports started a run, the newest period first, if the recipients come from them.
+
+    Of several launches for a period, it is the last resend, which counts those before. An event that someone made
+    without the key of a launch is left out.
+    """
+    source, connection = folder.campaign.audience.source, folder.campaign.connection
     if source is None or source.kind != "verdicts" or not context.get("triggering_asset_events"):
-        return {}
+        return []
     events = context["triggering_asset_events"].get(report_asset(source.of)) or ()
-    newest = max(events, key=lambda event: event.timestamp, default=None)
-    if newest is None or not newest.extra.get("launch_key"):
-        return {}
-    of_period = [each for each in events if each.extra.get("period") == newest.extra["period"]]
-    last = max(of_period, key=lambda each: (int(each.extra.get("resend") or 0), each.timestamp))
-    facts: Mapping[str, str] = last.extra
-    return facts
+    keys = {key for event in events if isinstance(key := event.extra.get("launch_key"), str)}
+    if not keys:
+        return []
+    of_source = (connection, source.of)
+    found = [each for each in ledger.launches.of_keys(keys) if (each.connection, each.campaign) == of_source]
+    if not found:
+        raise NotFoundError(
+            f"reports of {source.of} started this run, but the ledger holds none of their launches on {connection}, "
+            f"such as {min(keys)}. To send to the recipients of another launch, trigger the DAG"
+        )
+    last = {each.period: each for each in sorted(found, key=lambda each: each.resend)}
+    return sorted(last.values(), key=lambda each: (each.period.end, each.period.key), reverse=True)
 
 
 def read_campaign(
