@@ -16,3 +16,9 @@ def check_reason(given: object) -> None:
     """Raise UsageError if a reason for the audit log is blank or no text."""
     if not isinstance(given, str) or not given.strip():
         raise UsageError("the reason is blank. Say why, in a few words")
+
+
+def check_source(given: str | None) -> None:
+    """Raise UsageError if the source of entries of the suppression list is blank. None is of every source."""
+    if given is not None and not given.strip():
+        raise UsageError("the source is blank. Name where the entries come from, such as crm")

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from sendoff.arguments import check_source
 from sendoff.ledger import Decision, Ledger
 from sendoff.states import DecisionKind
 
@@ -20,7 +21,7 @@ class SuppressionRows:
     """The entries in force at a moment, as rows that are built while they are read, sorted by identifier.
 
     ``who`` reads them, for the audit log. ``source``: only entries of this source, such as ``opt-out``; None: of every
-    source.
+    source. Raise UsageError if it is blank.
     """
 
     ledger: Ledger
@@ -40,6 +41,9 @@ class SuppressionRows:
             pa.field("launch_key", _TEXT),
         ]
     )
+
+    def __post_init__(self) -> None:
+        check_source(self.source)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Record the export in the audit log. Then yield the rows. There may be no batch."""

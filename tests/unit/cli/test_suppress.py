@@ -126,6 +126,8 @@ def test_the_options_choose_the_scope(
         ),
         (("add", "7", "--identified-by", "email", *WHY), "found column email. Use device_id"),
         (("add", "7", "--source", "", *WHY), "the source is blank"),
+        (("remove", "7", "--source", "", *WHY), "the source is blank"),
+        (("export", "--out", "absent/list.csv", "--source", " "), "the source is blank"),
         (("add", "7", "--source", "opt-out", *WHY), "entries of the source opt-out. Use another name"),
     ],
 )

@@ -22,7 +22,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sendoff.arguments import check_reason
+from sendoff.arguments import check_reason, check_source
 from sendoff.audience.identifiers import Identifiers, Kind, as_member, from_texts
 from sendoff.campaign import ACCOUNT, EVERYTHING, is_suppression_scope
 from sendoff.errors import GateError, UsageError
@@ -67,8 +67,7 @@ class SuppressionChange:
         check_texts(source=self.source, author=self.author, reason=self.reason)
         if self.reason is not None:
             check_reason(self.reason)
-        if self.source is not None and not self.source.strip():
-            raise UsageError("the source is blank. Name where the entries come from, such as crm")
+        check_source(self.source)
 
 
 @dataclass(frozen=True, slots=True)
