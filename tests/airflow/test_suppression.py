@@ -75,7 +75,14 @@ def test_the_ready_dag_keeps_the_list_equal_to_a_query_and_refuses_an_empty_one(
     opted_out([*DEVICES, DEVICES[0], None])
     first = run_dag(dag, logical_date=DAY)
     assert first.state == "success"
-    assert returned(first) == {"named": 10, "skipped": 1, "added": 10, "removed": 0}
+    assert returned(first) == {
+        "named": 10,
+        "skipped": 1,
+        "added": 10,
+        "removed": 0,
+        "prolonged": 0,
+        "shortened": 0,
+    }
     opted_out([*DEVICES[1:], 7_340_000_999])
     assert run_dag(dag, logical_date=DAY.replace(hour=10)).state == "success"
     now = [*DEVICES[1:], 7_340_000_999]
@@ -95,6 +102,17 @@ def test_the_ready_dag_keeps_the_list_equal_to_a_query_and_refuses_an_empty_one(
     logged = capsys.readouterr().out
     assert "nothing was changed: 10 of the 10 entries from warehouse" in logged
     assert "734000" not in logged
+
+
+def test_a_replacement_counts_the_entries_with_another_end(
+    ledger: Ledger, opted_out: Callable[[list[int | None]], None], run_dag: Callable[..., DagRun]
+) -> None:
+    opted_out(list(DEVICES))
+    for hour, until, prolonged, shortened in ((9, None, 0, 0), (10, "2099-01-31", 0, 10), (11, None, 10, 0)):
+        with DAG("ending", schedule=None, start_date=START) as dag:
+            SuppressOperator(task_id="list", recipients=QUERY, source="crm", reason="trial", until=until)
+        counts = returned(run_dag(dag, logical_date=DAY.replace(hour=hour)))
+        assert (counts["prolonged"], counts["shortened"]) == (prolonged, shortened), until
 
 
 def test_recipients_are_added_and_removed_from_a_file_and_a_query(

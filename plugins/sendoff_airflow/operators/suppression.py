@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 
 Action = Literal["add", "remove", "replace"]
 
+_COUNTS = ("added", "removed", "prolonged", "shortened")
+
 
 class SuppressOperator(HasRecipients, QueryingOperator):
     """Feed the suppression list from a query or a file. Campaigns stop sending to its recipients at once.
 
     The rows are streamed, so a large result needs little memory. They have exactly one identifier column, as in an
     audience query. Return ``named`` (recipients in the rows), ``skipped`` (rows without a usable identifier), ``added``
-    and ``removed``. The log, XCom and the audit log have no identifiers.
+    and ``removed``. After ``replace``, also return ``prolonged`` and ``shortened`` (entries that end later or earlier
+    than before). The log, XCom and the audit log have no identifiers.
 
     :param recipients: SQL, a ``.sql`` file, or the path or URL of a Parquet, CSV or Arrow file (templated)
     :param reason: why, for the entries and the audit log (templated)
@@ -96,15 +99,14 @@ class SuppressOperator(HasRecipients, QueryingOperator):
         who = author_of(context)
         source, reason = as_text(self.source), as_text(self.reason)
         change = SuppressionChange(scope, named.identified_by, source, who, reason, end)
-        added = removed = 0
+        counts = {"named": len(named), "skipped": named.skipped, "added": 0, "removed": 0}
         with self.open_ledger() as ledger:
             if self.action == "add":
-                added = suppress(ledger, change, named.identifiers)
+                counts["added"] = suppress(ledger, change, named.identifiers)
             elif self.action == "remove":
-                removed = unsuppress(ledger, change, named.identifiers)
+                counts["removed"] = unsuppress(ledger, change, named.identifiers)
             else:
                 done = replace_suppressions(ledger, change, named.identifiers, most_removed=self.most_removed)
-                added, removed = done.added, done.removed
-        counts = {"named": len(named), "skipped": named.skipped, "added": added, "removed": removed}
+                counts.update({name: getattr(done, name) for name in _COUNTS})
         self.log.info("Suppression list, %s, source %s: %s", scope, source, counts)
         return counts

@@ -133,6 +133,17 @@ def test_a_replacement_changes_and_counts_the_entries_with_another_end(ledger: L
         assert planned.changes_nothing is (not prolonged + shortened)
         assert not planned.removes_more_than(0)
         assert ledger.suppressions.replace(new, [1, 2, 3], NOW, planned) == planned
+        if prolonged or shortened:
+            [newest] = ledger.audit_log.of_suppression(limit=1)
+            counts = {"prolonged": prolonged, "shortened": shortened}
+            assert newest.detail == {
+                "scope": "account",
+                "identified_by": "device_id",
+                "source": "csv",
+                "added": 0,
+                "removed": 0,
+                **{name: count for name, count in counts.items() if count},
+            }
         assert {each.until for part in ledger.suppressions.in_force(NOW, "csv") for each in part} == {until}
     assert {each.reason for each in ledger.suppressions.of_person("device_id", 1)} == {"1 hours, 3"}
     assert active(ledger, now=NOW + HOUR) == [3]  # who opted out

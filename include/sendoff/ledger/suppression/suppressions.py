@@ -166,7 +166,7 @@ class SuppressionList(LedgerPart):
                     continue
                 added, prolonged = self._add(db, new, texts, now, _ends_before(new.until))
                 if is_audited and (added or prolonged):
-                    append_decision(db, _decision(new, now, added=added))
+                    append_decision(db, _decision(new, now, added=added, prolonged=prolonged))
                 return added
 
     def remove(self, ended: SuppressionChange, identifiers: Iterable[int | str], now: datetime) -> int:
@@ -194,7 +194,7 @@ class SuppressionList(LedgerPart):
     def replace(
         self, new: SuppressionChange, identifiers: Iterable[int | str], now: datetime, planned: Replacement
     ) -> Replacement:
-        """Make the entries of one scope and source exactly these. Return and audit how many were added and removed.
+        """Make the entries of one scope and source exactly these. Return and audit the counts.
 
         An entry with another end gets this end, and the new author and reason. Entries of other sources stay, and
         erased people get no entry, as in :meth:`add`. ``planned``: the result of
@@ -215,7 +215,9 @@ class SuppressionList(LedgerPart):
             self._remove(db, new, gone, now)
             self._add(db, new, wanted, now, suppressions.c.until.is_distinct_from(new.until))
             if not done.changes_nothing:
-                append_decision(db, _decision(new, now, added=done.added, removed=done.removed))
+                counts = asdict(done)
+                del counts["before"]
+                append_decision(db, _decision(new, now, **counts))
         return done
 
     def count_among(self, new: SuppressionChange, identifiers: Iterable[int | str], now: datetime) -> int:
@@ -372,19 +374,15 @@ def _count(db: sa.Connection, where: Sequence[sa.ColumnElement[bool]], now: date
 
 
 def _decision(
-    change: SuppressionChange,
-    now: datetime,
-    *,
-    added: int = 0,
-    removed: int = 0,
-    kind: DecisionKind = DecisionKind.SUPPRESSED,
+    change: SuppressionChange, now: datetime, *, kind: DecisionKind = DecisionKind.SUPPRESSED, **counts: int
 ) -> Decision:
     detail = {
         "scope": change.scope,
         "identified_by": change.identified_by,
         "source": change.source,
-        "added": added,
-        "removed": removed,
+        "added": 0,
+        "removed": 0,
+        **{name: count for name, count in counts.items() if count},
     }
     return Decision(None, kind, change.author, change.reason, now, detail)
 

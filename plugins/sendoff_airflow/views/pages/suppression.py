@@ -60,6 +60,13 @@ KINDS = {
 }
 """The words for the columns that identify recipients."""
 
+_VERBS = {
+    "added": "added",
+    "removed": "removed",
+    "prolonged": "suppressed for longer",
+    "shortened": "suppressed for a shorter time",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class _Planned:
@@ -97,6 +104,7 @@ def show_list(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HTMLRes
         changes=ledger.audit_log.of_suppression(limit=_CHANGES),
         channels=[(channel_scope(channel), channel.label) for channel in Channel],
         kind_names=KINDS,
+        verbs=_VERBS,
         erasures=len(pending := ledger.erasures.pending()),
         who_erases=_who_erases() if pending else "",
         may_change=viewer.may_act_on_all(campaigns),
@@ -199,12 +207,7 @@ def apply_file(
         done = replace(done, removed=unsuppress(ledger, new, people))
     else:
         ledger.suppressions.replace(new, people, datetime.now(UTC), planned.sizes)
-    parts = [
-        (done.added, "added"),
-        (done.removed, "removed"),
-        (done.prolonged, "suppressed for longer"),
-        (done.shortened, "suppressed for a shorter time"),
-    ]
+    parts = [(getattr(done, name), verb) for name, verb in _VERBS.items()]
     words = ", ".join(f"{counted(count, *planned.named.noun)} {verb}" for count, verb in parts if count)
     return _done(request, f"{words or 'Nothing changed'}, for {describe_scope(new.scope)}.")
 
