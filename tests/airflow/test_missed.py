@@ -20,6 +20,7 @@ from airflow.utils.types import DagRunType
 from fastapi.testclient import TestClient
 
 from sendoff.campaign import Period, launch_key
+from sendoff.launch import NewRequest, prepare_request
 from sendoff.ledger import Decision, Ledger, NotLaunched
 from sendoff.states import Accepted
 from sendoff_airflow.views.airflow_state.airflow_dags import _problem_of
@@ -120,6 +121,31 @@ def test_a_gap_stays_known_after_the_next_run_however_long_it_was(
     set_runs("long_sale", 2, 1, 0)
     [after] = missed_of(ledger, ["long_sale"]).values()
     assert (after.periods, after.earlier) == ([], before.periods)
+
+
+@pytest.mark.airflow_database
+@pytest.mark.parametrize("name", ["own_body", "own_bodies.notice", "tested_sale-test"])
+def test_a_launch_without_a_period_of_its_own_hides_no_failed_run(
+    server: TestClient,  # noqa: F811
+    ledger: Ledger,
+    tmp_path: Path,
+    name: str,
+) -> None:
+    dag_id = name.partition(".")[0].removesuffix("-test")
+    Run(server, tmp_path, dag_id, NOBODY)
+    set_runs(dag_id, 3, 2, state="failed")
+    before = missed_of(ledger, [dag_id])
+    moment = NEWEST - timedelta(days=9)
+    request = NewRequest(
+        body={"title": "Hello", "device_id": [7]},
+        mode="create",
+        name=name,
+        request_key=name,
+        connection="service",
+    )
+    prepare_request(ledger, request, period=Period(moment, moment))
+    assert missed_of(ledger, [dag_id]) == before
+    assert len(before[dag_id].failed) == 2
 
 
 @pytest.mark.airflow_database

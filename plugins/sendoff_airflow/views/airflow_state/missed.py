@@ -65,6 +65,7 @@ class _Known:
 
     runs: dict[Ends, tuple[str, str]] = field(default_factory=dict)  # run ID and state
     launched: set[Ends] = field(default_factory=set)
+    is_for_life: bool = False  # the service repeats the campaign
 
 
 def missed_of(ledger: Ledger, names: Collection[str], *, since_newest_run: bool = False) -> dict[str, Missed]:
@@ -82,8 +83,14 @@ def missed_of(ledger: Ledger, names: Collection[str], *, since_newest_run: bool 
                 known[row.dag_id].runs[ends] = (row.run_id, str(row.state))
     dags = airflow_dags.dags_of([*clocks, *ledger.launches.campaigns(), *ledger.not_launched.campaigns()])
     own = {name: dag_id for name, dag_id in dags.items() if dag_id in clocks}
-    for name, start, end in ledger.overview.periods(own):
+    periods = ledger.overview.periods(own)
+    for name, start, end in periods:
         known[own[name]].launched.add((start, end))
+    # Other campaigns of a DAG may have moments as periods too, such as tests, and so have requests of one's own.
+    without_length = {name for name, start, end in periods if name in clocks and start == end}
+    newest = ledger.overview.newest(without_length) if without_length else {}
+    for name in without_length:
+        known[name].is_for_life = name not in newest or not newest[name].launch.is_own_request
     found = {name: _missed(name, clocks[name], each) for name, each in known.items()}
     return {name: each for name, each in found.items() if each != Missed()}
 
@@ -141,8 +148,7 @@ def _newest_runs(names: Collection[str]) -> Any:
 
 
 def _missed(name: str, clock: Clock, known: _Known) -> Missed:
-    is_for_life = any(start == end for start, end in known.launched)  # the service repeats the campaign
-    if is_for_life or not (known.runs or known.launched):
+    if known.is_for_life or not (known.runs or known.launched):
         return Missed()
     begin = min(start for start, _ in known.runs) if known.runs else max(end for _, end in known.launched)
     due = clock.runs(begin, datetime.now(UTC) - STARTS_WITHIN)
