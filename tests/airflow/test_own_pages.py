@@ -152,7 +152,7 @@ def test_a_task_whose_recipients_a_function_returns_has_links_and_says_why_nothi
 def test_the_tabs_of_a_dag_of_ones_own_lead_to_the_launches_of_its_tasks(
     house: Any, run_dag: Callable[..., DagRun], rest_api: TestClient
 ) -> None:
-    from airflow.sdk import DAG, task
+    from airflow.sdk import DAG, TaskGroup, task
 
     from sendoff_airflow.operators import CreateCampaignOperator
 
@@ -172,10 +172,13 @@ def test_the_tabs_of_a_dag_of_ones_own_lead_to_the_launches_of_its_tasks(
             return str(house.few)
 
         CreateCampaignOperator(task_id="send", launch_key=returned())
+        with TaskGroup("autumn"):
+            CreateCampaignOperator(task_id="hours", campaign=campaign, audience=house.few)
     run = run_dag(dag, logical_date=house.day)
     assert run.state == "success"
     xcoms = house.xcoms(run)
-    keys = {name: xcoms[name, "launch_key", -1] for name in ("notice", "other", "returned")}
+    names = ("notice", "other", "returned", "autumn.hours")
+    keys = {name: xcoms[name, "launch_key", -1] for name in names}
     token = rest_api.post("/auth/token", json={"username": "bob", "password": "bob"}).json()["access_token"]
     login = {"Cookie": f"_token={token}"}
     tab = f"/sendoff/dag?dag_id=opening_hours&run_id={quote(run.run_id)}"
@@ -185,6 +188,15 @@ def test_the_tabs_of_a_dag_of_ones_own_lead_to_the_launches_of_its_tasks(
     for name, key in keys.items():
         assert f"launches/{key}" in of_run, name
         assert (f"launches/{key}" in of_dag) is (name != "other"), name
+
+    with DAG("named_otherwise", schedule=None) as dag:
+        CreateCampaignOperator(task_id="other", campaign=campaign, audience=house.few, name="late_opening")
+    run = run_dag(dag, logical_date=house.day)
+    key = house.xcoms(run)["other", "launch_key", -1]
+    of_dag = rest_api.get("/sendoff/campaigns/named_otherwise", headers=login).text
+    assert "If a run of it makes launches, the tab of that run shows them." in of_dag
+    tab = f"/sendoff/dag?dag_id=named_otherwise&run_id={quote(run.run_id)}"
+    assert f"launches/{key}" in rest_api.get(tab, headers=login).text
 
 
 @pytest.mark.newest_airflow

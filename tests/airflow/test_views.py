@@ -2851,8 +2851,13 @@ def test_only_a_dag_that_obeys_the_field_offers_a_dry_run(
         for name in ("of_one_task", "of_a_group", "foreign", "sendoff_maintenance"):
             page = olga.get(olga.get(f"dag?dag_id={name}").headers["Location"])
             assert page.status_code == 200, name
-            assert "This DAG has no campaign" in page.text, name
+            assert "No campaign has the name of this DAG" in page.text, name
             assert "dry run" not in page.text, name
+            of_run = olga.get(f"dag?dag_id={name}&run_id=any").text
+            assert "No campaign has the name of this DAG" in of_run, name
+            assert "has no launch yet" not in of_run, name
+            assert f"campaigns/{name}" not in of_run, name
+        assert "campaigns/of_a_folder" in olga.get("dag?dag_id=of_a_folder&run_id=any").text
         sent = {name: freeze(ledger, name) for name in ("of_one_task.notice", "of_a_group.thanks")}
         for name, key in sent.items():
             for path in (f"campaigns/{name}", f"campaigns/{name.partition('.')[0]}"):

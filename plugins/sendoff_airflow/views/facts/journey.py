@@ -117,7 +117,7 @@ def journey_of(ledger: Ledger, name: str, schedule: DagSchedule | None) -> Journ
 def campaigns_in(ledger: Ledger, dag_id: str) -> Sequence[str]:
     """Return the campaigns with launches that are steps, task groups or tasks of a DAG, without their tests."""
     known = ledger.launches.campaigns()
-    sent = [each for each in known if each.rpartition(".")[0] == dag_id and not each.endswith(TEST)]
+    sent = [each for each in known if each.startswith(f"{dag_id}.") and not each.endswith(TEST)]
     dags = airflow_dags.dags_of(sent)
     return [each for each in sent if dags[each] == dag_id]
 

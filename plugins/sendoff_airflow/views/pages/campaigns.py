@@ -159,12 +159,9 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
     if schedule is None and not shown:
         raise not_there()
     launch = newest[0].launch if newest else None
-    inside = []
-    if not shown:
-        selection = Selection(viewer.visible(campaigns_in(ledger, name)))
-        inside = rows_of(ledger, ledger.overview.page(selection, limit=10))
+    inside = [] if shown else _rows_inside(viewer, ledger, name)
     can_dry_run = schedule is not None and airflow_dags.takes_dry_run(schedule.dag_id)
-    if not (shown or inside or can_dry_run):
+    if not (shown or _has_campaign(viewer, ledger, name, schedule)):
         return page(request, "no_campaign.html", schedule=schedule, refresh=REFRESH_SLOW)
     return page(
         request,
@@ -194,6 +191,23 @@ def _test_dag_of(viewer: Viewer, schedule: DagSchedule | None) -> DagSchedule | 
     """Return the DAG that sends tests of a campaign, or None if there is none that the viewer may trigger."""
     dag = airflow_dags.test_dag_of(schedule) if schedule else None
     return dag if dag and viewer.may_steer(dag.dag_id) else None
+
+
+def _rows_inside(viewer: Viewer, ledger: Ledger, dag_id: str) -> list[LaunchRow]:
+    """Return the newest launches of the task groups and tasks of a DAG that the viewer may see."""
+    selection = Selection(viewer.visible(campaigns_in(ledger, dag_id)))
+    return rows_of(ledger, ledger.overview.page(selection, limit=10))
+
+
+def _has_campaign(viewer: Viewer, ledger: Ledger, dag_id: str, schedule: DagSchedule | None) -> bool:
+    """Check whether a DAG offers dry runs, or it, its task groups or its tasks have launches, made or not.
+
+    Its tasks may also make launches under names that they choose, which this does not find.
+    """
+    if schedule is not None and airflow_dags.takes_dry_run(schedule.dag_id):
+        return True
+    own = ledger.overview.count(Selection([dag_id])) or ledger.not_launched.newest([dag_id], limit=1)
+    return bool(own or _rows_inside(viewer, ledger, dag_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +300,10 @@ def redirect_from_dag(
     if own:
         return _run_page(request, viewer, ledger, dag_id, run_id, own)
     why = airflow_db.note_of(dag_id, run_id)
-    return page(request, "no_launch.html", dag_id=dag_id, why=why, refresh=REFRESH_FAST)
+    has_campaign = _has_campaign(viewer, ledger, dag_id, airflow_dags.schedule_of(dag_id))
+    return page(
+        request, "no_launch.html", dag_id=dag_id, why=why, has_campaign=has_campaign, refresh=REFRESH_FAST
+    )
 
 
 def _run_page(
