@@ -188,6 +188,9 @@ def test_the_tabs_of_a_dag_of_ones_own_lead_to_the_launches_of_its_tasks(
     for name, key in keys.items():
         assert f"launches/{key}" in of_run, name
         assert (f"launches/{key}" in of_dag) is (name != "other"), name
+    listed = rest_api.get("/sendoff/campaigns", headers=login).text
+    assert "opening_hours.notice" in listed
+    assert 'campaigns/opening_hours"' not in listed  # as a journey with steps
 
     with DAG("named_otherwise", schedule=None) as dag:
         CreateCampaignOperator(task_id="other", campaign=campaign, audience=house.few, name="late_opening")

@@ -28,7 +28,7 @@ from sendoff.campaign import (
 )
 from sendoff.errors import NobodyLeftError, NotYetError
 from sendoff.launch import sent_at
-from sendoff.ledger import Ledger, ListedLaunch, Selection
+from sendoff.ledger import LaunchRecord, Ledger, ListedLaunch, Selection
 from sendoff.states import Verdict
 from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
 from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
@@ -107,11 +107,30 @@ def journey_of(ledger: Ledger, name: str, schedule: DagSchedule | None) -> Journ
         return JourneyView(folder.journey.title, steps, _exits(folder), False, zone)
     launches = {each: _launches_of(ledger, each) for each in campaigns_in(ledger, name)}
     campaigns = {each: Campaign.frozen(found[0].launch.definition) for each, found in launches.items()}
-    if not any((source := _source(each)) and source.of in campaigns for each in campaigns.values()):
+    if not _is_journey(campaigns):
         return None  # campaigns of other task groups
     order = sorted(campaigns, key=lambda each: (_depth(campaigns, each), each))
     steps = [_step(ledger, name, each, campaigns, launches, {}) for each in order]
     return JourneyView(schedule.title if schedule else name, steps, [], True)
+
+
+def journeys_among(schedules: Mapping[str, DagSchedule], newest: Mapping[str, LaunchRecord]) -> set[str]:
+    """Return the DAGs of some campaigns that are journeys. ``newest``: the newest launches of the campaigns."""
+    steps: dict[str, list[str]] = {}
+    for name, schedule in schedules.items():
+        if schedule.step:
+            steps.setdefault(schedule.dag_id, []).append(name)
+    return {
+        dag_id
+        for dag_id, names in steps.items()
+        if airflow_dags.journey_of(schedules[names[0]])
+        or _is_journey({each: Campaign.frozen(newest[each].definition) for each in names if each in newest})
+    }
+
+
+def _is_journey(campaigns: Mapping[str, Campaign]) -> bool:
+    """Check whether one of the campaigns of a DAG goes to recipients of another."""
+    return any((source := _source(each)) and source.of in campaigns for each in campaigns.values())
 
 
 def campaigns_in(ledger: Ledger, dag_id: str) -> Sequence[str]:

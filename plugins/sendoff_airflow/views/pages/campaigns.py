@@ -16,7 +16,13 @@ from sendoff_airflow.views.airflow_state import airflow_dags, airflow_db
 from sendoff_airflow.views.airflow_state.airflow_dags import DagSchedule
 from sendoff_airflow.views.airflow_state.missed import Missed, missed_of, paused_since
 from sendoff_airflow.views.facts.holds import visible_pauses
-from sendoff_airflow.views.facts.journey import MOST_PERIODS, JourneyView, campaigns_in, journey_of
+from sendoff_airflow.views.facts.journey import (
+    MOST_PERIODS,
+    JourneyView,
+    campaigns_in,
+    journey_of,
+    journeys_among,
+)
 from sendoff_airflow.views.facts.launch_rows import WAITS, LaunchRow, rows_of
 from sendoff_airflow.views.facts.messages import email_page
 from sendoff_airflow.views.facts.problems import CampaignProblem, campaign_problems
@@ -124,7 +130,7 @@ def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HT
     newest = {
         row.launch.campaign: row for row in rows_of(ledger, list(ledger.overview.newest(names).values()))
     }
-    with_steps = {each.dag_id for each in schedules.values() if each.step}
+    journeys = journeys_among(schedules, {name: row.launch for name, row in newest.items()})
     whole = {name: each for name, each in schedules.items() if each.step is None}
     problems = {each.name: each for each in campaign_problems(ledger, whole, {})}
     rows = [
@@ -135,8 +141,8 @@ def list_campaigns(request: Request, viewer: ViewerDep, ledger: LedgerDep) -> HT
             reported.get(name),
             not_launched.get(name),
             problems.get(name),
-            schedule.title if schedule and schedule.step else None,
-            name in with_steps,
+            schedule.title if schedule and schedule.step and schedule.dag_id in journeys else None,
+            name in journeys,
         )
         for name in names
     ]
@@ -187,12 +193,6 @@ def show_campaign(request: Request, viewer: ViewerDep, ledger: LedgerDep, name: 
     )
 
 
-def _test_dag_of(viewer: Viewer, schedule: DagSchedule | None) -> DagSchedule | None:
-    """Return the DAG that sends tests of a campaign, or None if there is none that the viewer may trigger."""
-    dag = airflow_dags.test_dag_of(schedule) if schedule else None
-    return dag if dag and viewer.may_steer(dag.dag_id) else None
-
-
 def _rows_inside(viewer: Viewer, ledger: Ledger, dag_id: str) -> list[LaunchRow]:
     """Return the newest launches of the task groups and tasks of a DAG that the viewer may see."""
     selection = Selection(viewer.visible(campaigns_in(ledger, dag_id)))
@@ -208,6 +208,12 @@ def _has_campaign(viewer: Viewer, ledger: Ledger, dag_id: str, schedule: DagSche
         return True
     own = ledger.overview.count(Selection([dag_id])) or ledger.not_launched.newest([dag_id], limit=1)
     return bool(own or _rows_inside(viewer, ledger, dag_id))
+
+
+def _test_dag_of(viewer: Viewer, schedule: DagSchedule | None) -> DagSchedule | None:
+    """Return the DAG that sends tests of a campaign, or None if there is none that the viewer may trigger."""
+    dag = airflow_dags.test_dag_of(schedule) if schedule else None
+    return dag if dag and viewer.may_steer(dag.dag_id) else None
 
 
 @dataclass(frozen=True, slots=True)
