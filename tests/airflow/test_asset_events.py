@@ -225,4 +225,4 @@ def test_a_reminder_gets_the_report_that_starts_its_run(
     scheduler.end(run)
     task = SimpleNamespace(dag_id=name, run_id=run.run_id, task_id="audience", map_index=-1)
     context: Any = {"ti": task, "triggering_asset_events": scheduler.consumed(run)}
-    assert reported_launch(context, ledger, folder, LaunchOptions()) == launch
+    assert reported_launch(context, ledger, folder, LaunchOptions()) == (launch, [])

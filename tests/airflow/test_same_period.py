@@ -15,11 +15,11 @@ import pytest
 import sqlalchemy as sa
 from airflow.models.dagrun import DagRun
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferred
 
 from sendoff.campaign import Campaign, CampaignFolder, Period, load_campaign
 from sendoff.dispatch.control import doubts
-from sendoff.errors import NobodyLeftError, NotFoundError
+from sendoff.errors import GateError, NobodyLeftError, NotFoundError
 from sendoff.launch.plan import LaunchOptions, prepare_launch
 from sendoff.ledger import LaunchRecord, Ledger
 from sendoff.ledger.storage.schema import dispatches as dispatches_of_ledger
@@ -174,7 +174,9 @@ def started_by(*reports: LaunchRecord | Mapping[str, Any], of: str = "spring", r
 
 
 def reported(context: Any, ledger: Ledger, folder: CampaignFolder = REMINDERS) -> LaunchRecord | None:
-    return reported_launch(context, ledger, folder, LaunchOptions())
+    launch, notes = reported_launch(context, ledger, folder, LaunchOptions())
+    assert notes == ([*context["ti"].notes.values()] if context else [])
+    return launch
 
 
 def test_the_report_that_started_a_run_names_the_launch_to_remind_of(ledger: Ledger) -> None:
@@ -225,6 +227,32 @@ def test_the_newest_period_without_a_reminder_is_reminded_of_and_the_others_are_
     assert last["ti"].notes == {}
 
 
+@pytest.mark.parametrize("of_newest", [{"name": "nudge"}, {"name": "reminder", "resend": 1}])
+def test_a_period_that_was_reminded_under_an_earlier_name_or_with_a_number_hides_no_other(
+    ledger: Ledger, of_newest: dict[str, Any]
+) -> None:
+    newest = make_launch(ledger, [1])
+    older = make_launch(ledger, [1], period=Period(PERIOD.start - DAY, PERIOD.end - DAY))
+    make_launch(ledger, [1], period=newest.period, **of_newest)
+    campaign = REMINDERS.campaign.model_copy(update={"formerly": ("nudge",)})
+    folder = CampaignFolder("reminder", campaign, None, Path())
+    context = started_by(newest, older)
+    assert reported(context, ledger, folder) == older
+    assert context["ti"].notes == {}
+
+
+def test_a_note_names_ten_periods_at_most(ledger: Ledger) -> None:
+    launches = [
+        make_launch(ledger, [1], period=Period(PERIOD.start - DAY * n, PERIOD.end - DAY * n))
+        for n in range(22)
+    ]
+    context = started_by(*launches)
+    assert reported(context, ledger) == launches[0]
+    [note] = context["ti"].notes.values()
+    assert note.endswith(f", {launches[10].period.key}, and 11 more.")
+    assert len(note) < 800
+
+
 def test_a_resend_counts_as_new_although_its_period_has_a_reminder(ledger: Ledger) -> None:
     make_launch(ledger, [1], name="reminder")
     later = make_launch(ledger, [1], period=Period(PERIOD.start + DAY, PERIOD.end + DAY))
@@ -243,7 +271,9 @@ def test_events_without_a_launch_of_the_campaign_are_left_out(ledger: Ledger) ->
     other = make_launch(ledger, [1], name="summer")
     unknown = [{"launch_key": "a"}, launch_facts(other)]
     assert reported(started_by(*odd, *unknown, launch), ledger) == launch
-    with pytest.raises(NotFoundError, match="the ledger holds none of their launches on service, such as"):
+    with pytest.raises(
+        NotFoundError, match="the ledger has no launch of spring on service with one of their keys"
+    ):
         reported(started_by(*unknown), ledger)
 
 
@@ -264,3 +294,42 @@ def test_a_reminder_that_the_report_of_a_resend_starts_is_skipped_if_everyone_wa
     with pytest.raises(error, match="none is left"):
         operator._prepared(context, ledger, REMINDERS, LaunchOptions())
     assert [each.resend for each in given] == [number]
+
+
+def test_a_run_that_is_not_launched_still_lists_the_other_reports_in_its_note(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with DAG("closed", schedule=None):
+        operator = BuildAudienceOperator(task_id="audience", name="reminder", campaign=REMINDER)
+
+    def prepared(*_: Any, **__: Any) -> None:
+        raise GateError("closed", not_launched="the gate is closed")
+
+    monkeypatch.setattr("sendoff.launch.prepare_launch", prepared)
+    older = Period(PERIOD.start - DAY, PERIOD.end - DAY)
+    context = started_by(make_launch(ledger, [1]), make_launch(ledger, [1], period=older))
+    with pytest.raises(GateError):
+        operator._prepared(context, ledger, REMINDERS, LaunchOptions())
+    said, left = context["ti"].notes["note"].split("\n")
+    assert said == "Not launched: the gate is closed."
+    assert left.endswith(f"Left out: {older.key}.")
+
+
+def test_a_run_that_is_cleared_goes_on_with_the_rows_that_it_froze(ledger: Ledger) -> None:
+    fields = {**REMINDER, "audience": {}}
+    with DAG("rows", schedule=None):
+        first, other = (
+            BuildAudienceOperator(
+                task_id=name, name="rows", campaign=fields, audience=[{"device_id": device}]
+            )
+            for name, device in (("first", 1), ("other", 2))
+        )
+    context = started_by()
+    context["dag_run"].start_date = datetime.now(UTC) - HOUR
+    folder = first._campaign_folder(context)
+    launch = first._prepared(context, ledger, folder, LaunchOptions())
+    context["ti"].task_id = "other"
+    with pytest.raises(AirflowFailException, match="Nothing was sent to the audience of this task"):
+        other._prepared(context, ledger, folder, LaunchOptions())
+    context["dag_run"].start_date = datetime.now(UTC) + HOUR
+    assert other._prepared(context, ledger, folder, LaunchOptions()) == launch

@@ -143,7 +143,7 @@ class BuildAudienceOperator(PreparingOperator):
         from sendoff.launch import preview_campaign
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
-        reported = reported_launch(context, ledger, folder, options)
+        reported, _ = reported_launch(context, ledger, folder, options)
         source = self._with_audience(folder)  # it may follow another launch, which decides when it is due
         preview = preview_campaign(
             source,

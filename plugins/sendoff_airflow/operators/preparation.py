@@ -20,7 +20,14 @@ from sendoff_airflow.errors import as_airflow_error
 from sendoff_airflow.ledger_operator import QueryingOperator
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import LaunchEventOperator, report_asset
-from sendoff_airflow.operators.recipients import VerdictsOfLaunch, absolute, described, of_shown, shown
+from sendoff_airflow.operators.recipients import (
+    VerdictsOfLaunch,
+    absolute,
+    described,
+    is_hidden,
+    of_shown,
+    shown,
+)
 from sendoff_airflow.period import period_of, scheduled_at
 from sendoff_airflow.run_notes import KEY as NOTE
 
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from sendoff.ledger import LaunchRecord, Ledger
 
 _LONGEST_NAME = 100
+_MOST_NAMED = 10  # periods in the note of a run
 _log = logging.getLogger(__name__)
 _AIRFLOW_NAMES = {
     "data_interval_end",
@@ -170,13 +178,16 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
         origin = self._origin(context)
-        reported = reported_launch(context, ledger, folder, options)
+        reported, notes = reported_launch(context, ledger, folder, options)
         period = period_of_launch(context, folder.campaign, reported)
         options = of_run(context, folder.campaign, replace(options, origin=str(origin)), reported)
         key = launch_key(folder.campaign.connection, folder.name, period, options.resend)
         self._source = folder
         if launch := ledger.launches.find(key):
-            _check_origin(launch, origin)
+            # A run that was cleared may have other rows, but continues with those that it froze.
+            began = context["dag_run"].start_date or launch.created_at
+            if launch.created_at >= began or not is_hidden(self.audience):
+                _check_origin(launch, origin)
             launch.check_recipients()
             check_same_recipients(ledger, launch, options)
             if ledger.dispatch_queries.states(key).keys().isdisjoint(UNFINISHED):
@@ -198,7 +209,7 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
             )
         except PermanentError as error:
             if error.not_launched:
-                context["ti"].xcom_push(NOTE, f"Not launched: {error.not_launched}.")
+                context["ti"].xcom_push(NOTE, "\n".join([f"Not launched: {error.not_launched}.", *notes]))
             if isinstance(error, NobodyLeftError) and options.reported and options.only_unsent:
                 raise AirflowSkipException(str(error)) from None
             raise
@@ -325,11 +336,12 @@ def period_of_launch(context: Context, campaign: Campaign, reported: LaunchRecor
 
 def reported_launch(
     context: Context, ledger: Ledger, folder: CampaignFolder, options: LaunchOptions
-) -> LaunchRecord | None:
-    """Return the launch whose report started a run if the recipients come from it; None if no report did.
+) -> tuple[LaunchRecord | None, list[str]]:
+    """Return the launch whose report started a run if the recipients come from it, and what the run's note says of it.
 
-    If reports of several periods did, it is the launch that this run followed before. Otherwise it is the one of the
-    newest period that this campaign has no launch for. The log and the note of the run list the other such periods.
+    Without such a report, that is None. If reports of several periods started the run, it is the launch that this run
+    followed before. Otherwise it is the one of the newest period that this campaign has no launch for, under any of its
+    names. The log and the note of the run list the other such periods.
 
     Raise NotFoundError if the ledger has none of the reported launches.
     """
@@ -337,7 +349,7 @@ def reported_launch(
 
     reported = _reported_launches(context, ledger, folder)
     if not reported:
-        return None
+        return None, []
     connection, (run, _) = folder.campaign.connection, run_and_task(context)
     sources = {
         launch_key(connection, folder.name, each.period, options.resend or each.resend): each
@@ -347,17 +359,29 @@ def reported_launch(
     followed = [
         sources[key] for key, each in made.items() if each.origin and each.origin.split("\n")[0] == run
     ]
-    new = [each for key, each in sources.items() if key not in made]
+    new = [
+        each
+        for key, each in sources.items()
+        if key not in made
+        and (
+            options.resend
+            or each.resend
+            or not ledger.launches.of_period(connection, folder.names, each.period)
+        )
+    ]
     chosen = [*followed, *new, *reported][0]
+    notes = []
     if left := [each.period.key for each in new if each is not chosen]:
+        more = f", and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
         text = (
             f"This run is for period {chosen.period.key} of {chosen.campaign}. Reports of other periods started it "
             "too. To send for one of those, clear the task that made its report, and wait for the run that this starts "
-            f"before you clear the next one. Left out: {', '.join(left)}."
+            f"before you clear the next one. Left out: {', '.join(left[:_MOST_NAMED])}{more}."
         )
         _log.warning("%s", text)
         context["ti"].xcom_push(NOTE, text)
-    return chosen
+        notes.append(text)
+    return chosen, notes
 
 
 def _reported_launches(context: Context, ledger: Ledger, folder: CampaignFolder) -> list[LaunchRecord]:
@@ -377,8 +401,8 @@ def _reported_launches(context: Context, ledger: Ledger, folder: CampaignFolder)
     found = [each for each in ledger.launches.of_keys(keys) if (each.connection, each.campaign) == of_source]
     if not found:
         raise NotFoundError(
-            f"reports of {source.of} started this run, but the ledger holds none of their launches on {connection}, "
-            f"such as {min(keys)}. To send to the recipients of another launch, trigger the DAG"
+            f"reports of {source.of} started this run, but the ledger has no launch of {source.of} on {connection} "
+            f"with one of their keys, such as {min(keys)}. To send to the recipients of another launch, trigger the DAG"
         )
     last = {each.period: each for each in sorted(found, key=lambda each: each.resend)}
     return sorted(last.values(), key=lambda each: (each.period.end, each.period.key), reverse=True)

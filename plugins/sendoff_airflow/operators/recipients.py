@@ -58,9 +58,14 @@ class _Unshown:
             return repr(self)
 
 
+def is_hidden(given: Any) -> bool:
+    """Check whether recipients are rows, which Airflow may not show."""
+    return isinstance(given, _Unshown)
+
+
 def described(given: Any) -> str:
     """Return a text that two tasks with the same recipients share: SQL, a path, or a digest of rows."""
-    return given.digest() if isinstance(given, _Unshown) else repr(given)
+    return given.digest() if is_hidden(given) else repr(given)
 
 
 def shown(given: Any) -> Any:
