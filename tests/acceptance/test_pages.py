@@ -239,8 +239,13 @@ class Airflow:
         body = {"logical_date": at.isoformat(), "dag_run_id": f"run-of-{key[:8]}"}
         run = self.api("POST", "dags/spring_sale/dagRuns", body)["dag_run_id"]
         path = f"dags/spring_sale/dagRuns/{run}/taskInstances"
-        self.api("POST", f"{path}/audience/xcomEntries", {"key": "launch_key", "value": key})
+        self.found(f"{path}/audience", key, "spring_sale")
         return run
+
+    def found(self, task: str, key: str, campaign: str) -> None:
+        """Do what a task does that found its launch."""
+        for name, value in (("launch_key", key), ("campaign", campaign)):
+            self.api("POST", f"{task}/xcomEntries", {"key": name, "value": value})
 
     def journey_run(self) -> str:
         """Create a run of the journey's DAG for its launches, once, and return its ID."""
@@ -254,8 +259,8 @@ class Airflow:
             for step in ("hello", "three_tips"):
                 newest = ledger.launches.page([f"welcome.{step}"])
                 launch = newest[1 if step == "hello" else 0]  # both for the same period
-                path = f"dags/welcome/dagRuns/of-welcome/taskInstances/{step}.audience/xcomEntries"
-                self.api("POST", path, {"key": "launch_key", "value": launch.launch_key})
+                task = f"dags/welcome/dagRuns/of-welcome/taskInstances/{step}.audience"
+                self.found(task, launch.launch_key, launch.campaign)
         return "of-welcome"
 
     def runs_from(self, name: str, first: datetime) -> None:

@@ -905,6 +905,8 @@ def test_a_run_that_does_not_ask_a_role_leads_to_no_answer_and_names_the_task_to
         assert "Answer in Airflow" not in said, path
     chosen = {"dag_run_id": run.id, "task_ids": [task], "include_downstream": True, "only_failed": False}
     run._api("POST", f"dags/{name}/clearTaskInstances", {"dry_run": False, "reset_dag_runs": True, **chosen})
+    if airflow_db.run_of(key, name) is None:  # Airflow 3.4 also clears the setup of a teardown
+        run.found("audience", key, name)
     said = words(olga.get("waiting").text)
     assert "its run does not ask" not in said
     assert "Answer in Airflow" in said
