@@ -20,7 +20,7 @@ from sendoff.errors import CampaignError
 from sendoff.launch import LaunchOptions
 from sendoff_airflow.dags import campaign_dag, reconcile_dag
 from sendoff_airflow.operators.assets import POST_BACKS, launch_facts, report_asset
-from sendoff_airflow.operators.preparation import reported_launch
+from sendoff_airflow.operators.reported import reported_launch
 
 from ..factories import make_launch
 from ..waiting import until

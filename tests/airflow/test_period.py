@@ -29,8 +29,8 @@ from airflow.timetables.interval import CronDataIntervalTimetable as CoreTimetab
 from sendoff.campaign import Campaign, Period, last_period
 from sendoff.errors import SettingsError
 from sendoff.launch import LaunchOptions
-from sendoff_airflow.operators.preparation import of_run
 from sendoff_airflow.operators.recipients import VerdictsOfLaunch
+from sendoff_airflow.operators.reported import of_run
 from sendoff_airflow.period import displaced_run, period_of
 
 NINE = datetime(2026, 3, 2, 9, tzinfo=UTC)

@@ -26,7 +26,7 @@ from sendoff.ledger.storage.schema import dispatches as dispatches_of_ledger
 from sendoff_airflow.hooks.warehouse import warehouse_source
 from sendoff_airflow.operators import BuildAudienceOperator, CheckDispatchedOperator
 from sendoff_airflow.operators.assets import launch_facts, report_asset
-from sendoff_airflow.operators.preparation import of_run, period_of_launch, reported_launch
+from sendoff_airflow.operators.reported import of_run, period_of_launch, reported_launch
 
 from ..factories import PERIOD, make_launch
 from ..leases import end_leases

@@ -15,12 +15,8 @@ from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import LaunchOperator
 from sendoff_airflow.lineage import openlineage
 from sendoff_airflow.operators.assets import launch_facts
-from sendoff_airflow.operators.preparation import (
-    PreparingOperator,
-    of_run,
-    period_of_launch,
-    reported_launch,
-)
+from sendoff_airflow.operators.preparation import PreparingOperator
+from sendoff_airflow.operators.reported import of_run, period_of_launch, reported_launch
 from sendoff_airflow.period import displaced_run
 
 if TYPE_CHECKING:

@@ -45,6 +45,7 @@ class WaitForStepOperator(LaunchOperator):
             try:
                 check_all_sent(ledger, self.launch_key)
                 launch = ledger.launches.get(self.launch_key)
+                # A worker of a resend may have been killed.
                 for each in ledger.launches.of_period(launch.connection, [launch.campaign], launch.period):
                     ledger.doubts.expire_leases(each.launch_key, datetime.now(UTC))
                 due = sent_at(ledger, launch) + self.wait

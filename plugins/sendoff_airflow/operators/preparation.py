@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from sendoff.errors import CampaignError, NobodyLeftError, NotFoundError, PermanentError
+from sendoff.errors import CampaignError, NobodyLeftError, PermanentError
 from sendoff.states import UNFINISHED
 from sendoff_airflow.arguments import as_boolean, as_integer, as_text
 from sendoff_airflow.errors import as_airflow_error
 from sendoff_airflow.ledger_operator import QueryingOperator
 from sendoff_airflow.lineage import openlineage
-from sendoff_airflow.operators.assets import LaunchEventOperator, report_asset
+from sendoff_airflow.operators.assets import LaunchEventOperator
+from sendoff_airflow.operators.origin import Origin, check_origin, run_and_task
 from sendoff_airflow.operators.recipients import (
     VerdictsOfLaunch,
     absolute,
@@ -28,17 +28,15 @@ from sendoff_airflow.operators.recipients import (
     of_shown,
     shown,
 )
-from sendoff_airflow.period import period_of, scheduled_at
+from sendoff_airflow.operators.reported import of_run, period_of_launch, reported_launch
 from sendoff_airflow.run_notes import KEY as NOTE
 
 if TYPE_CHECKING:
-    from sendoff.campaign import Campaign, CampaignFolder, Period
+    from sendoff.campaign import Campaign, CampaignFolder
     from sendoff.launch import LaunchOptions
     from sendoff.ledger import LaunchRecord, Ledger
 
 _LONGEST_NAME = 100
-_MOST_NAMED = 10  # periods in the note of a run
-_log = logging.getLogger(__name__)
 _AIRFLOW_NAMES = {
     "data_interval_end",
     "data_interval_start",
@@ -187,7 +185,7 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
             # A run that was cleared may have other rows, but continues with those that it froze.
             began = context["dag_run"].start_date or launch.created_at
             if launch.created_at >= began or not is_hidden(self.audience):
-                _check_origin(launch, origin)
+                check_origin(launch, origin)
             launch.check_recipients()
             check_same_recipients(ledger, launch, options)
             if ledger.dispatch_queries.states(key).keys().isdisjoint(UNFINISHED):
@@ -213,10 +211,10 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
             if isinstance(error, NobodyLeftError) and options.reported and options.only_unsent:
                 raise AirflowSkipException(str(error)) from None
             raise
-        _check_origin(launch, origin)
+        check_origin(launch, origin)
         return launch
 
-    def _origin(self, context: Context) -> _Origin:
+    def _origin(self, context: Context) -> Origin:
         assert self.campaign is not None
         if isinstance(self.campaign, Path):
             campaign = str(absolute(self.campaign, self.dag.folder).resolve())
@@ -224,7 +222,7 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
             campaign = self.campaign.model_dump_json()
         text = f"{campaign}\n{self.warehouse}\n{self._recipients()}"
         digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-        return _Origin(*run_and_task(context), digest)
+        return Origin(*run_and_task(context), digest)
 
     def _recipients(self) -> str:
         """Return what names the recipients, such as the query, or a digest of rows."""
@@ -258,38 +256,6 @@ class PreparingOperator(LaunchEventOperator, QueryingOperator):
         return None if isinstance(self.campaign, Path) else name_of(self.dag_id, self.task_id)
 
 
-def run_and_task(context: Context) -> tuple[str, str]:
-    """Return names of the run and of the task, with its map index, for the origin of a launch."""
-    ti = context["ti"]
-    mapped = "" if ti.map_index is None or ti.map_index < 0 else f"[{ti.map_index}]"
-    return f"{ti.dag_id} {ti.run_id}", f"{ti.task_id}{mapped}"
-
-
-class _Origin(NamedTuple):
-    """Which run and task make a launch, and a digest of their campaign and audience."""
-
-    run: str
-    task: str
-    digest: str
-
-    def __str__(self) -> str:
-        return "\n".join(self)
-
-
-def _check_origin(launch: LaunchRecord, own: _Origin) -> None:
-    """Raise AirflowFailException if another task of this run made a launch with another campaign or audience.
-
-    A later run finds the launch of its period on purpose, and so does a second worker of the same launch.
-    """
-    made = _Origin(*launch.origin.split("\n")) if launch.origin else own
-    if made.run == own.run and made.task != own.task and made.digest != own.digest:
-        raise AirflowFailException(
-            f"Task {own.task}: task {made.task} of this run made launch {launch.launch_key} of campaign "
-            f"{launch.campaign}, with another campaign or audience. Nothing was sent to the audience of this task. "
-            "Give each task a name of its own: all launches of one name and period are one launch."
-        )
-
-
 def _checked(campaign: str | Path | Campaign | Mapping[str, Any] | None, name: str) -> Path | Campaign | None:
     """Return a campaign, or the path of its folder. Mistakes in a mapping are errors of the DAG file."""
     if campaign is None:
@@ -297,115 +263,6 @@ def _checked(campaign: str | Path | Campaign | Mapping[str, Any] | None, name: s
     if isinstance(campaign, str | Path):
         return Path(campaign)
     return _of_fields(campaign, name)
-
-
-def of_run(
-    context: Context, campaign: Campaign, options: LaunchOptions, reported: LaunchRecord | None = None
-) -> LaunchOptions:
-    """Return options with the facts of a run: when its period was due, and who started it.
-
-    ``reported``: the launch whose report started the run, if one did. If it is a resend, the launch has the same
-    number, and leaves out people who got an earlier launch for the period.
-    """
-    from sendoff.launch import due_time
-
-    run, period = context["dag_run"], period_of_launch(context, campaign, reported)
-    if reported and reported.resend and not options.resend:
-        reason = f"the report of resend {reported.resend} of {reported.campaign}"
-        options = replace(options, resend=reported.resend, only_unsent=True, reason=reason)
-    # A launch to recipients of another one follows that one, perhaps days after the period's end.
-    source = campaign.audience.source
-    follows = isinstance(getattr(context.get("task"), "audience", None), VerdictsOfLaunch)
-    follows = follows or (source is not None and source.kind == "verdicts")
-    by_clock = None if follows else scheduled_at(context, campaign, period)
-    return replace(
-        options,
-        due_at=due_time(campaign, period, run.run_after, by_clock),
-        who=run.triggering_user_name or f"{run.run_type.value} run {run.run_id}",
-        reported=reported.launch_key if reported else None,
-    )
-
-
-def period_of_launch(context: Context, campaign: Campaign, reported: LaunchRecord | None = None) -> Period:
-    """Return the period of a run. If a report started it, that is the period of the reported launch.
-
-    So a report that is made again later starts no second launch to the same recipients.
-    """
-    return reported.period if reported else period_of(context, campaign)
-
-
-def reported_launch(
-    context: Context, ledger: Ledger, folder: CampaignFolder, options: LaunchOptions
-) -> tuple[LaunchRecord | None, list[str]]:
-    """Return the launch whose report started a run if the recipients come from it, and what the run's note says of it.
-
-    Without such a report, that is None. If reports of several periods started the run, it is the launch that this run
-    followed before. Otherwise it is the one of the newest period that this campaign has no launch for, under any of its
-    names. The log and the note of the run list the other such periods.
-
-    Raise NotFoundError if the ledger has none of the reported launches.
-    """
-    from sendoff.campaign import launch_key
-
-    reported = _reported_launches(context, ledger, folder)
-    if not reported:
-        return None, []
-    connection, (run, _) = folder.campaign.connection, run_and_task(context)
-    sources = {
-        launch_key(connection, folder.name, each.period, options.resend or each.resend): each
-        for each in reported
-    }
-    made = {launch.launch_key: launch for launch in ledger.launches.of_keys(sources)}
-    followed = [
-        sources[key] for key, each in made.items() if each.origin and each.origin.split("\n")[0] == run
-    ]
-    new = [
-        each
-        for key, each in sources.items()
-        if key not in made
-        and (
-            options.resend
-            or each.resend
-            or not ledger.launches.of_period(connection, folder.names, each.period)
-        )
-    ]
-    chosen = [*followed, *new, *reported][0]
-    notes = []
-    if left := [each.period.key for each in new if each is not chosen]:
-        more = f", and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
-        text = (
-            f"This run is for period {chosen.period.key} of {chosen.campaign}. Reports of other periods started it "
-            "too. To send for one of those, clear the task that made its report, and wait for the run that this starts "
-            f"before you clear the next one. Left out: {', '.join(left[:_MOST_NAMED])}{more}."
-        )
-        _log.warning("%s", text)
-        context["ti"].xcom_push(NOTE, text)
-        notes.append(text)
-    return chosen, notes
-
-
-def _reported_launches(context: Context, ledger: Ledger, folder: CampaignFolder) -> list[LaunchRecord]:
-    """Return the launches whose reports started a run, the newest period first, if the recipients come from them.
-
-    Of several launches for a period, it is the last resend, which counts those before. An event that someone made
-    without the key of a launch is left out.
-    """
-    source, connection = folder.campaign.audience.source, folder.campaign.connection
-    if source is None or source.kind != "verdicts" or not context.get("triggering_asset_events"):
-        return []
-    events = context["triggering_asset_events"].get(report_asset(source.of)) or ()
-    keys = {key for event in events if isinstance(key := event.extra.get("launch_key"), str)}
-    if not keys:
-        return []
-    of_source = (connection, source.of)
-    found = [each for each in ledger.launches.of_keys(keys) if (each.connection, each.campaign) == of_source]
-    if not found:
-        raise NotFoundError(
-            f"reports of {source.of} started this run, but the ledger has no launch of {source.of} on {connection} "
-            f"with one of their keys, such as {min(keys)}. To send to the recipients of another launch, trigger the DAG"
-        )
-    last = {each.period: each for each in sorted(found, key=lambda each: each.resend)}
-    return sorted(last.values(), key=lambda each: (each.period.end, each.period.key), reverse=True)
 
 
 def read_campaign(

@@ -10,7 +10,7 @@ from sendoff_airflow import RECEIVER
 from sendoff_airflow.arguments import as_text
 from sendoff_airflow.errors import translate_errors
 from sendoff_airflow.ledger_operator import QueryingOperator
-from sendoff_airflow.operators.preparation import run_and_task
+from sendoff_airflow.operators.origin import Origin, run_and_task
 from sendoff_airflow.operators.recipients import HasRecipients, absolute, of_shown
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class SendTestOperator(HasRecipients, QueryingOperator):
         from sendoff_airflow.hooks.warehouse import warehouse_source
 
         run, ti = context["dag_run"], context["ti"]
-        origin = "\n".join([*run_and_task(context), "test"])
+        origin = str(Origin(*run_and_task(context), "test"))
         folder = load_campaign(absolute(Path(self.campaign), self.dag.folder), has_audience=False)
         connection = SendoffHook(folder.campaign.connection).service_connection(post_back_signer(RECEIVER))
         with self.open_ledger() as ledger:
