@@ -344,7 +344,7 @@ class Environment:
             "freeze": self.size.people,
             "send": 2 * segment,
             "decide": self.size.people,
-            "aggregate": segment,
+            "aggregate": 5 * segment,  # a single segment may have no post-back at all
             "erase": segment,
         }
         job = self.job(
@@ -364,6 +364,8 @@ class Environment:
         self.run(job)
         if phase == "aggregate":
             self.service.wait_until_quiet()
+            if not self.pending():
+                raise ChaosError("there is no post-back to aggregate, so the lines of the phase cannot be counted")
             self.aggregate(job)
         if phase == "erase":
             self.service.wait_until_quiet()
