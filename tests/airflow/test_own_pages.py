@@ -163,7 +163,7 @@ def test_the_tabs_of_a_dag_of_ones_own_lead_to_the_launches_of_its_tasks(
         "connection": "service",
         "warehouse": "shop",
     }
-    with DAG("opening_hours", schedule=None) as dag:
+    with DAG("seasonal_hours", schedule=None) as dag:
         CreateCampaignOperator(task_id="notice", campaign=campaign, audience=house.few)
         CreateCampaignOperator(task_id="other", campaign=campaign, audience=house.few, name="closing_time")
 
@@ -181,16 +181,16 @@ def test_the_tabs_of_a_dag_of_ones_own_lead_to_the_launches_of_its_tasks(
     keys = {name: xcoms[name, "launch_key", -1] for name in names}
     token = rest_api.post("/auth/token", json={"username": "bob", "password": "bob"}).json()["access_token"]
     login = {"Cookie": f"_token={token}"}
-    tab = f"/sendoff/dag?dag_id=opening_hours&run_id={quote(run.run_id)}"
+    tab = f"/sendoff/dag?dag_id=seasonal_hours&run_id={quote(run.run_id)}"
     of_run, of_dag = (
-        rest_api.get(path, headers=login).text for path in (tab, "/sendoff/campaigns/opening_hours")
+        rest_api.get(path, headers=login).text for path in (tab, "/sendoff/campaigns/seasonal_hours")
     )
     for name, key in keys.items():
         assert f"launches/{key}" in of_run, name
         assert (f"launches/{key}" in of_dag) is (name != "other"), name
     listed = rest_api.get("/sendoff/campaigns", headers=login).text
-    assert "opening_hours.notice" in listed
-    assert 'campaigns/opening_hours"' not in listed  # as a journey with steps
+    assert "seasonal_hours.notice" in listed
+    assert 'campaigns/seasonal_hours"' not in listed  # as a journey with steps
 
     with DAG("named_otherwise", schedule=None) as dag:
         CreateCampaignOperator(task_id="other", campaign=campaign, audience=house.few, name="late_opening")

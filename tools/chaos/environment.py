@@ -365,7 +365,9 @@ class Environment:
         if phase == "aggregate":
             self.service.wait_until_quiet()
             if not self.pending():
-                raise ChaosError("there is no post-back to aggregate, so the lines of the phase cannot be counted")
+                raise ChaosError(
+                    "there is no post-back to aggregate, so the lines of the phase cannot be counted"
+                )
             self.aggregate(job)
         if phase == "erase":
             self.service.wait_until_quiet()
