@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import RedirectResponse
 
@@ -24,6 +26,7 @@ def static(name: str) -> Response:
     return static_file(name)
 
 
+@cache
 def page_routes(*, for_all: bool = False) -> APIRouter:
     """Return the routes of all pages; they answer loopback addresses only, unless ``for_all``."""
     guard = Depends(only_this_machine(for_all))
