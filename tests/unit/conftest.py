@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from hypothesis import settings
 
 from sendoff.ledger import Ledger
-from sendoff.ledger.storage.schema import metadata
+from sendoff.ledger.storage.schema import erasure_state, metadata
 
 from ..databases import new_database
 from ..examples import PROFILE
@@ -65,11 +65,16 @@ def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
         file = shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "ledger.db")
         with closing(Ledger(f"sqlite:///{file}")) as ledger:
             yield ledger
-        return
-    url, engine = (request.getfixturevalue(name) for name in ("migrated_postgres", "migrated_engine"))
-    with closing(Ledger(url)) as ledger:
+    else:
+        yield request.getfixturevalue("postgres_ledger")
+
+
+@pytest.fixture
+def postgres_ledger(migrated_postgres: str, migrated_engine: sa.Engine) -> Iterator[Ledger]:
+    """An empty, migrated ledger on PostgreSQL. A test that changes its tables may not use it."""
+    with closing(Ledger(migrated_postgres)) as ledger:
         yield ledger
-    _empty(engine)
+    _empty(migrated_engine)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +89,9 @@ def migrated_engine(migrated_postgres: str) -> Iterator[sa.Engine]:
 _FILLED = sa.text(
     " UNION ALL ".join(f"SELECT '{name}' WHERE EXISTS (SELECT 1 FROM {name})" for name in metadata.tables)
 )
-_DELETE = {table.name: table.delete() for table in reversed(metadata.sorted_tables)}
+_DELETE = {table.name: table.delete() for table in reversed(metadata.sorted_tables)} | {
+    erasure_state.name: sa.update(erasure_state).values(version=0)  # a migrated ledger has its row
+}
 _FIRST_NUMBERS = sa.text("SELECT setval(oid, 1, false) FROM pg_class WHERE relkind = 'S'")
 
 

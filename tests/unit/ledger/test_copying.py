@@ -48,12 +48,11 @@ MOMENT = datetime(2026, 11, 2, 9, 30, 1, 250_001, UTC)
 def other(request: pytest.FixtureRequest, migrated_file: Path, tmp_path: Path) -> Iterator[Ledger]:
     """A second ledger, empty and migrated, on the database that the first one is not on."""
     if request.node.callspec.params["ledger"] == "postgresql":
-        url = f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'other.db')}"
+        file = shutil.copy(migrated_file, tmp_path / "other.db")
+        with closing(Ledger(f"sqlite:///{file}")) as other:
+            yield other
     else:
-        url = request.getfixturevalue("empty_postgres_url")
-    with closing(Ledger(url)) as other:
-        other.migrate()
-        yield other
+        yield request.getfixturevalue("postgres_ledger")
 
 
 def value_of(column: sa.Column[Any], number: int) -> Any:
