@@ -132,7 +132,10 @@ def test_the_service_and_the_warehouse_come_from_their_connections(monkeypatch: 
 
 @pytest.mark.parametrize(
     ("names", "problem"),
-    [({"device_ids": 1}, "device_ids: it must be a text"), (["device_ids"], "it is not a JSON object")],
+    [
+        ({"device_ids": 1}, "device_ids: it must be a text"),
+        pytest.param(["device_ids"], "it is not a JSON object", marks=proof),
+    ],
 )
 def test_a_wrong_extra_of_a_connection_is_named_by_its_place(
     monkeypatch: pytest.MonkeyPatch, names: object, problem: str
