@@ -7,7 +7,8 @@ READY  := $(VENV)/.ready
 CORES  := $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 # Tests often wait, so they get one more process than there are processors.
 WORKERS = $(shell expr $(CORES) + 1)
-# `make test` runs three jobs at once, the longest first. On two processors, each is one process: Airflow is imported once.
+# `make test` runs three jobs at once, the longest first. On two processors, two of them are one process each, because a
+# second one would import Airflow again. The tests of tests/unit take longest and often wait, so they get two.
 SHARE   = $(shell expr $(CORES) / 4 '*' 2)
 PYTEST  = $(BIN)/pytest -q -n $(WORKERS)
 # Tests write thousands of small files, which need not wait for a disk if there are 4 GB in memory for them.
@@ -48,7 +49,7 @@ demo: $(READY) ## Run a whole campaign on this machine (EXIT=1 stops at the end;
 	@$(BIN)/sendoff demo $(if $(EXIT),--exit) $(DEMO_OPTIONS)
 
 test: $(READY) ## Required before a change lands: style, types, the tests except those of `make proof`, one demo
-	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync WORKERS=$(SHARE) unit airflow demos contract types lint
+	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync WORKERS=$(SHARE) airflow unit demos contract types lint
 
 # Four jobs at once. The tests with real processes take longest and often wait, so the others give way to them.
 proof: export HYPOTHESIS_PROFILE = proof
@@ -88,12 +89,13 @@ lint: $(READY) ## Style, prose, and the direction of imports
 types: $(READY) ## Check types strictly
 	@$(BIN)/mypy
 
-# The tests of tests/unit take longest, so the others give way to them.
-contract airflow demos: GIVE_WAY = nice
+# The tests of tests/airflow take longest, so the others give way to them.
+unit contract demos: GIVE_WAY = nice
+unit: SPREAD = -n $(CORES)
 
 unit contract airflow: $(READY)
 	@echo "== tests/$@"
-	@$(GIVE_WAY) $(TEST) tests/$@
+	@$(GIVE_WAY) $(TEST) $(SPREAD) tests/$@
 
 demos: $(READY)
 	@echo "== tests/demo"
