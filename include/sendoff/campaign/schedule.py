@@ -34,6 +34,9 @@ from sendoff.campaign.field_types import (
 )
 
 LAST_ZONE = timezone(timedelta(hours=-12))  # the last time zone on Earth to reach a time of day
+LAST_DEADLINE = datetime.fromtimestamp(2**31 - 1, UTC)
+"""The latest moment that fits into the service's field for a deadline, which is an int32 (section 2.12)."""
+
 _A_YEAR = 366  # days; enough to include every clock change
 
 
@@ -369,7 +372,9 @@ class TimeToLive(FrozenModel):
 
     length: Int32 | None = optional("Number of units; requires unit")
     unit: Unit | None = optional("Unit of the length")
-    until: Until | None = optional("Last moment, instead of a length or in addition to it")
+    until: Until | None = optional(
+        "Last moment, instead of a length or in addition to it; at most 2038-01-19 03:14 UTC"
+    )
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

@@ -18,7 +18,7 @@ from sendoff.campaign.content_rules import BrokenRule, broken, content_is_whole
 from sendoff.campaign.deployment_rules import forbidden_time, next_open
 from sendoff.campaign.field_types import OWN_ZONE, QUERY_ZONE, describe, did_you_mean
 from sendoff.campaign.model import PRESETS, Campaign
-from sendoff.campaign.schedule import Once, Recurring, Triggered
+from sendoff.campaign.schedule import LAST_DEADLINE, Once, Recurring, Triggered
 from sendoff.campaign.tags import broken_tags
 from sendoff.campaign.variants import Variant
 from sendoff.errors import CampaignError
@@ -100,6 +100,7 @@ def broken_rules(campaign: Campaign) -> Iterator[BrokenRule]:
     yield from _waves_are_not_too_late(campaign)
     yield from _own_hours_can_come(campaign)
     yield from _days_are_in_order(campaign)
+    yield from _deadlines_fit_into_requests(campaign)
     yield from _keeps_the_rules(campaign)
     if campaign.targeting.kind != "query":
         yield from _needs_no_query(campaign)
@@ -226,6 +227,16 @@ def _days_are_in_order(campaign: Campaign) -> Iterator[BrokenRule]:
             if start and isinstance(end, date) and end < start:
                 text = f"found {end}, before {name} ({start}). Use a date on or after {name}"
                 yield BrokenRule(path, text)
+
+
+def _deadlines_fit_into_requests(campaign: Campaign) -> Iterator[BrokenRule]:
+    """Yield each deadline that is too late for the service's Unix times of 32 bits (section 2.12)."""
+    for path, expiry in campaign.expiries():
+        until = expiry.until
+        if until and until.date and until.date.year >= LAST_DEADLINE.year and until.moment() > LAST_DEADLINE:
+            latest = f"{LAST_DEADLINE:%Y-%m-%d %H:%M} UTC"
+            text = f"found {until.time} on {until.date} in {until.time_zone}. Use a moment up to {latest}"
+            yield BrokenRule((*path, "until", "date"), f"{text}, because the service reads no later ones")
 
 
 def _needs_no_query(campaign: Campaign) -> Iterator[BrokenRule]:

@@ -386,6 +386,19 @@ def test_an_address_to_opt_out_stops_the_campaign_that_shows_it() -> None:
             {**PUSHED, "send": {"kind": "now", "own_hours": {}}, "push_expiry": until(None)},
             "push_expiry.until: found no date with send.own_hours. Use a date, or length and unit",
         ),
+        # deadlines that the service can read
+        (
+            {**PUSHED, "push_expiry": until("2038-01-20")},
+            "push_expiry.until.date: found 10:00 on 2038-01-20 in UTC. Use a moment up to 2038-01-19 03:14 UTC",
+        ),
+        (
+            {**PUSHED, "push_expiry": {"until": {"time": "03:15", "time_zone": "UTC", "date": "2038-01-19"}}},
+            "push_expiry.until.date: found 03:15 on 2038-01-19 in UTC. Use a moment up to 2038-01-19 03:14 UTC",
+        ),
+        (
+            {**PUSHED, "variants": {"a": HALF, "b": {**HALF, "channels": {"inbox": {"keep": until("8999-12-31")}}}}},
+            "variants.b.channels.inbox.keep.until.date: found 10:00 on 8999-12-31 in UTC. Use a moment up to 2038",
+        ),
         # waves and zones
         (
             {**PUSHED, "send": TONIGHT, "gates": {"rollout": {}}},
@@ -445,6 +458,8 @@ def test_what_is_said_of_people_variants_and_days_must_fit_together(
         {**PUSHED, "gates": {"rollout": {"wait": {"length": 3, "unit": "days"}}}},
         {**PUSHED, "send": DAILY, "push_expiry": until("2026-12-24")},
         {**PUSHED, "push_expiry": until(None)},
+        {**PUSHED, "push_expiry": {"until": {"time": "03:14", "time_zone": "UTC", "date": "2038-01-19"}}},
+        {**PUSHED, "push_expiry": {"until": {"time": "22:14", "time_zone": "America/New_York", "date": "2038-01-18"}}},
         {**PUSHED, "audience": {"source": VERDICTS}},
         {**EXECUTED, "audience": {"source": VERDICTS}},
         {**PUSHED, "variants": {"decide": HALF, "plain": HALF}},
