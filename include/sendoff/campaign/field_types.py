@@ -118,10 +118,14 @@ def _day(*also: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _not_too_late(day: date, info: ValidationInfo) -> date:
-    if day >= _TOO_LATE and not info.context:  # a launch may have been frozen with such a date
-        raise problem(describe(day), f"a date before the year {_TOO_LATE.year}")
-    return day
+def _not_too_late(*also: str) -> AfterValidator:
+    def check(day: date | str, info: ValidationInfo) -> date | str:
+        # A launch may have been frozen with such a date.
+        if isinstance(day, date) and day >= _TOO_LATE and not info.context:
+            raise problem(describe(day), ", or ".join([f"a date before the year {_TOO_LATE.year}", *also]))
+        return day
+
+    return AfterValidator(check)
 
 
 def is_time_zone(name: str) -> bool:
@@ -216,8 +220,8 @@ HourMinute = Annotated[
     AfterValidator(_hour_minute),
     WithJsonSchema({"type": "string", "pattern": f"^{_HOUR_MINUTE.pattern}$", "examples": ["18:30"]}),
 ]
-Day = Annotated[date, _STRICT, _day(), AfterValidator(_not_too_late)]
-DayOrNever = Annotated[Annotated[date, _STRICT] | Literal["never"], _day(NEVER)]
+Day = Annotated[date, _STRICT, _day(), _not_too_late()]
+DayOrNever = Annotated[Annotated[date, _STRICT] | Literal["never"], _day(NEVER), _not_too_late(NEVER)]
 TimeZone = Annotated[str, _STRICT, _time_zone(), _ZONE_SCHEMA]
 TimeZoneOrOwn = Annotated[str, _STRICT, _time_zone(OWN_ZONE), _ZONE_SCHEMA]
 TimeZoneOrQuery = Annotated[str, _STRICT, _time_zone(QUERY_ZONE), _ZONE_SCHEMA]

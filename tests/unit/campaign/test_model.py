@@ -351,12 +351,18 @@ class OwnDate(date):
     """A date such as pendulum's."""
 
 
-def test_an_end_on_the_last_day_of_all_is_none_and_dates_are_pythons_own() -> None:
-    send = {"kind": "recurring", "time": "08:00", "time_zone": "UTC", "start": OwnDate(2026, 11, 20)}
-    running = campaign(channels={"email": EMAIL}, send={**send, "end": "9999-12-31"}).send
+def test_dates_are_pythons_own() -> None:
+    running = campaign(channels={"email": EMAIL}, send={**DAILY, "start": OwnDate(2026, 11, 20)}).send
     assert isinstance(running, Recurring)
-    assert running.ends_at() is None
     assert type(running.start) is date
+
+
+def test_a_launch_that_was_frozen_with_an_end_on_the_last_day_of_all_has_none() -> None:
+    frozen = campaign(channels={"email": EMAIL}, send={**DAILY, "end": "2026-12-31"}).model_dump_json()
+    running = Campaign.frozen(frozen.replace("2026-12-31", "9999-12-31")).send
+    assert isinstance(running, Recurring)
+    assert running.end == date.max
+    assert running.ends_at() is None
 
 
 def test_the_ends_of_expiry_and_inbox_follow_from_the_period() -> None:

@@ -80,11 +80,14 @@ def test_a_day_after_which_no_time_is_left_is_a_mistake(sendoff: Command, zone: 
     last = f"time: '23:59', time_zone: {zone}, date: 9999-12-31"
     write("one", f"{FINE}send: {{kind: once, {last}}}\n")
     write("two", f"{FINE}push_expiry: {{until: {{time: '23:59', time_zone: UTC, date: 9999-12-31}}}}\n")
-    done = sendoff("check", "one", "two")
+    days = "time_zone: UTC, start: 2026-12-02, end: 9999-12-31"
+    write("three", f"{FINE}send: {{kind: recurring, time: '09:00', {days}}}\n")
+    done = sendoff("check", "one", "two", "three")
     assert (done.returncode, done.stderr) == (1, "")
     line, found = FINE.count("\n") + 1, "found the date 9999-12-31. Use a date before the year 9000"
     assert f"one/campaign.yaml:{line}: mistake: send.date: {found}" in done.stdout
     assert f"two/campaign.yaml:{line}: mistake: push_expiry.until.date: {found}" in done.stdout
+    assert f"three/campaign.yaml:{line}: mistake: send.end: {found}, or never" in done.stdout
 
 
 def test_a_parameter_in_quotes_is_a_warning(sendoff: Command) -> None:
