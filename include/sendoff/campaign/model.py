@@ -418,7 +418,9 @@ class Campaign(FrozenModel):
         is fine then, but the launch is too late. The gate *send* checks campaigns that send once.
         """
         if isinstance(self.send, Recurring | Triggered):
-            _check_end(("send", "end"), self.send.ends_at(), now, CampaignError)
+            # A recurring campaign is over after its last time, although its last day may not be.
+            end = self.send.last_at() if isinstance(self.send, Recurring) else self.send.ends_at()
+            _check_end(("send", "end"), end, now, CampaignError)
         for path, expiry in self.expiries():
             kind = CampaignError if expiry.until and expiry.until.date else LateError
             _check_end((*path, "until"), expiry.resolved(period_end).ends_at(), now, kind)

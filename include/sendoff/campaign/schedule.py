@@ -155,9 +155,7 @@ class Once(FrozenModel):
         """Return the moment (UTC) when the last message is sent; the schedule must be resolved."""
         if self.date is None:
             raise ValueError("resolve the campaign first: it has no date yet")
-        if self.time_zone == OWN_ZONE:
-            return datetime.combine(self.date, time.fromisoformat(self.time), LAST_ZONE).astimezone(UTC)
-        return moment(self.date, self.time, self.time_zone).astimezone(UTC)
+        return _last_moment(self.date, self.time, self.time_zone)
 
     def is_over(self, now: datetime) -> bool:
         """Check whether the moment of sending has passed; the schedule must be resolved."""
@@ -222,6 +220,10 @@ class _Running(FrozenModel):
             )
         return self
 
+    def is_on(self, day: date) -> bool:
+        """Check whether the service sends on this day of the week."""
+        return self.days is None or WEEKDAYS[day.weekday()] in self.days
+
     def sends_at(self) -> None:
         """Return None: the service sends repeatedly or on an event, so silence proves nothing."""
 
@@ -245,6 +247,13 @@ class Recurring(_Running):
 
     kind: Literal["recurring"] = "recurring"
     time: HourMinute = Field(description="Time of day to send at")
+
+    def last_at(self) -> datetime | None:
+        """Return the moment (UTC) when the service sends for the last time, or None if there is no end."""
+        if not isinstance(self.end, date) or self.end == date.max:
+            return None
+        last = next(day for n in range(7) if self.is_on(day := self.end - timedelta(days=n)))
+        return _last_moment(last, self.time, self.time_zone)
 
 
 _Period = Literal["day", "campaign"]
@@ -317,7 +326,7 @@ def local_times(send: Schedule, zone: str) -> Iterator[tuple[date | None, str]]:
     if isinstance(send, Now):
         return
     times = (send.window.earliest, send.window.latest) if isinstance(send, Triggered) else (send.time,)
-    for day in _days_of(send):
+    for day in days_of(send):
         if send.time_zone in (OWN_ZONE, QUERY_ZONE):
             yield from ((day, time) for time in times)
         elif day is not None:
@@ -328,14 +337,13 @@ def local_times(send: Schedule, zone: str) -> Iterator[tuple[date | None, str]]:
                 yield from ((first, "23:59"), (last, "00:00"))
 
 
-def _days_of(send: Once | Recurring | Triggered) -> Iterator[date | None]:
+def days_of(send: Once | Recurring | Triggered) -> Iterator[date | None]:
     """Yield the days of the first year when the service may send; None if the day follows from the period."""
     if isinstance(send, Once):
         yield send.date
         return
     for day in (send.start + timedelta(days=count) for count in range(_A_YEAR)):
-        is_on = send.days is None or WEEKDAYS[day.weekday()] in send.days
-        if is_on and not (isinstance(send.end, date) and day > send.end):
+        if send.is_on(day) and not (isinstance(send.end, date) and day > send.end):
             yield day
 
 
@@ -391,6 +399,13 @@ class TimeToLive(FrozenModel):
     def resolved(self, period_end: datetime) -> Self:
         """Return a copy whose last moment has its date."""
         return self.replace(until=self.until and self.until.resolved(period_end))
+
+
+def _last_moment(day: date, hour_minute: str, zone: str) -> datetime:
+    """Return the moment (UTC) of a local time: in the last zone on Earth if each recipient's own zone decides."""
+    if zone == OWN_ZONE:
+        return datetime.combine(day, time.fromisoformat(hour_minute), LAST_ZONE).astimezone(UTC)
+    return moment(day, hour_minute, zone).astimezone(UTC)
 
 
 def day_of(period_end: datetime, zone: str) -> date:

@@ -18,7 +18,7 @@ from sendoff.campaign.content_rules import BrokenRule, broken, content_is_whole
 from sendoff.campaign.deployment_rules import forbidden_time, next_open
 from sendoff.campaign.field_types import OWN_ZONE, QUERY_ZONE, describe, did_you_mean
 from sendoff.campaign.model import PRESETS, Campaign
-from sendoff.campaign.schedule import LAST_DEADLINE, Once, Recurring, Triggered
+from sendoff.campaign.schedule import LAST_DEADLINE, Once, Recurring, Triggered, days_of
 from sendoff.campaign.tags import broken_tags
 from sendoff.campaign.variants import Variant
 from sendoff.errors import CampaignError
@@ -100,6 +100,7 @@ def broken_rules(campaign: Campaign) -> Iterator[BrokenRule]:
     yield from _waves_are_not_too_late(campaign)
     yield from _own_hours_can_come(campaign)
     yield from _days_are_in_order(campaign)
+    yield from _sends_on_a_day(campaign)
     yield from _deadlines_fit_into_requests(campaign)
     yield from _keeps_the_rules(campaign)
     if campaign.targeting.kind != "query":
@@ -227,6 +228,13 @@ def _days_are_in_order(campaign: Campaign) -> Iterator[BrokenRule]:
             if start and isinstance(end, date) and end < start:
                 text = f"found {end}, before {name} ({start}). Use a date on or after {name}"
                 yield BrokenRule(path, text)
+
+
+def _sends_on_a_day(campaign: Campaign) -> Iterator[BrokenRule]:
+    send = campaign.send
+    if isinstance(send, Recurring | Triggered) and send.days and not any(days_of(send)):
+        found = f"{', '.join(send.days)} with send.start: {send.start} and send.end: {send.end}"
+        yield broken("send.days", found, "a day of the week between them, or a later end")
 
 
 def _deadlines_fit_into_requests(campaign: Campaign) -> Iterator[BrokenRule]:

@@ -15,6 +15,7 @@ from sendoff.errors import CampaignError, LateError
 from .campaigns import (
     DAILY,
     EMAIL,
+    ENDLESS,
     EVENING,
     EXECUTED,
     HALF,
@@ -395,14 +396,16 @@ def test_a_moment_without_a_date_has_no_timestamp() -> None:
 
 # Ends that have passed
 
+TRIGGERED = {"kind": "triggered", "trigger": {"kind": "api"}, **ENDLESS}
+
 
 @pytest.mark.parametrize(
     ("fields", "found", "ends"),
     [
-        ({"send": {**DAILY, "end": "2026-12-24"}}, "send.end", "2026-12-25T00:00+00:00"),
-        ({"send": {**DAILY, "end": "2026-12-24", "time_zone": "Asia/Tokyo"}}, "send.end", "2026-12-24T15:00+00:00"),
+        ({"send": {**TRIGGERED, "end": "2026-12-24"}}, "send.end", "2026-12-25T00:00+00:00"),
+        ({"send": {**TRIGGERED, "end": "2026-12-24", "time_zone": "Asia/Tokyo"}}, "send.end", "2026-12-24T15:00+00:00"),
         # each recipient's own zone: the last zone to end that day
-        ({"send": {**DAILY, "end": "2026-12-24", "time_zone": "user"}}, "send.end", "2026-12-25T12:00+00:00"),
+        ({"send": {**TRIGGERED, "end": "2026-12-24", "time_zone": "user"}}, "send.end", "2026-12-25T12:00+00:00"),
         ({"push_expiry": until("2026-12-24")}, "push_expiry.until", "2026-12-24T10:00+00:00"),
         (
             {"channels": {"inbox": {"keep": until("2026-12-24")}}},
@@ -424,6 +427,26 @@ def test_what_has_ended_by_now_is_refused_and_the_moment_is_told(
         f"{found}: the end at {end:%Y-%m-%d %H:%M} UTC has passed. "
         f"Use an end after {end + minute:%Y-%m-%d %H:%M} UTC"
     )
+
+
+@pytest.mark.parametrize(
+    ("fields", "last"),
+    [
+        ({}, "2026-12-24T08:00+00:00"),
+        ({"days": ["sunday", "tuesday"]}, "2026-12-22T08:00+00:00"),
+        ({"days": ["friday"], "time_zone": "Asia/Tokyo"}, "2026-12-17T23:00+00:00"),
+        ({"time_zone": "user"}, "2026-12-24T20:00+00:00"),  # in the last time zone on Earth
+    ],
+)
+def test_a_recurring_campaign_is_too_late_after_its_last_time_but_lasts_to_the_end_of_its_last_day(
+    fields: dict[str, Any], last: str
+) -> None:
+    at, minute = datetime.fromisoformat(last), timedelta(minutes=1)
+    made = campaign(**PUSHED, send={**DAILY, "end": "2026-12-24", **fields})
+    made.check_not_over(EVENING, at)
+    with pytest.raises(CampaignError, match=rf"send\.end: the end at {at:%Y-%m-%d %H:%M} UTC has passed"):
+        made.check_not_over(EVENING, at + minute)
+    assert not made.has_ended(at + minute)
 
 
 def test_what_has_no_end_is_never_over() -> None:

@@ -29,6 +29,7 @@ from .campaigns import (
     until,
 )
 
+TRIGGERED = {"kind": "triggered", "trigger": {"kind": "api"}, **ENDLESS}
 VERDICTS = {"kind": "verdicts", "of": "spring", "are": ["engaged"]}
 
 
@@ -386,6 +387,13 @@ def test_an_address_to_opt_out_stops_the_campaign_that_shows_it() -> None:
             {**PUSHED, "send": {"kind": "now", "own_hours": {}}, "push_expiry": until(None)},
             "push_expiry.until: found no date with send.own_hours. Use a date, or length and unit",
         ),
+        *(
+            (
+                {**PUSHED, "send": {**send, "start": "2026-12-07", "end": "2026-12-08", "days": ["sunday"]}},
+                "send.days: found sunday with send.start: 2026-12-07 and send.end: 2026-12-08. Use a day of the week",
+            )
+            for send in (DAILY, TRIGGERED)
+        ),
         # deadlines that the service can read
         (
             {**PUSHED, "push_expiry": until("2038-01-20")},
@@ -457,6 +465,8 @@ def test_what_is_said_of_people_variants_and_days_must_fit_together(
         {**PUSHED, "gates": {"rollout": {}, "lateness": {"length": 61, "unit": "minutes"}}},
         {**PUSHED, "gates": {"rollout": {"wait": {"length": 3, "unit": "days"}}}},
         {**PUSHED, "send": DAILY, "push_expiry": until("2026-12-24")},
+        {**PUSHED, "send": {**DAILY, "start": "2026-12-07", "end": "2026-12-08", "days": ["tuesday"]}},
+        {**PUSHED, "send": {**DAILY, "days": ["sunday"]}},
         {**PUSHED, "push_expiry": until(None)},
         {**PUSHED, "push_expiry": {"until": {"time": "03:14", "time_zone": "UTC", "date": "2038-01-19"}}},
         {**PUSHED, "push_expiry": {"until": {"time": "22:14", "time_zone": "America/New_York", "date": "2038-01-18"}}},
