@@ -47,6 +47,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+")
 _WEB = ("http", "https")  # a scheme like these, such as htps, is a slip, and so is a host with a port
 _NO_LINKS = ("javascript", "vbscript", "data")  # schemes that run code
 _SPACES = re.compile(r"[\s\x00-\x1f]")
+_PORTS = " (a port must be 1 to 65535)"
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _NO_ZONES = ("localtime", "posixrules", "posix/", "right/", "Factory")  # files that are not IANA zones
 
@@ -176,27 +177,28 @@ def is_web_address(address: str) -> bool:
     try:
         parts = urlsplit(address)
         secure = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
-        return secure and bool(parts.hostname) and not _SPACES.search(address)
-    except ValueError:
+        return secure and bool(parts.hostname) and parts.port != 0 and not _SPACES.search(address)
+    except ValueError:  # also of a port that is no number or too large
         return False
 
 
-def _web_address(address: str) -> str:
-    if not is_web_address(address):
-        raise problem(_size(address), "a web address that starts with https:// and has no spaces")
+def _web_address(address: str, info: ValidationInfo) -> str:
+    if not (info.context or is_web_address(address)):  # a launch may have been frozen with another one
+        raise problem(_size(address), f"a web address that starts with https:// and has no spaces{_PORTS}")
     return address
 
 
-def _link(address: str) -> str:
+def _link(address: str, info: ValidationInfo) -> str:
     scheme, separator, rest = address.partition(":")
     is_deep = bool(separator) and _SCHEME.fullmatch(scheme) is not None and bool(rest.strip("/"))
     is_slip = get_close_matches(scheme.lower(), _WEB, cutoff=0.75) or ("." in scheme and rest[:1].isdigit())
     if is_deep and not is_slip and scheme.lower() not in _NO_LINKS and not _SPACES.search(address):
         return address
-    if not is_web_address(address):
+    if not (info.context or is_web_address(address)):
         raise problem(
             _size(address),
-            "a web address that starts with https://, or a link into the app such as myshop://basket/42; no spaces",
+            f"a web address that starts with https://{_PORTS}, or a link into the app such as myshop://basket/42; "
+            "no spaces",
         )
     return address
 

@@ -156,12 +156,25 @@ def test_push_and_inbox_may_lead_into_an_app(link: str) -> None:
     [
         "basket/42", "//shop.example.com", "http://shop.example.com", "https://",
         "htps://shop.example.com", "HTTPSS:a", "shop.example.com:443/x", "myshop:", "myshop://",
-        "my shop://a", "myshop://a b", "javascript:alert(1)", "data:text/html,a", "", ":a"
+        "my shop://a", "myshop://a b", "javascript:alert(1)", "data:text/html,a", "", ":a",
+        "https://shop.example.com:99999/", "https://shop.example.com:abc",
     ],
 )  # fmt: skip
 def test_a_link_that_leads_nowhere_or_runs_code_is_refused(link: str) -> None:
     with pytest.raises(ValidationError, match="a link into the app such as myshop://basket/42"):
         campaign(message={**WORDS, "url": link}, channels={"android_push": None})
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "99999", "abc", "-1", "{{port}}"])
+def test_a_port_that_cannot_be_is_refused_but_a_frozen_launch_with_it_is_still_read(port: str) -> None:
+    picture = "https://shop.example.com:8443/p.png"
+    made = campaign(message={**WORDS, "picture": picture, "url": picture}, channels={"ios_push": None})
+    frozen = Campaign.frozen(made.model_dump_json().replace("8443", port))
+    assert frozen.message
+    assert frozen.message.picture == frozen.message.url == picture.replace("8443", port)
+    for field in ("picture", "url"):
+        with pytest.raises(ValidationError, match=r"\(a port must be 1 to 65535\)"):
+            campaign(message={**WORDS, field: picture.replace("8443", port)}, channels={"ios_push": None})
 
 
 def test_a_browser_and_a_picture_need_a_web_address() -> None:
