@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    model_serializer,
+    model_validator,
+)
 
 from sendoff.campaign.field_types import (
     Flag,
@@ -16,10 +24,13 @@ from sendoff.campaign.field_types import (
     MessageLink,
     Text,
     WebAddress,
+    describe,
     optional,
     problem,
 )
 from sendoff.campaign.schedule import TimeToLive
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token of RFC 9110
 
 
 class Channel(StrEnum):
@@ -179,14 +190,22 @@ class WebhookBody(_Content):
     content: Text = Field(description="The body itself")
 
 
-def _one_line(text: str) -> str:
-    if "\n" in (line := text.rstrip()) or "\r" in line:
+def _header_name(text: str, info: ValidationInfo) -> str:
+    name = text.rstrip()
+    if not (info.context or _HEADER_NAME.fullmatch(name)):  # a launch may have been frozen with another name
+        raise problem(f"the header {describe(text)}", "a name of letters from A to Z, digits and hyphens")
+    return name
+
+
+def _one_line(text: str, info: ValidationInfo) -> str:
+    line = text.rstrip()
+    if len(line.splitlines()) > 1 and not info.context:
         raise problem("a line break in a header", "one line for each header")
     return line
 
 
-HeaderText = Annotated[str, AfterValidator(_one_line)]
-"""The name or the value of a header."""
+HeaderName = Annotated[str, AfterValidator(_header_name)]
+HeaderValue = Annotated[str, AfterValidator(_one_line)]
 
 
 class Webhook(_Content):
@@ -194,7 +213,7 @@ class Webhook(_Content):
 
     address: WebAddress = Field(description="Web address that the service calls")
     query: Mapping[str, str] = optional("Query parameters to add to the address", {})
-    headers: Mapping[HeaderText, HeaderText] = optional("Headers of the request", {})
+    headers: Mapping[HeaderName, HeaderValue] = optional("Headers of the request", {})
     body: WebhookBody | None = optional("Body of the request")
 
 

@@ -205,9 +205,21 @@ VERDICTS = {"kind": "verdicts", "of": "spring", "are": ["engaged"]}
                 (float("inf"), "found a number that is infinite or not a number. Use a finite number"),
             )
         ),
-        (
-            {"channels": {"webhook": {"address": "https://a.example/", "headers": {"X": "a\nY: b"}}}},
-            "found a line break in a header. Use one line for each header",
+        *(
+            (
+                {"channels": {"webhook": {"address": "https://a.example/", "headers": {"X": f"a{end}Y: b"}}}},
+                "found a line break in a header. Use one line for each header",
+            )
+            for end in ("\n", "\r", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029")
+        ),
+        *(
+            (
+                {"channels": {"webhook": {"address": "https://a.example/", "headers": {name: "a"}}}},
+                f"found the header {found}. Use a name of letters from A to Z, digits and hyphens",
+            )
+            for name, found in (
+                ("X Foo", "a text of 5 characters"), ("Für", "'Für'"), ("X:", "'X:'"), ("", "''"), ("{{a}}", "'{{a}}'"),
+            )
         ),
         # verdicts
         (
@@ -557,3 +569,14 @@ def test_every_broken_rule_is_told_at_its_own_line(tmp_path: Path) -> None:
         "campaign.yaml:3: channels.inbox",
         "campaign.yaml:3: channels.inbox",
     ]
+
+
+def test_a_launch_that_was_frozen_with_other_headers_is_still_read() -> None:
+    call = {"address": "https://a.example/", "headers": {"X-Shop ": "ie "}}
+    frozen = campaign(channels={"webhook": call}).model_dump_json()
+    assert '"X-Shop":"ie"' in frozen
+    webhook = Campaign.frozen(
+        frozen.replace("X-Shop", "X Für").replace('"ie"', r'"a\u2028b"')
+    ).channels.webhook
+    assert webhook
+    assert webhook.headers == {"X Für": "a\u2028b"}
