@@ -25,7 +25,7 @@ from pydantic_core import PydanticCustomError
 
 # ISO 639-1 codes, which the service uses for languages (section 2.5).
 _LANGUAGES = """
-    aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
+    aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de
     dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id
     ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu
     lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu
@@ -166,8 +166,10 @@ def check_only_with(name: str, value: object, field: str, setting: str, needed: 
         raise problem(found, f"{name} with {field}: {needed}, and only there")
 
 
-def _language(code: str) -> str:
-    if code not in _LANGUAGES.split():
+def _language(code: str, info: ValidationInfo) -> str:
+    if (
+        code not in _LANGUAGES.split() and not info.context
+    ):  # a launch may have been frozen with a former code
         raise problem(describe(code), "a language of two letters (ISO 639-1), such as en")
     return code
 

@@ -164,6 +164,7 @@ def test_yaml_does_not_make_something_else_of_a_word(tmp_path: Path, value: str)
         ("start: 5", "campaign.yaml:6: start: found 5. Use a date"),
         ("schedule: daily", "campaign.yaml:6: schedule: found 'daily' (did you mean '@daily'?). Use a cron exp"),
         ("schedule: at noon", "campaign.yaml:6: schedule: found 2 fields. Use a cron expression of five fields"),
+        ("language: bh", "campaign.yaml:6: language: found 'bh'. Use a language of two letters (ISO 639-1)"),
         ("language: gb", "campaign.yaml:6: language: found 'gb'. Use a language of two letters (ISO 639-1)"),
         ("send: now", "campaign.yaml:6: send: found 'now'. Use a mapping with kind"),
         ("alert_after: 3", "campaign.yaml:6: alert_after: found 3. Use a mapping with length and unit"),

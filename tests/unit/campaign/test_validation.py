@@ -580,3 +580,8 @@ def test_a_launch_that_was_frozen_with_other_headers_is_still_read() -> None:
     ).channels.webhook
     assert webhook
     assert webhook.headers == {"X Für": "a\u2028b"}
+
+
+def test_a_launch_that_was_frozen_with_a_former_language_is_still_read() -> None:
+    frozen = campaign(**TWO_LANGUAGES).model_dump_json().replace('"fr"', '"bh"')
+    assert Campaign.frozen(frozen).languages() == ("en", "bh")
