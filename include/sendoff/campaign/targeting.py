@@ -71,6 +71,12 @@ class Conditions(FrozenModel):
             raise problem("both all and any" if self.all else "neither all nor any", "one of them")
         return self
 
+    @property
+    def depth(self) -> int:
+        """How many groups contain each other at most, including this one."""
+        inner = (each.depth for each in self.all or self.any or () if isinstance(each, Conditions))
+        return 1 + max(inner, default=0)
+
 
 class ByConditions(FrozenModel):
     """Send to the users who meet conditions, as the service evaluates them."""

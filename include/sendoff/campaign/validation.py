@@ -20,6 +20,7 @@ from sendoff.campaign.field_types import OWN_ZONE, QUERY_ZONE, describe, did_you
 from sendoff.campaign.model import PRESETS, Campaign
 from sendoff.campaign.schedule import LAST_DEADLINE, Once, Recurring, Triggered, days_of
 from sendoff.campaign.tags import broken_tags
+from sendoff.campaign.targeting import ByConditions
 from sendoff.campaign.variants import Variant
 from sendoff.errors import CampaignError
 from sendoff.figures import CONTROL_GROUP, counted
@@ -34,6 +35,7 @@ _CRON_FIELDS = {
     "weekday": "0 to 7 or sun to sat",
 }
 _CRON_CHARACTERS = re.compile(r"[A-Za-z0-9*/,\-#?]+", re.ASCII)
+_DEEPEST_GROUP = 20  # an assumption about the service: see docs/reference/unknowns.md
 _RANDOM = re.compile(r"[hr]\b", re.IGNORECASE)  # croniter's extension for hashed and random values
 _ALLOWED_TIMES = "a time that they allow, send.kind: now to wait for one, or transactional with the reason"
 _ZERO = re.compile(r"(?<!\d)0+(?!\d)")
@@ -105,6 +107,7 @@ def broken_rules(campaign: Campaign) -> Iterator[BrokenRule]:
     yield from _keeps_the_rules(campaign)
     if campaign.targeting.kind != "query":
         yield from _needs_no_query(campaign)
+    yield from _conditions_are_flat_enough(campaign)
     yield from _source_fits(campaign)
     of_content = list(content_is_whole(campaign))
     yield from of_content
@@ -274,6 +277,13 @@ def _needs_no_query(campaign: Campaign) -> Iterator[BrokenRule]:
             part = path.rpartition(".")[2] + (" sent separately" if path.startswith("channels") else "")
             allowed = "targeting.kind: query, because Sendoff must know the recipients"
             yield broken(path, f"{part} with targeting.kind: {campaign.targeting.kind}", allowed)
+
+
+def _conditions_are_flat_enough(campaign: Campaign) -> Iterator[BrokenRule]:
+    target = campaign.targeting
+    if isinstance(target, ByConditions) and target.where.depth > _DEEPEST_GROUP:
+        found = f"{target.where.depth} groups of conditions inside each other"
+        yield broken("targeting.where", found, f"at most {_DEEPEST_GROUP}: join groups of the same kind")
 
 
 def _variants_are_shares(campaign: Campaign) -> Iterator[BrokenRule]:

@@ -30,6 +30,15 @@ from .campaigns import (
 )
 
 TRIGGERED = {"kind": "triggered", "trigger": {"kind": "api"}, **ENDLESS}
+
+
+def nested(groups: int) -> dict[str, Any]:
+    where: dict[str, Any] = {"attribute": "tier", "value": "gold"}
+    for _ in range(groups):
+        where = {"any": [where, {"attribute": "age", "comparison": ">", "value": 1}]}
+    return {**PUSHED, "targeting": {"kind": "conditions", "where": where}}
+
+
 VERDICTS = {"kind": "verdicts", "of": "spring", "are": ["engaged"]}
 
 
@@ -192,6 +201,7 @@ VERDICTS = {"kind": "verdicts", "of": "spring", "are": ["engaged"]}
             {"channels": {"email": EMAIL}, "targeting": {"kind": "conditions", "where": {}}},
             "found neither all nor any. Use one of them",
         ),
+        (nested(21), "targeting.where: found 21 groups of conditions inside each other. Use at most 20"),
         *(
             (
                 {
@@ -479,6 +489,7 @@ def test_what_is_said_of_people_variants_and_days_must_fit_together(
         {**PUSHED, "send": DAILY, "push_expiry": until("2026-12-24")},
         {**PUSHED, "send": {**DAILY, "start": "2026-12-07", "end": "2026-12-08", "days": ["tuesday"]}},
         {**PUSHED, "send": {**DAILY, "days": ["sunday"]}},
+        nested(20),
         {**PUSHED, "push_expiry": until(None)},
         {**PUSHED, "push_expiry": {"until": {"time": "03:14", "time_zone": "UTC", "date": "2038-01-19"}}},
         {**PUSHED, "push_expiry": {"until": {"time": "22:14", "time_zone": "America/New_York", "date": "2038-01-18"}}},
