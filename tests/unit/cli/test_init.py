@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from sendoff.campaign import campaign_schema, defaults_schema, journey_schema
+from sendoff.warehouse.drivers import DRIVERS
 
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -103,6 +104,10 @@ def test_only_the_steps_of_the_workflow_that_need_a_secret_have_it(tmp_path: Pat
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", step["uses"]) for step in job["steps"] if "uses" in step)
 
 
+PIP = """#!/bin/sh
+printf '%s\\n' "$@"
+"""
+
 GH = """#!/bin/sh
 echo "$@" >> "$CALLS"
 case "$*" in *--paginate*) cat "$EARLIER" ;; esac
@@ -123,8 +128,9 @@ class PullRequest:
         self.git("checkout", "--quiet", "-b", "change")
         tools = folder / "tools"
         tools.mkdir()
-        (tools / "gh").write_text(GH)
-        (tools / "gh").chmod(0o755)
+        for name, script in {"gh": GH, "pip": PIP}.items():
+            (tools / name).write_text(script)
+            (tools / name).chmod(0o755)
         (folder / "earlier").touch()
         with sqlite3.connect(folder / "warehouse.db") as db:
             db.execute("CREATE TABLE people (device_id INTEGER)")
@@ -201,6 +207,19 @@ def test_the_workflow_comments_who_is_added_and_removed_and_what_they_read(pull_
     pull_request.run("Comment")
     changed = pull_request.calls.read_text().splitlines()[-1]
     assert changed == "api --silent --method PATCH comments/12 --field body=@comment.md"
+
+
+def test_the_workflow_installs_the_driver_of_a_warehouse_and_names_those_of_others(
+    pull_request: PullRequest,
+) -> None:
+    """Without the driver, Compare fails as soon as the secret is set."""
+    wheel = "airflow_provider_sendoff-0.1.0-py3-none-any.whl"
+    (pull_request.folder / wheel).touch()
+    given = pull_request.run("Install").stdout.splitlines()
+    assert given == ["install", "-c", "constraints.txt", f"{wheel}[postgres]"]
+    text = (pull_request.folder / ".github/workflows/campaigns.yml").read_text()
+    [named] = re.findall(r"# The extra is the driver of the warehouse: (.+\n.+)\.\n", text)
+    assert set(re.findall(r"\w+", named)) - {"or"} == {each.extra for each in DRIVERS if each.extra}
 
 
 def test_the_workflow_needs_no_warehouse(pull_request: PullRequest) -> None:
