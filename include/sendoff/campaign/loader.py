@@ -51,7 +51,7 @@ from sendoff.campaign.yaml_document import (
     read_text,
 )
 from sendoff.errors import CampaignError, Finding
-from sendoff.warehouse import Spot, jinja_at, named_parameters, refusal, texts_of
+from sendoff.warehouse import Spot, is_blank, jinja_at, named_parameters, refusal, texts_of
 
 _PARAMETERS = {
     OUTCOME: OUTCOME_PARAMETERS,
@@ -261,7 +261,7 @@ class FolderReader:
         except UnfitFileError as error:
             self._refuse(name, str(error))
             return None
-        if not sql.strip():
+        if is_blank(sql):
             self._refuse(name, f"the file is empty. Add {meaning}")
         elif has_references and (found := jinja_problem(sql, campaign)):
             self._refuse(name, *found)

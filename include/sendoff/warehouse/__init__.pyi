@@ -18,6 +18,7 @@ from .frames import table_of as table_of
 from .frames import wrong_csv_row as wrong_csv_row
 from .query import Parameter as Parameter
 from .query import Query as Query
+from .query import is_blank as is_blank
 from .query import named_parameters as named_parameters
 from .query import refusal as refusal
 from .query import returned_columns as returned_columns

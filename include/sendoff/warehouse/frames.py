@@ -20,6 +20,7 @@ from pyarrow import ipc, parquet
 
 from sendoff.errors import AudienceError
 from sendoff.warehouse.column_types import Wording, value_type
+from sendoff.warehouse.query import is_blank
 
 _TABLES = (".parquet", ".csv", ".arrow", ".feather")
 _FILES = (".sql", *_TABLES)
@@ -215,7 +216,7 @@ def _of_path(path: Any) -> str | Rows:
             sql = str(file.read().decode("utf-8-sig"))
     except AudienceError as error:
         raise AudienceError(f"{path}: {error}") from None
-    if not sql.strip():
+    if is_blank(sql):
         raise AudienceError(f"{path}: the file is empty. Write the query of the recipients")
     return sql
 

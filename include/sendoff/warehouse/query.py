@@ -47,6 +47,7 @@ _WORD = re.compile(r"\w+|\S?")
 _COLON = re.compile(r"\\:|(?<![\w$:]):(?P<name>[\w$]+)|:+")
 _EXECUTABLE = re.compile(r"/\*M?!")
 _INTO_FILE = re.compile(r"\bINTO\s+(?:OUTFILE|DUMPFILE)\b", re.IGNORECASE)
+_EMPTY = "the query is empty"
 _QUERIES = ("SELECT", "WITH", "VALUES", "TABLE")
 _MOST = 1 << 20  # characters of a query
 _SECRET = re.compile("passw|passphrase|pwd|secret|token|key", re.IGNORECASE)
@@ -142,7 +143,7 @@ class Query:
     def _text(self) -> sa.TextClause:
         sql = self.sql.rstrip().rstrip(";").rstrip()  # keeps the line numbers of the file
         if not sql:
-            raise QueryError("the query is empty")
+            raise QueryError(_EMPTY)
         if len(sql) > _MOST:
             raise QueryError(f"found a query of {len(sql):,} characters. Use at most {_MOST:,}")
         self._check_is_one_query(sql)
@@ -169,6 +170,8 @@ class Query:
         start = (_OPENING_WITH_HASHES if self._dialect.has_hashes else _OPENING).match(sql)
         word = _WORD.match(sql, begin := start.end() if start else 0)
         if (first := word[0] if word else "").upper() not in _QUERIES:
+            if is_blank(sql, self.url.get_backend_name()):
+                raise QueryError(_EMPTY)
             allowed = f"one query that begins with {', '.join(_QUERIES[:-1])} or {_QUERIES[-1]}"
             found = f"found a statement that begins with {first or 'nothing'}"
             raise self._problem(f"{found}. Use {allowed}", begin)
@@ -218,6 +221,12 @@ class Query:
                 at,
             )
         return names
+
+
+def is_blank(sql: str, *backends: str) -> bool:
+    """Check whether a query has nothing but comments, for each of the databases; by default, for every database."""
+    ways = (dialect for each in backends or _FAMILIES for dialect in dialects(each, sql))
+    return not any(code_of(sql, dialect, "\0").strip("; \t\r\n") for dialect in ways)
 
 
 def refusal(sql: str, parameters: Collection[str]) -> QueryError | None:

@@ -549,8 +549,11 @@ def test_a_query_that_would_not_be_asked_is_a_mistake(tmp_path: Path) -> None:
     assert load(tmp_path, text, None).audience_sql is None
 
 
-def test_an_empty_query_is_a_mistake(tmp_path: Path) -> None:
-    assert problems(tmp_path, PUSH, " \n") == [
+@pytest.mark.parametrize(
+    "sql", [" \n", "-- later", "-- everybody\n;\n", "/* SELECT device_id\nFROM devices */\n"]
+)
+def test_an_empty_query_is_a_mistake(tmp_path: Path, sql: str) -> None:
+    assert problems(tmp_path, PUSH, sql) == [
         "audience.sql: the file is empty. Add the query of the recipients"
     ]
 

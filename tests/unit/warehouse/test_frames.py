@@ -443,7 +443,7 @@ def test_sql_stays_sql(sql: str) -> None:
 def test_a_file_with_sql_is_a_query(tmp_path: Path) -> None:
     (tmp_path / "lapsed.sql").write_text("\ufeffSELECT 7 AS device_id")
     assert audience_source(tmp_path / "lapsed.sql") == "SELECT 7 AS device_id"
-    (tmp_path / "lapsed.sql").write_text("\n")
+    (tmp_path / "lapsed.sql").write_text("-- later\n")
     with pytest.raises(AudienceError, match=r"lapsed.sql: the file is empty"):
         audience_source(str(tmp_path / "lapsed.sql"))
 

@@ -263,8 +263,9 @@ def test_an_error_of_the_query_is_shown_with_its_names(source: Source, sql: str,
     assert kept in refusal(source, sql).lower()
 
 
-def test_an_empty_query_is_refused(source: Source) -> None:
-    assert refusal(source, " ;\n") == "the query is empty"
+@pytest.mark.parametrize("sql", [" ;\n", "-- later", "-- later\n;", "/* later */"])
+def test_an_empty_query_is_refused(source: Source, sql: str) -> None:
+    assert refusal(source, sql) == "the query is empty"
 
 
 @pytest.mark.parametrize(
