@@ -17,7 +17,7 @@ from sendoff.campaign.loader import load_folder, quoted_parameters, refused_quer
 from sendoff.campaign.model import CREATED_FOR, EXECUTED_FOR
 from sendoff.campaign.yaml_document import YamlPath, dotted
 from sendoff.errors import CampaignError, Finding
-from sendoff.warehouse import returned_columns
+from sendoff.warehouse import repeated_columns, returned_columns
 
 HOUSEKEEPING_DAGS = (
     "sendoff_doubts",
@@ -193,6 +193,18 @@ def _refused(folder: CampaignFolder) -> Iterator[Finding]:
     queries = _queries(folder)
     yield from refused_queries(folder.path, queries)
     yield from _unreachable(folder, {file: returned_columns(sql) for file, sql in queries.items()})
+    yield from _repeated(folder, queries)
+
+
+def _repeated(folder: CampaignFolder, queries: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield a mistake for each column that a query names more than once, if a launch or a report uses it."""
+    promised = {name.lower() for name in folder.campaign.audience.columns}
+    for file, sql in queries.items():
+        used = {*_IDENTIFIERS, *(promised if file == AUDIENCE else ())}
+        for name, line in repeated_columns(sql).items():
+            if name in used:
+                text = f"the query has the column {name} more than once. Name it once"
+                yield Finding(folder.path / file, text, line)
 
 
 def _unreachable(folder: CampaignFolder, queries: Mapping[str, Mapping[str, int]]) -> Iterator[Finding]:

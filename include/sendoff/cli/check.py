@@ -43,8 +43,8 @@ def check(
 
     It needs no warehouse, no Airflow and no ledger, so it runs in CI. It does not run the queries, but finds what a
     launch refuses before it runs them: a statement that is no query, several statements, or an unknown parameter. It
-    also finds several identifier columns, or one that the service does not take, if ``audience.columns`` or a plain
-    SELECT names it.
+    also finds several identifier columns, one that is there twice, or one that the service does not take, if
+    ``audience.columns`` or a plain SELECT names it.
 
     The exit code is 0 if there is no mistake, and 1 if there is one. Warnings do not change it.
     """

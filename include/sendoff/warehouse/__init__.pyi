@@ -21,6 +21,7 @@ from .query import Query as Query
 from .query import is_blank as is_blank
 from .query import named_parameters as named_parameters
 from .query import refusal as refusal
+from .query import repeated_columns as repeated_columns
 from .query import returned_columns as returned_columns
 from .query import texts_of as texts_of
 from .reader import Source as Source

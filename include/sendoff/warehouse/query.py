@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -247,15 +248,30 @@ def returned_columns(sql: str) -> dict[str, int]:
     They are known without running the query if it is a plain SELECT that names them, whatever database reads it. With
     an empty name among them, the query may return others too.
     """
+    first, *others = map(dict, _selected(sql))
+    certain = {name: at for name, at in first.items() if all(name in other for other in others)}
+    lines = _lines(sql, certain)
+    return lines if all(first.keys() == other.keys() for other in others) else {**lines, "": 1}
+
+
+def repeated_columns(sql: str) -> dict[str, int]:
+    """Return columns that a query certainly returns more than once, in lower case, with the last line of each."""
+    ways = _selected(sql)
+    counts = [Counter(name for name, _ in way) for way in ways]
+    return _lines(
+        sql, {name: at for name, at in ways[0] if name and all(count[name] > 1 for count in counts)}
+    )
+
+
+def _selected(sql: str) -> list[list[tuple[str, int]]]:
+    """Return the columns of a plain SELECT, once for each way that databases read the query."""
     ways = {code_of(sql, dialect, "\0") for family in _FAMILIES for dialect in dialects(family, sql)}
-    first, *others = map(selected_columns, sorted(ways))
+    return [selected_columns(code) for code in sorted(ways)]
+
+
+def _lines(sql: str, columns: Mapping[str, int]) -> dict[str, int]:
     ends = [end.start() for end in re.finditer("\n", sql)]
-    certain = {
-        name: bisect_left(ends, at) + 1
-        for name, at in first.items()
-        if all(name in other for other in others)
-    }
-    return certain if all(first.keys() == other.keys() for other in others) else {**certain, "": 1}
+    return {name: bisect_left(ends, at) + 1 for name, at in columns.items()}
 
 
 def named_parameters(sql: str) -> list[str]:

@@ -199,23 +199,23 @@ def code_of(sql: str, dialect: Dialect, quoted: str = " ") -> str:
     )
 
 
-def selected_columns(code: str) -> dict[str, int]:
-    """Return the names in the list of a plain SELECT, in lower case, with their offsets.
+def selected_columns(code: str) -> list[tuple[str, int]]:
+    """Return the names in the list of a plain SELECT, in lower case and in its order, with their offsets.
 
     ``code``: from :func:`code_of`, with another character than a space for quoted names. The empty name stands for
     these, and for names that the list does not show.
     """
     outer = "".join(_outside_brackets(code))
     if not (found := _SELECTED.match(outer)) or _COMBINED.search(outer[: found.start(1)]) or "|>" in outer:
-        return {}
-    columns, at = {}, found.start(1)
+        return []
+    columns, at = [], found.start(1)
     for item in found[1].split(","):
         column = _COLUMN.fullmatch(item)
         if column:
             number = column.lastindex or 0
-            columns[column[number].lower()] = at + column.start(number)
+            columns.append((column[number].lower(), at + column.start(number)))
         if column is None or _SEVERAL.search(item):
-            columns[""] = at
+            columns.append(("", at))
         at += len(item) + 1
     return columns
 

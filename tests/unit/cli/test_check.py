@@ -238,6 +238,16 @@ BY_USER = "a campaign cannot be created for recipients identified by user_id, on
         ),
         (
             FINE,
+            "SELECT device_id, platform,\n  d.Device_ID FROM d",
+            "audience.sql:2: mistake: the query has the column device_id more than once. Name it once",
+        ),
+        (
+            f"{FINE}audience:\n  columns:\n    Shop: {{type: text}}\n",
+            "SELECT device_id, shop, lower(name) AS shop FROM d",
+            "audience.sql:1: mistake: the query has the column shop more than once. Name it once",
+        ),
+        (
+            FINE,
             "SELECT\n  d.device_ref, lower(d.platform) AS platform FROM d",
             "audience.sql:2: mistake: the query has no identifier column: found device_ref, platform. Use exactly one ",
         ),
@@ -266,6 +276,8 @@ def test_an_identifier_that_the_service_does_not_take_is_a_mistake_if_the_files_
             "SELECT device_id, [a, user_id, b], 1 + user_id FROM devices WHERE a IN (SELECT 1, user_id FROM c)",
         ),
         (FINE, "SELECT 1 AS n, 'of user_id' FROM devices"),
+        (FINE, "SELECT device_id, shop, shop FROM devices"),  # which nothing uses
+        (FINE, "SELECT device_id # , device_id\nFROM devices"),
         (FINE, 'SELECT user_id "external_id" FROM devices'),
         (FINE, "SELECT user_id 'external_id' FROM devices"),
         (FINE, 'SELECT platform, "Device" FROM devices'),
@@ -300,6 +312,10 @@ EXCLUDED = f"{FINE}audience: {{exclude: [{{kind: query, file: returned.sql}}]}}\
         ),
         ("SELECT\n  user_id, 1 AS value FROM orders", "found the identifier column user_id. Use {}"),
         ("SELECT device_id,\n  external_id FROM d", "the query has device_id and external_id. Use {}"),
+        (
+            "SELECT device_id,\n  device_id FROM d",
+            "the query has the column device_id more than once. Name it once",
+        ),
     ],
 )
 def test_other_queries_need_the_identifier_column_of_the_audience(
