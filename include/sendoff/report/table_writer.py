@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,8 +103,8 @@ def replace_rows(source: Source, launch_key: str, parts: Sequence[NewRows], *, k
 
     ``known``: words that an error may quote, such as the names of columns. Raise SettingsError if the warehouse cannot
     be written to, or if the user lacks rights there; the message has the statements that grant them. Raise
-    ConflictError if another process writes the same launch, QueryError with the database's message otherwise, and
-    WarehouseUnavailableError.
+    ConflictError if another process writes the same launch, QueryError if a table lacks columns, or with the database's
+    message otherwise, and WarehouseUnavailableError.
     """
     url = address_of(source)
     names = " ".join(part.table.fullname for part in parts)
@@ -154,11 +154,29 @@ class _Work:
 
         attempt(noted, self.query, *further)
 
-    def statements(self, table: sa.Table, dialect: sa.Dialect) -> tuple[str, str]:
-        """Return the statements that create a table if it does not exist, and that delete the rows of the launch."""
+    def statements(self, table: sa.Table, dialect: sa.Dialect) -> tuple[str, str, str]:
+        """Return statements that create a table if there is none, show its columns, and delete the launch's rows."""
         gone = sa.delete(table).where(table.c.launch_key == self.launch_key)
         literal = gone.compile(dialect=dialect, compile_kwargs={"literal_binds": True})
-        return str(CreateTable(table, if_not_exists=True).compile(dialect=dialect)), str(literal)
+        made, shown = CreateTable(table, if_not_exists=True), _columns(table)
+        return str(made.compile(dialect=dialect)), str(shown.compile(dialect=dialect)), str(literal)
+
+
+def _columns(table: sa.Table) -> sa.Select[Any]:
+    """Return a query that has the columns of the table in the warehouse, and no rows."""
+    return sa.select(sa.text("*")).select_from(table).where(sa.false())
+
+
+def _check_columns(table: sa.Table, names: Iterable[str]) -> None:
+    """Raise QueryError if a table with these columns was made for something else, or by an earlier version."""
+    found = {name.lower() for name in names}
+    missing = [column.name for column in table.columns if column.name not in found]
+    if missing:
+        noun = "column" if len(missing) == 1 else "columns"
+        raise QueryError(
+            f"the table {table.fullname} exists already and lacks the {noun} {', '.join(missing)}. Use another table "
+            "or schema, or drop this table if nothing needs it. Its rows are unchanged"
+        )
 
 
 def _explained(error: QueryError, work: _Work) -> SendoffError:
@@ -217,10 +235,12 @@ def _by_adbc(work: _Work, _: Source, stack: ExitStack) -> None:
     def write() -> None:
         for part in work.parts:
             table = part.table
-            create, delete = work.statements(table, dialect)
+            create, show, delete = work.statements(table, dialect)
             # PostgreSQL asks for the right to create tables even if the table exists.
             if not is_postgresql or _is_missing(cursor, table):
                 cursor.execute(create)
+            cursor.execute(show)
+            _check_columns(table, [column[0] for column in cursor.description])
             cursor.execute(delete)
             schema = {"db_schema_name" if is_postgresql else "catalog_name": table.schema}
             rows = work.reader(part) if is_postgresql else _with_texts(work.reader(part))
@@ -258,8 +278,10 @@ def _by_duckdb(work: _Work, _: Source, stack: ExitStack) -> None:
     def write() -> None:
         connection.execute("BEGIN")
         for part in work.parts:
-            for statement in work.statements(part.table, _POSTGRESQL):
-                connection.execute(statement)
+            create, show, delete = work.statements(part.table, _POSTGRESQL)
+            connection.execute(create)
+            _check_columns(part.table, [column[0] for column in connection.execute(show).description])
+            connection.execute(delete)
             name = _POSTGRESQL.identifier_preparer.format_table(part.table)
             columns = ", ".join(part.schema.names)
             connection.register("sendoff_rows", work.reader(part))
@@ -276,6 +298,7 @@ def _by_engine(work: _Work, source: Source, stack: ExitStack) -> None:
         with engine.begin() as connection:
             for part in work.parts:  # before the first row: some databases commit when they create a table
                 part.table.create(connection, checkfirst=True)
+                _check_columns(part.table, connection.execute(_columns(part.table)).keys())
             for part in work.parts:
                 connection.execute(sa.delete(part.table).where(part.table.c.launch_key == work.launch_key))
                 for batch in work.reader(part):

@@ -289,11 +289,28 @@ def test_a_failure_leaves_the_table_as_it_was(ledger: Ledger, warehouse: Any, ta
     assert asked(warehouse, f"SELECT count(*) FROM {table}") == [(90,)]
 
 
-def test_a_table_of_other_columns_is_told_without_people(ledger: Ledger, warehouse: Any, table: str) -> None:
+@pytest.mark.parametrize(
+    ("columns", "lacks"),
+    [
+        (
+            "device_id, name",
+            "columns launch_key, verdict, variant, language, time_zone, segment, wave, hour, arm, ",
+        ),
+        (
+            "Launch_Key, device_id, verdict, variant, language, time_zone, segment, wave, hour, arm, request, held_out",
+            "column as_of. Use another",
+        ),
+    ],
+)
+def test_a_table_that_lacks_columns_is_left_as_it_is(
+    ledger: Ledger, warehouse: Any, table: str, columns: str, lacks: str
+) -> None:
     verdicts = launch(ledger)
-    asked(warehouse, f"CREATE TABLE {table} (launch_key TEXT)")
-    with pytest.raises(QueryError, match="the warehouse said"):
+    asked(warehouse, f"CREATE TABLE {table} ({columns.replace(',', ' TEXT,')} TEXT)")
+    asked(warehouse, f"INSERT INTO {table} (device_id) VALUES ('7')")
+    with pytest.raises(QueryError, match=f"^the table {table} exists already and lacks the {lacks}"):
         write_table(verdicts, warehouse, table)
+    assert asked(warehouse, f"SELECT device_id FROM {table}") == [("7",)]
 
 
 @pytest.mark.parametrize("table", ["", "a.b.c", "verdicts; DROP TABLE x", 'a"b', "1a"])
