@@ -34,5 +34,6 @@ from .sql_lexer import jinja_at as jinja_at
 from .sql_lexer import usual_dialect as usual_dialect
 from .urls import LIBPQ_TIMEOUTS as LIBPQ_TIMEOUTS
 from .urls import Fields as Fields
+from .urls import has_two_ats as has_two_ats
 from .urls import is_sqlite_file as is_sqlite_file
 from .writer import writing_engine as writing_engine

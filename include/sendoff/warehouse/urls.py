@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ LIBPQ_TIMEOUTS = {
 CONNECT_SECONDS = 10
 """Time-out for opening a connection."""
 
+# A password, which ends at the first @, and another @ before the options. They may begin inside the password.
+_TWO_ATS = re.compile("[^:/]*://[^:/]*:[^@]*@(?:[^?]*|[^=]*)@")
 _OF_LIBPQ = ("psycopg", "psycopg2")  # drivers that pass their options on to libpq, as the ADBC driver does
 _SPELLINGS = {
     "postgres": "postgresql",
@@ -77,8 +80,18 @@ def _text(value: Any) -> str:
     return json.dumps(value) if isinstance(value, dict | bool) else str(value)
 
 
+def has_two_ats(text: str) -> bool:
+    """Check whether a URL has an @ behind the one that ends its password.
+
+    Errors would show the part between them, which may belong to the password, as the host.
+    """
+    return _TWO_ATS.match(text) is not None
+
+
 def parse_url(text: str) -> sa.URL:
     """Parse a URL, and add time-outs for PostgreSQL. Raise QueryError if the text is not a URL."""
+    if has_two_ats(text):
+        raise QueryError("the warehouse's URL has more than one @; write an @ in its password as %40")
     try:
         url = sa.make_url(text)
     except (sa.exc.ArgumentError, ValueError):

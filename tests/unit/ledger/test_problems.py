@@ -247,9 +247,10 @@ def test_a_server_of_another_language_is_named_with_the_setting_that_it_needs(to
     )
 
 
-def test_a_password_with_an_at_sign_is_asked_to_be_encoded_and_not_shown() -> None:
+@pytest.mark.parametrize("behind", ["", "/9", "?9", ":9", "=9"])
+def test_a_password_with_an_at_sign_is_asked_to_be_encoded_and_not_shown(behind: str) -> None:
     with pytest.raises(SettingsError, match="write an @ in its password as %40") as caught:
-        Ledger(f"postgresql://ann:x@{PASSWORD}@db/ledger")
+        Ledger(f"postgresql://ann:x@{PASSWORD}{behind}@db/ledger")
     assert PASSWORD not in str(caught.value)
 
 

@@ -30,6 +30,7 @@ from sendoff.ledger.storage.private_files import make_private
 from sendoff.ledger.storage.problems import NO_TABLES, LedgerAddress, problem_of
 from sendoff.ledger.storage.rewriting import rewrite_postgresql, rewrite_sqlite
 from sendoff.ledger.storage.schema import receivers
+from sendoff.warehouse import has_two_ats
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +42,8 @@ class Database:
     """Connections to the database behind one SQLAlchemy URL, opened when first needed."""
 
     def __init__(self, url: str) -> None:
+        if has_two_ats(url):
+            raise SettingsError(f"{_PLACES} has more than one @; write an @ in its password as %40")
         try:
             parsed = sa.make_url(url)
             if parsed.drivername == "postgres":  # as hosting services write it
@@ -54,8 +57,6 @@ class Database:
                 "sqlite:////data/sendoff.db or postgresql+psycopg://user@host/name "
                 "(PostgreSQL needs: pip install 'airflow-provider-sendoff[postgres]')"
             ) from None
-        if "@" in (parsed.host or ""):  # an error would show the end of the password as part of the host
-            raise SettingsError(f"{_PLACES} has more than one @; write an @ in its password as %40")
         self.name = shown(parsed)
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
         if self._is_sqlite and ":memory:" in (parsed.database or ":memory:"):
