@@ -21,6 +21,7 @@ _PAGE = 10_000  # rows of one answer of the Storage API
 _COMMENT = re.compile(r"#[^\n]*")
 _TEXT = re.compile(r"'''.*?'''", re.DOTALL)
 _CASTS = {"INT64": "BIGINT", "STRING": "VARCHAR", "TIMESTAMP": "TIMESTAMPTZ"}
+_RAISED = "Invalid Input Error: "  # DuckDB says so before the words of its function error
 
 
 class _Job:
@@ -53,7 +54,8 @@ class _Job:
             elif self.kind == "SELECT" and self.state == "DONE":
                 self.table = self.database.sql(sql, params=self.values).to_arrow_table()
         except duckdb.Error as error:
-            message = f"Query error: {str(error).splitlines()[0]} at [1:1]"
+            said = str(error).splitlines()[0].removeprefix(_RAISED)
+            message = f"Query error: {said} at [1:1]"
             self.problem = {"reason": "invalidQuery", "message": message}
         if not configuration["query"].get("maximumBytesBilled", "0").isdecimal():
             self.problem = {

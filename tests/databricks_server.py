@@ -24,6 +24,7 @@ PATH = "/sql/1.0/warehouses/small"
 TOKEN, SECRET = "dapi-7f3a", "secret-of-the-principal"
 SIGNATURE = "?signature=s1gned"
 _SQL_TYPES = {pa.int64(): "BIGINT", pa.int32(): "INT", pa.string(): "STRING", pa.float64(): "DOUBLE"}
+_RAISED = "Invalid Input Error: "  # DuckDB says so before the words of its function error
 
 
 class _Query:
@@ -48,6 +49,9 @@ class _Query:
             self.schema = self._rows.schema
         except duckdb.Error as error:
             self.state, self.problem = "ERROR", str(error)
+            if self.problem.startswith(_RAISED):
+                said = self.problem.removeprefix(_RAISED)
+                self.problem = f"[USER_RAISED_EXCEPTION] {said} SQLSTATE: P0001"
 
     def next_rows(self, count: int) -> list[pa.RecordBatch]:
         """Return up to this many rows."""

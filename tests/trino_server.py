@@ -18,6 +18,7 @@ _TYPES = {
     "BOOLEAN": "boolean",
     "DOUBLE": "double",
 }
+_RAISED = "Invalid Input Error: "  # DuckDB says so before the words of its function error
 
 
 class _Query:
@@ -42,9 +43,10 @@ class _Query:
             rows = self._rows.fetchmany(_PAGE)
         except duckdb.Error as error:
             self.state = "FAILED"
-            return {
-                "error": {"message": str(error).splitlines()[0], "errorType": "USER_ERROR", "errorCode": 1}
-            }
+            said = str(error).splitlines()[0]
+            problem = {"message": said.removeprefix(_RAISED), "errorType": "USER_ERROR", "errorCode": 1}
+            name = {"errorName": "GENERIC_USER_ERROR"} if said.startswith(_RAISED) else {}
+            return {"error": problem | name}
         columns = []
         for name, type_, *_ in self._rows.description:
             known = _TYPES.get(str(type_), "varchar")

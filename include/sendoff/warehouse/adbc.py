@@ -20,7 +20,11 @@ _MONEY = pa.opaque(pa.int64(), "money", "PostgreSQL")
 
 
 class ProblemError(Exception):
-    """What a server or the network said, in a few words."""
+    """What a server or the network said, in a few words. ``is_of_function``: its words may be values of a row."""
+
+    def __init__(self, problem: str, *, is_of_function: bool = False) -> None:
+        super().__init__(problem)
+        self.is_of_function = is_of_function
 
 
 _FAILURES = (
@@ -47,14 +51,17 @@ def attempt(step: Callable[[], _Result], query: Query, *further: type[Exception]
 
 
 def in_short(
-    step: Callable[[], _Result], failures: tuple[type[Exception], ...], short: Callable[[Exception], str]
+    step: Callable[[], _Result],
+    failures: tuple[type[Exception], ...],
+    short: Callable[[Exception], str],
+    is_of_function: Callable[[Exception], bool] = lambda _: False,
 ) -> _Result:
     """Run a step of a client whose errors say too much. Raise ProblemError with the words that ``short`` chooses."""
     try:
         return step()
     except failures as error:
-        problem = short(error)
-    raise ProblemError(problem)
+        problem = ProblemError(short(error), is_of_function=is_of_function(error))
+    raise problem
 
 
 def system_error(error: BaseException) -> str | None:

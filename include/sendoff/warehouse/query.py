@@ -64,16 +64,17 @@ _PART = re.compile(r"\w+")
 _OF_MESSAGES = frozenset(
     _PART.findall(
         """
-    a an and any are argument array as at bad base be because begin binary bigint bool boolean byte bytes can cannot
+    a an and any are argument array as at bad base be because begin binary bigint bool boolean by byte bytes can cannot
     cast casting char character code column constraint conversion convert converting correct could data date datetime
     decimal different digit does double encoding end error exceeds exception exist expected expecting expression
     failed failure field fixed float float32 float64 for format found from function got has hex identifier if implicit
     in incompatible incorrect input instead int int16 int32 int64 int8 integer interval into invalid is it its json
-    large length line literal long malformed mismatched missing name near no not null number numeric object of on only
-    operand operator or out overflow parse parsing pos position precision query range read reason recognized
-    required result row short smallint source statement string supported syntax table target text the this time
-    timestamp timestamptz to token too truncated try_cast type types uint16 uint32 uint64 uint8 unable undefined
-    unexpected unknown unsupported use uuid valid value values varchar variant was when while with within zone
+    large length line literal long malformed mismatched missing more name near no not null number numeric object of on
+    one only operand operator or out overflow parse parsing pos position precision query range read reason recognized
+    required result return returned row rows scalar short single smallint source statement string subqueries subquery
+    supported syntax table target text than the this time timestamp timestamptz to token too truncated try_cast type
+    types uint16 uint32 uint64 uint8 unable undefined unexpected unknown unsupported use used uuid valid value values
+    varchar variant was when while with within zone
     """
     )
 )
@@ -89,6 +90,7 @@ _OF_VALUE = re.compile(
     re.IGNORECASE,
 )
 _SIGNAL_OF_MYSQL = 1644
+_OF_FUNCTIONS = ("Invalid Input Error:", "[USER_RAISED_EXCEPTION]")  # of DuckDB and of Databricks
 _NUMBERED = ("code", "column", "line", "pos", "position", "row")  # the number behind them is none of a row
 _PLACES: Mapping[str, Literal["qmark", "format"]] = {"?": "qmark", "%s": "format"}
 _FAMILIES = ("postgresql", "sqlite", "mysql")  # the databases of each read a query alike
@@ -413,8 +415,14 @@ def _is_of_function(error: BaseException) -> bool:
     error = getattr(error, "orig", None) or error
     state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None) or ""
     # Of PostgreSQL, such as: PL/pgSQL function name(text) line 1 at RAISE.
-    _, _, context = str(error).partition("\n")
-    return str(state).startswith("P0") or "PL/" in context or error.args[:1] == (_SIGNAL_OF_MYSQL,)
+    said, _, context = str(error).partition("\n")
+    return (
+        getattr(error, "is_of_function", False)
+        or str(state).startswith("P0")
+        or "PL/" in context
+        or error.args[:1] == (_SIGNAL_OF_MYSQL,)
+        or any(mark in said for mark in _OF_FUNCTIONS)
+    )
 
 
 def _primary_message(error: BaseException) -> str:

@@ -17,6 +17,9 @@ from sendoff.warehouse import read
 
 from ...waiting import PATIENCE, until
 
+FAILING = "SELECT error('no consent of ' || reverse('nnamretsum')) AS device_id"
+"""A query whose error has a value of a row."""
+
 ASK = """
 import signal, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

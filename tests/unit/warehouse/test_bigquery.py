@@ -18,7 +18,7 @@ from sendoff.warehouse import Fields, read
 from sendoff.warehouse.databases.bigquery import credentials_of, url_of
 
 from ...bigquery_server import BigQuery, bigquery_server
-from .reading import audience, end_task_while, traced_refusal
+from .reading import FAILING, audience, end_task_while, traced_refusal
 
 pytestmark = pytest.mark.proof
 
@@ -127,6 +127,12 @@ def test_a_task_that_is_ended_ends_its_query(bigquery: tuple[BigQuery, str]) -> 
 
 
 # Errors
+
+
+def test_the_error_of_a_function_is_told_without_data(bigquery: tuple[BigQuery, str]) -> None:
+    said = traced_refusal(bigquery[1], FAILING)
+    assert "no consent of …" in said
+    assert "musterman" not in said
 
 
 @pytest.mark.promise("private/secrets")

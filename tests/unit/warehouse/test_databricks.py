@@ -18,7 +18,7 @@ from sendoff.warehouse.databases.databricks import client_options, url_of
 from sendoff.warehouse.query import Query, database_message
 
 from ...databricks_server import PATH, SECRET, SIGNATURE, TOKEN, Databricks, databricks_server
-from .reading import audience, end_task_while, traced_refusal
+from .reading import FAILING, audience, end_task_while, traced_refusal
 
 pytestmark = pytest.mark.proof
 
@@ -136,6 +136,12 @@ def test_a_task_that_is_ended_ends_its_query(databricks: tuple[Databricks, str])
 
 
 # Errors
+
+
+def test_the_error_of_a_function_is_told_without_data(databricks: tuple[Databricks, str]) -> None:
+    said = traced_refusal(databricks[1], FAILING)
+    assert "no consent of …" in said
+    assert "musterman" not in said
 
 
 @pytest.mark.promise("private/secrets")

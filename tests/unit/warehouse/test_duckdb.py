@@ -12,7 +12,7 @@ import pytest
 from sendoff.errors import AudienceError, QueryError
 from sendoff.warehouse import read
 
-from .reading import audience, refusal
+from .reading import FAILING, audience, refusal
 
 duckdb = pytest.importorskip("duckdb", reason="needs DuckDB: pip install '.[duckdb]'")
 pytestmark = pytest.mark.proof
@@ -135,6 +135,20 @@ def test_a_wrong_query_is_told_without_data(shop: Path, sql: str, message: str) 
     with pytest.raises(QueryError, match=message) as caught:
         audience(url, sql)
     assert "ann" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "sql", [FAILING, "SELECT regexp_replace('a', reverse('nnamretsum('), 'b') AS external_id"]
+)
+def test_the_error_of_a_function_is_told_without_data(shop: Path, sql: str) -> None:
+    said = refusal(fill(shop), sql)
+    assert "Invalid Input Error: " in said
+    assert "musterman" not in said
+
+
+def test_what_is_wrong_with_a_subquery_is_told(shop: Path) -> None:
+    said = refusal(fill(shop), "SELECT (SELECT unnest([1, 2])) AS device_id")
+    assert "More than one row returned by a subquery used as an expression" in said
 
 
 def test_an_error_in_the_middle_is_told_without_data(shop: Path) -> None:

@@ -18,7 +18,7 @@ from sendoff.warehouse.databases.trino import OPTIONS, client_options, url_of
 from sendoff.warehouse.query import Query
 
 from ...trino_server import Trino, trino_server
-from .reading import audience, end_task_while
+from .reading import FAILING, audience, end_task_while, traced_refusal
 
 pytestmark = pytest.mark.proof
 
@@ -87,6 +87,12 @@ def test_a_task_that_is_ended_ends_its_query(trino: str) -> None:
 
 
 # Errors
+
+
+def test_the_error_of_a_function_is_told_without_data(trino: str) -> None:
+    said = traced_refusal(trino, FAILING)
+    assert "no consent of …" in said
+    assert "musterman" not in said
 
 
 @pytest.mark.promise("private/secrets")

@@ -214,13 +214,21 @@ def _in_short(step: Callable[[], _Result], *, reads: bool = False) -> _Result:
             return problem.removeprefix("Query error: ").partition(":")[0]
         return problem
 
+    def is_of_function(error: Exception) -> bool:
+        # The dry run finds the query's own mistakes. Limits and rights have other reasons.
+        return reads and _details(error).get("reason") == "invalidQuery"
+
     # OSError: also those of requests
-    return in_short(step, (GoogleAPIError, GoogleAuthError, OSError, ValueError), short)
+    return in_short(step, (GoogleAPIError, GoogleAuthError, OSError, ValueError), short, is_of_function)
 
 
 def _short(error: BaseException) -> str:
     error = getattr(error, "cause", None) or error  # of requests that were repeated in vain
-    details = getattr(error, "errors", None)
-    if details and isinstance(details[0], dict) and (said := details[0].get("message")):
+    if said := _details(error).get("message"):
         return str(said)
     return system_error(error) or str(getattr(error, "message", None) or error)
+
+
+def _details(error: BaseException) -> dict[str, Any]:
+    details = getattr(error, "errors", None)
+    return details[0] if details and isinstance(details[0], dict) else {}

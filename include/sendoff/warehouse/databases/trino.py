@@ -127,7 +127,11 @@ def _in_short(step: Callable[[], _Result]) -> _Result:
     """Run a step of the client. Raise its error in short."""
     from trino.exceptions import Error
 
-    return in_short(step, (Error, requests.RequestException, ValueError), _short)
+    return in_short(step, (Error, requests.RequestException, ValueError), _short, _is_of_function)
+
+
+def _is_of_function(error: Exception) -> bool:
+    return getattr(error, "error_name", None) == "GENERIC_USER_ERROR"  # of the function fail
 
 
 def _short(error: BaseException) -> str:
