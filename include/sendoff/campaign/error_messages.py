@@ -70,7 +70,8 @@ def _sentence(error: ErrorDetails, schema: Mapping[str, Any]) -> str:
         return f"the required field 'kind' is missing. Use one of {', '.join(kinds)}"
     value = context.get("tag", error["input"])
     choices = _QUOTED.findall(context.get("expected_tags") or context.get("expected") or "")
-    found = describe(value) + did_you_mean(value, choices)
+    is_content = kind not in _RANGES and not choices and _is_of_message(loc)
+    found = describe(value, is_content=is_content) + did_you_mean(value, choices)
     if kind == "union_tag_invalid":
         return f"{found} is not a kind. Use {context['expected_tags']}"
     words = error["msg"].removeprefix("Input should be ").removeprefix("String should have ")
@@ -87,6 +88,11 @@ def _sentence(error: ErrorDetails, schema: Mapping[str, Any]) -> str:
         if not example and (fields := _required_fields(loc, schema)):
             example = f" with {' and '.join(fields)}"
     return f"found {found}. Use {_ALLOWED.get(kind, words)}{example}"
+
+
+def _is_of_message(loc: YamlPath) -> bool:
+    """Check whether a place is inside a message or the settings of a channel, such as the headers of a webhook."""
+    return "message" in loc or "channels" in loc[:-1]
 
 
 def _unknown_field(loc: YamlPath, schema: Mapping[str, Any]) -> str:

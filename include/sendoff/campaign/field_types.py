@@ -74,10 +74,16 @@ def problem(found: str, allowed: str) -> PydanticCustomError:
     )
 
 
-def describe(value: object) -> str:
-    """Describe a value for an error: short words as they are, but only the size of possible message text."""
+def describe(value: object, *, is_content: bool = False) -> str:
+    """Describe a value for an error: short words as they are, but only the size of possible message text.
+
+    ``is_content``: the value is part of a message, so not even short words and numbers are shown.
+    """
     if isinstance(value, str):
-        return repr(value) if len(value) <= 40 and value.isprintable() and " " not in value else _size(value)
+        is_word = len(value) <= 40 and value.isprintable() and " " not in value
+        return repr(value) if is_word and not is_content else _size(value)
+    if is_content and isinstance(value, int | float) and not isinstance(value, bool):
+        return "a number"
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):

@@ -431,6 +431,33 @@ channels:
 
 
 @pytest.mark.parametrize(
+    "content",
+    [
+        "message: planted47",
+        "message: {text: [planted47], payload: planted47}",
+        "message: {text: Hi, translations: {de: planted47}}",
+        "message: {text: Hi, translations: planted47}",
+        "message: {text: 47474747}",
+        "channels: {email: planted47}",
+        "channels: {email: {from_address: planted47, subject: Hi, text: Hi}}",
+        "channels: {inbox: {title: Hi, text: Hi, translations: {de: planted47}}}",
+        "channels: {webhook: {address: planted47, headers: planted47, query: planted47, body: planted47}}",
+        "channels: {webhook: {address: 'https://a.ie', headers: {X-Token: 47474747}}}",
+        "variants: {a: {percent: 50, message: planted47}, b: {percent: 50, channels: {sms: planted47}}}",
+    ],
+)
+def test_not_even_a_word_or_a_number_of_a_message_is_quoted(tmp_path: Path, content: str) -> None:
+    found = problems(tmp_path, f"title: A\n{content}\n")
+    assert found
+    assert not any("planted47" in each or "4747" in each for each in found)
+
+
+def test_a_wrong_word_from_a_list_is_quoted_in_a_message_too(tmp_path: Path) -> None:
+    found = problems(tmp_path, "title: A\nmessage: {text: Hi, open_in: web_vew}\nchannels: {inbox: }\n")
+    assert any("found 'web_vew' (did you mean 'web_view'?)" in each for each in found)
+
+
+@pytest.mark.parametrize(
     ("content", "problem"),
     [
         (b"", "the file is empty. Add the campaign"),
