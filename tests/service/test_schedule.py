@@ -130,6 +130,35 @@ def test_who_has_passed_the_time_already_gets_nothing_and_a_record(people):
     assert len(sent(people, campaign, 1002)) == 1
 
 
+def test_a_time_that_has_passed_in_the_zone_of_the_app_only_is_sent_to_those_for_whom_it_is_still_to_come(
+    people,
+):
+    """In New York, it is at most 08:00 when the app's clock shows 12:00."""
+    people.go_to(tomorrow(people, hour=12))
+    now = people.now()
+    day = {"send_date": f"{now:%Y-%m-%d}", "send_time": "10:00"}
+    campaign = create(people, send_type=1, **day)
+    last = create(people, send_time="10:00", end_date=day["send_date"])
+    refused = [
+        people.create(**PUSH, device_ids=EVERYONE, **fields)
+        for fields in (
+            {"send_type": 1, **day, "timezone": "UTC"},
+            {"send_type": 1, **day, "send_time": "00:01"},
+            {"send_type": 2, "send_time": "00:01", "end_date": day["send_date"]},
+        )
+    ]
+    assert [[e["field"] for e in answer.json()["errors"]] for answer in refused] == [
+        ["send_date"],
+        ["send_date"],
+        ["end_date"],
+    ]
+    people.go_to(now + timedelta(days=1))
+    for device in (1001, 1003):
+        [late] = people.admin(f"campaigns/{campaign}/devices/{device}")["messages"]
+        assert late["error"] == "TIME_HAS_PASSED"
+    assert [len(sent(people, each, 1002)) for each in (campaign, last)] == [1, 1]
+
+
 @pytest.mark.rule(
     "2.11/send_type", "2.11/send_time", "2.11/send_days", "2.11/start_date", "2.11/end_date",
     "2.11/end_time", "2.11/timezone", side="service",

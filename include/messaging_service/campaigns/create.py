@@ -13,17 +13,19 @@ from messaging_service.campaigns.conditions import wanted_segments
 from messaging_service.campaigns.content import BY_API, SCHEDULED, Content, pack, read_content, with_defaults
 from messaging_service.campaigns.fields import CAMPAIGN, wire_name
 from messaging_service.campaigns.saved_segments import unknown_locations, unknown_segments
-from messaging_service.campaigns.schedule import GRACE, NOW, ONCE, next_occurrence, once_off, sending_moment
+from messaging_service.campaigns.schedule import NOW, ONCE, next_occurrence, sending_moment
 from messaging_service.campaigns.validation import doubts_about, missing_segmentation, problems_of
 from messaging_service.envelope import FieldProblem, RejectedError
 from messaging_service.store import find
 from messaging_service.tables import campaigns, devices, runs
 from messaging_service.undocumented_names import Names
 
+_WRONG = "The campaign was not created: some fields are wrong."
+
 
 @dataclass(frozen=True, slots=True)
 class ValidCampaign:
-    """A valid campaign, before the check that its segments and locations exist."""
+    """A valid campaign, before the checks of its schedule, segments and locations."""
 
     title: str
     content: Content
@@ -45,11 +47,8 @@ def plan_campaign(body: Mapping[str, Any], names: Names, zone: str, now: datetim
         *problems_of(content, names, now),
         *(missing_segmentation(content, names) if content["campaign_trigger"] != BY_API else ()),
     ]
-    if not problems and content["campaign_trigger"] == SCHEDULED:
-        moment = sending_moment(content, zone, now)
-        problems = [moment] if isinstance(moment, FieldProblem) else []
     if problems:
-        raise RejectedError(400, "The campaign was not created: some fields are wrong.", problems)
+        raise RejectedError(400, _WRONG, problems)
     unknown = (f"unknown member: {name}" for name in checked.unknown)
     return ValidCampaign(content["title"], content, (*unknown, *doubts_about(content, names)))
 
@@ -62,12 +61,16 @@ def create_campaign(
     client_id: str | None,
     now: datetime,
 ) -> int:
-    """Store a campaign with its first runs. Return its id, or raise RejectedError if its references are unknown."""
+    """Store a campaign with its first runs. Return its id.
+
+    Raise RejectedError if its references are unknown, or if its schedule leaves no time to send in any time zone.
+    """
     problems = list(unknown_references(connection, plan.content, names))
     if problems:
         raise RejectedError(
             400, "The campaign was not created: it refers to unknown segments or locations.", problems
         )
+    first_runs = list(_first_runs(connection, plan.content, now))
     row = {
         "app_id": app_id,
         "client_id": client_id,
@@ -81,7 +84,7 @@ def create_campaign(
     campaign_id: int = connection.execute(
         insert(campaigns).values(row).returning(campaigns.c.id)
     ).scalar_one()
-    for due_at, overrides in _first_runs(connection, plan.content, now):
+    for due_at, overrides in first_runs:
         add_run(connection, campaign_id, plan.content, due_at, overrides)
     return campaign_id
 
@@ -154,29 +157,23 @@ def _first_runs(
 ) -> Iterator[tuple[datetime, Content | None]]:
     if content["campaign_trigger"] != SCHEDULED:
         return
-    if content["send_type"] == NOW or "timezone" in content:
-        moment = sending_moment(content, content["default_zone"], now)
-        assert isinstance(moment, datetime)
-        yield moment, None
-        return
     default = content["default_zone"]
-    zones = connection.execute(select(devices.c.time_zone).distinct()).scalars()
-    others = sorted({zone for zone in zones if zone is not None} - {default})
-    for zone in others:
-        yield from _first_run(content, zone, {"run_zone": zone}, now)
-    # Devices without a time zone, and devices in time zones that appear later, follow the app's.
-    yield from _first_run(content, default, {"run_zone": default, "run_other_zones": others}, now)
-
-
-def _first_run(
-    content: Content, zone: str, own: Content, now: datetime
-) -> Iterator[tuple[datetime, Content]]:
-    if content["send_type"] == ONCE:
-        moment = once_off(content, zone)
-        missed = moment < now - GRACE
-        yield (now if missed else moment), ({**own, "run_missed": True} if missed else own)
-    elif (next_moment := next_occurrence(content, zone, now - GRACE)) is not None:
-        yield next_moment, own
+    wanted: list[tuple[str, Content]] = [(default, {})]
+    if content["send_type"] != NOW and "timezone" not in content:
+        zones = connection.execute(select(devices.c.time_zone).distinct()).scalars()
+        others = sorted({zone for zone in zones if zone is not None} - {default})
+        # Devices without a time zone, and devices in time zones that appear later, follow the app's.
+        rest = {"run_zone": default, "run_other_zones": others}
+        wanted = [*((zone, {"run_zone": zone}) for zone in others), (default, rest)]
+    moments = [(sending_moment(content, zone, now), own) for zone, own in wanted]
+    problems = [moment for moment, _ in moments if isinstance(moment, FieldProblem)]
+    if len(problems) == len(moments):
+        raise RejectedError(400, _WRONG, problems[:1])
+    for moment, own in moments:
+        if not isinstance(moment, FieldProblem):
+            yield moment, own or None
+        elif content["send_type"] == ONCE:
+            yield now, {**own, "run_missed": True}
 
 
 def _missing_title(content: Content) -> Iterator[FieldProblem]:
