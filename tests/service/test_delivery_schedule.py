@@ -81,6 +81,15 @@ def test_a_day_begins_at_midnight_of_its_zone():
         ("x", "IN", ["y", "x"], True),
         ("x", "NOT IN", ["y", "x"], False),
         ("x", "IN", "x", True),
+        ("9007199254740993", "=", "9007199254740992", False),  # the same as floats
+        ("9007199254740993", "=", 9007199254740992, False),
+        ("9007199254740993", ">", "9007199254740992", True),
+        ("0.1", "=", 0.1, True),
+        ("120000", "=", "12e4", False),  # two strings are identifiers
+        ("007", "!=", "7", True),
+        ("007", "IN", ["7"], False),
+        ("007", "=", 7, True),
+        ("nan", ">", 5, True),  # as text
     ],
 )
 def test_values_are_compared_as_numbers_where_both_are(found, comparator, wanted, holds):

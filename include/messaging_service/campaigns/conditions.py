@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import orjson
@@ -126,26 +127,29 @@ def field_of(device: Device, name: str, field: str) -> Any:
 def compare(found: Any, comparator: str, wanted: Any) -> bool:
     """Compare numbers as numbers, and everything else as text. If ``wanted`` is true or false, compare flags.
 
-    A missing value matches only ``!=`` and ``NOT IN``.
+    Two texts are equal only if they are the same, so that ``007`` is not ``7``. A missing value matches only ``!=`` and
+    ``NOT IN``.
     """
     if comparator in ("IN", "NOT IN"):
         options = wanted if isinstance(wanted, list) else [wanted]
         return any(compare(found, "=", option) for option in options) is (comparator == "IN")
     if found is None:
         return comparator == "!="
-    left, right = _comparable(found, wanted)
     if comparator in ("=", "!="):
+        texts = isinstance(found, str) and isinstance(wanted, str)
+        left, right = (found, wanted) if texts else _comparable(found, wanted)
         return bool(left == right) is (comparator == "=")
-    return _ORDER[comparator](left, right)
+    return _ORDER[comparator](*_comparable(found, wanted))
 
 
 def _comparable(found: Any, wanted: Any) -> tuple[Any, Any]:
     if isinstance(wanted, bool):
         return str(found).lower() in _ON, wanted
     try:
-        return float(found), float(wanted)
-    except (TypeError, ValueError):
+        left, right = Decimal(str(found)), Decimal(str(wanted))
+    except InvalidOperation:
         return str(found), str(wanted)
+    return (str(found), str(wanted)) if left.is_nan() or right.is_nan() else (left, right)
 
 
 def _members(group: Mapping[str, Any]) -> list[Any]:
