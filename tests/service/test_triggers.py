@@ -137,8 +137,10 @@ def test_the_nth_hit_triggers(people, shop, waiting):
     go_to_morning(people)  # the limit's period is a day
     found = [reasons(at_location(people, shop))[0] for _ in range(3)]
     assert found == ["location_limit_nth_hit is not reached"] * 2 + [None]
-    waiting(locations=[shop], location_limit_nth_hit=2, location_limit_nth_hit_period="campaign")
-    assert reasons(at_location(people, shop))[-1] is None
+    for period in ("campaign", "day"):
+        waiting(locations=[shop], location_limit_nth_hit=1, location_limit_nth_hit_period=period)
+        found = [reasons(at_location(people, shop))[-1] for _ in range(2)]
+        assert found == ["location_limit_nth_hit is not reached", None]  # earlier hits were for no campaign
 
 
 def test_leaving_soon_after_entering_triggers(people, shop, waiting):

@@ -148,12 +148,14 @@ def _limit_reached(
         if count_rows(connection, firings, *where, firings.c.at >= since(limit)) >= content.get(limit, 1):
             return f"{limit} is reached"
     nth = "location_limit_nth_hit"
+    created_at = select(campaigns.c.created_at).where(campaigns.c.id == campaign_id).scalar_subquery()
     before = (
         hits.c.person == hit.person,
         hits.c.kind == hit.kind,
         hits.c.name.in_([str(name) for name in content["locations"]]),
         hits.c.id < hit.id,
         hits.c.at >= since(nth),
+        hits.c.at >= created_at,
     )
     return f"{nth} is not reached" if count_rows(connection, hits, *before) < content.get(nth, 0) else None
 
