@@ -327,6 +327,22 @@ def test_a_webhook_message_is_called_once_for_each_device(people, called, kind, 
     assert people.admin(f"campaigns/{campaign}/truth")["delivered"] == [1002]
 
 
+@pytest.mark.rule("2.7/url", "2.7/get_params", side="service")
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("/hook#top", "/hook?a=1"),
+        ("/hook?b=2#top", "/hook?b=2&a=1"),
+        ("/hook#top?b=2", "/hook?a=1"),
+    ],
+)
+def test_the_parameters_of_a_webhook_are_sent_if_its_address_has_a_fragment(people, called, url, path):
+    called.received.clear()
+    webhook = {"url": called.url + url, "get_params": [{"key": "a", "value": 1}]}
+    send(people, webhook=1, device_ids=[1002], messages={"8": {"webhook": webhook}})
+    assert [received[1] for received in called.received] == [path]
+
+
 @pytest.mark.rule("2.7/request_headers", side="service")
 @pytest.mark.parametrize(
     "headers",

@@ -60,7 +60,8 @@ def request_of(webhook: Any) -> dict[str, Any]:
             headers[name] = value
     headers["User-Agent"] = USER_AGENT
     query = urlencode([(pair["key"], pair["value"]) for pair in webhook.get("get_params", ())])
-    url = webhook["url"] + (("&" if "?" in webhook["url"] else "?") + query if query else "")
+    url = webhook["url"].partition("#")[0]  # a fragment is not sent
+    url += ("&" if "?" in url else "?") + query if query else ""
     return {"method": "GET" if kind is None else "POST", "url": url, "headers": headers, "body": body}
 
 
