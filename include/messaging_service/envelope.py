@@ -1,10 +1,12 @@
-"""The common form of all External API answers: code, success, message, errors, model."""
+"""The common form of all External API answers (code, success, message, errors, model), and a check of all bodies."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+_DEEPEST = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +52,20 @@ def rejected(error: RejectedError) -> ApiResponse:
     if error.problems:
         body["errors"] = [{"field": item.field, "message": item.message} for item in error.problems]
     return ApiResponse(error.code, body)
+
+
+def not_storable(body: Any) -> str | None:
+    """Return why a JSON value cannot be stored, or None: it is nested too deep, or contains the character NUL."""
+    level = [body]
+    for _ in range(_DEEPEST + 1):
+        if any(isinstance(value, str) and "\0" in value for value in level):
+            return "contains the character NUL, which cannot be stored"
+        level = [
+            member
+            for value in level
+            if isinstance(value, dict | list)
+            for member in ((*value, *value.values()) if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return None
+    return f"is nested deeper than {_DEEPEST} levels"

@@ -279,6 +279,41 @@ def test_json_is_taken_in_every_spelling_of_its_type(service_process, content_ty
     assert (created.status_code, executed.status_code) == (200, 200), executed.text
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CREATE, {"title": "T", "push_text": "T", **PUSH, "conditions": {}}),
+        (CREATE, {"title": "T", "push_text": "T", **PUSH, "broadcast": 1, "colour": {}}),
+        (EXECUTE, {"id": 1, "target": [1], "params": {}}),
+        ("/api/external/create/segment", {"title": "T", "conditions": {}}),
+        ("/api/oauth/token", {"grant_type": "client_credentials", "colour": {}}),
+        ("/admin/segments", {"title": "T", "conditions": {}}),
+        ("/admin/hits/event", {"event": "e", "user_id": "cust-1", "value": {}}),
+    ],
+    ids=str,
+)
+def test_a_body_that_is_nested_too_deep_or_holds_nul_is_refused(service_process, path, body):
+    *_, last = body
+    for refused in (nested(300), {"a": ["\0"]}, {"\0": 1}):
+        answer = service_process.post(path, json={**body, last: refused}, headers=service_process.bearer())
+        assert answer.status_code == 400, answer.text
+        assert any(text in answer.text for text in ("nested deeper than 100 levels", "the character NUL"))
+
+
+def nested(depth):
+    value = {"operator": "AND", "0": ["tags_attribute", "=", "age", ["value", "=", 1]]}
+    for _ in range(depth):
+        value = {"operator": "AND", "0": value}
+    return value
+
+
+def test_a_text_that_only_looks_like_nul_is_sent(service_process):
+    campaign = service_process.created(**PUSH, device_ids=[1], push_text=r"a \u0000 b")
+    service_process.wait_until_quiet()
+    [message] = service_process.admin(f"campaigns/{campaign}/devices/1")["messages"]
+    assert message["message"]["text"] == r"a \u0000 b"
+
+
 @pytest.mark.rule("2.3/apptoken", "5/bearer", side="service")
 def test_an_app_token_alone_is_enough(service_process):
     fields = {

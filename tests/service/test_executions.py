@@ -146,6 +146,7 @@ def test_missing_profiles_are_created_and_others_updated(people):
         ({"target": [1], "time": "soon"}, "time"),
         ({"target": [1], "time": "0001-01-01 00:00+14:00"}, "time"),  # beyond the calendar in UTC
         ({"target": [1], "time": "9999-12-31 23:59-12:00"}, "time"),
+        ({"target": [1], "time": "9999-12-31 23:00 UTC"}, "time"),  # beyond the calendar in Kiritimati
         ({"target": [1], "target_existing_only": 2}, "target_existing_only"),
         ({"target": [1], "target_existing_only": 0}, "target_by"),
         ({"target": [1], "push_expiry": 3}, "push_expiry_unit"),
@@ -155,7 +156,7 @@ def test_missing_profiles_are_created_and_others_updated(people):
     ids=str,
 )
 def test_a_wrong_execution_names_its_field(people, fields, field):
-    answer = people.execute(id=template(people), **fields)
+    answer = people.execute(id=template(people, timezone="Pacific/Kiritimati"), **fields)
     assert answer.status_code == 400
     assert field in [problem["field"] for problem in answer.json()["errors"]]
 

@@ -338,6 +338,12 @@ def test_hits_are_told_by_command_too(people, shop, waiting):
     assert reasons(people.command(*hit, "--action", "exit")["campaigns"]) == ["left before the dwell time"]
 
 
+@pytest.mark.parametrize("value", ["{", "[" * 300 + "]" * 300, '"\\u0000"'], ids=["no JSON", "deep", "NUL"])
+def test_a_value_that_cannot_be_stored_is_refused_by_the_command(people, value):
+    said = people.command("hits", "event", "--event", "e", "--user-id", "u1", "--value", value, expect=1)
+    assert said["error"].startswith("--value ")
+
+
 def test_conditions_may_ask_for_hits(people, shop):
     at_location(people, shop)
     people.post("/admin/hits/event", json={"event": "bought", "user_id": "u3"})

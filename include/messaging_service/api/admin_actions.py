@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 from sqlalchemy import Connection
 
 from messaging_service.api.external import Service, ServiceDep
@@ -22,7 +23,7 @@ from messaging_service.campaigns.saved_segments import (
 )
 from messaging_service.campaigns.triggers import hit_event, hit_location
 from messaging_service.clock import DurationError, advance, described, seconds_of
-from messaging_service.envelope import RejectedError, rejected
+from messaging_service.envelope import RejectedError, not_storable, rejected
 
 router = APIRouter()
 
@@ -32,6 +33,13 @@ _Number = Annotated[int, Field(gt=0, lt=_HIGHEST)]
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _storable(cls, body: Any) -> Any:
+        if problem := not_storable(body):
+            raise PydanticCustomError("not_storable", "{problem}", {"problem": problem})
+        return body
 
 
 class Advance(_Body):

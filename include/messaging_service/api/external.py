@@ -20,7 +20,15 @@ from messaging_service.campaigns.listing import list_page
 from messaging_service.campaigns.saved_segments import create_segment
 from messaging_service.clock import ServiceClock
 from messaging_service.delivery.loopback import is_number_elsewhere
-from messaging_service.envelope import ApiResponse, FieldProblem, RejectedError, accepted, listed, rejected
+from messaging_service.envelope import (
+    ApiResponse,
+    FieldProblem,
+    RejectedError,
+    accepted,
+    listed,
+    not_storable,
+    rejected,
+)
 from messaging_service.store import Store
 from messaging_service.undocumented_names import Names
 
@@ -144,6 +152,6 @@ def _parse(content: bytes) -> dict[str, Any]:
         raise RejectedError(400, "The body is not JSON.") from None
     if not isinstance(body, dict):
         raise RejectedError(400, "The body is not a JSON object.")
-    if b"\\u0000" in content:
-        raise RejectedError(400, "The body contains the character NUL, which cannot be stored.")
+    if problem := not_storable(body):
+        raise RejectedError(400, f"The body {problem}.")
     return body

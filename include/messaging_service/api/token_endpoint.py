@@ -11,7 +11,7 @@ import orjson
 from messaging_service.api.external import Service, recorded
 from messaging_service.api.request_log import Received
 from messaging_service.auth.tokens import GrantRefusedError, grant, machine_time
-from messaging_service.envelope import ApiResponse
+from messaging_service.envelope import ApiResponse, not_storable
 
 TOKEN_PATH = "/api/oauth/token"  # noqa: S105  # a path
 _FORM, _JSON = "application/x-www-form-urlencoded", "application/json"
@@ -56,6 +56,6 @@ def _fields(content_type: str, content: bytes) -> Mapping[str, Any]:
 
 
 def _storable(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    if b"\\u0000" in orjson.dumps(fields):
-        raise GrantRefusedError("invalid_request", "a field contains the character NUL")
+    if problem := not_storable(fields):
+        raise GrantRefusedError("invalid_request", f"the body {problem}")
     return fields

@@ -312,9 +312,10 @@ def moment(text: str) -> datetime | None:
         return datetime.fromtimestamp(int(text), UTC)
     try:
         parsed = datetime.fromisoformat(text.removesuffix(" UTC").strip())
-        return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
+    inside = is_date(parsed.date().isoformat()) is None
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC) if inside else None
 
 
 def _execute_id(value: Any) -> str | None:

@@ -20,7 +20,7 @@ from messaging_service.campaigns.saved_segments import (
 from messaging_service.campaigns.triggers import hit_event, hit_location
 from messaging_service.cli.output import DATABASE, DatabaseOption, exit_on_error, open_store, print_json
 from messaging_service.clock import ServiceClock, advance, described, seconds_of
-from messaging_service.envelope import RejectedError
+from messaging_service.envelope import RejectedError, not_storable
 
 clock = typer.Typer(no_args_is_help=True, help="The clock that campaigns follow.")
 segments = typer.Typer(no_args_is_help=True, help="Saved segments, which campaigns refer to by id.")
@@ -75,7 +75,7 @@ def add_segment(
 ) -> None:
     """Save a segment and print its id."""
     with exit_on_error():
-        parsed = _read(conditions)
+        parsed = _parsed(conditions.read_bytes(), str(conditions))
         _write(database, lambda c, at: {"id": create_segment(c, title, parsed, at.time())})
 
 
@@ -124,7 +124,7 @@ def of_event(
 ) -> None:
     """Make a user or a device trigger an event, and print the triggered campaigns."""
     with exit_on_error():
-        read = None if value is None else orjson.loads(value)
+        read = None if value is None else _parsed(value, "--value")
         _write(database, lambda c, at: hit_event(c, event, user_id, device_id, read, at.now()))
 
 
@@ -156,8 +156,11 @@ def _write(database: str, make: Callable[[Connection, ServiceClock], Any]) -> No
         print_json(result)
 
 
-def _read(path: Path) -> Any:
+def _parsed(text: str | bytes, name: str) -> Any:
     try:
-        return orjson.loads(path.read_bytes())
+        read = orjson.loads(text)
     except orjson.JSONDecodeError:
-        raise ValueError(f"{path} is not JSON") from None
+        raise ValueError(f"{name} is not JSON") from None
+    if problem := not_storable(read):
+        raise ValueError(f"{name} {problem}")
+    return read
