@@ -21,7 +21,7 @@ from messaging_service.api.external import (
     list_campaigns,
     save_segment,
 )
-from messaging_service.api.fault_responses import respond, to_response
+from messaging_service.api.fault_responses import FAILED, respond, to_response
 from messaging_service.api.openapi import describe
 from messaging_service.api.request_log import Received
 from messaging_service.api.token_endpoint import TOKEN_PATH, answer_token, refused
@@ -129,7 +129,6 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
 
 
 async def _on_failure(request: Request, _error: Exception) -> Response:
-    text = "The service failed. See its log."
     if wants_page(request):
-        return error_page(request, 500, text)
-    return to_response(rejected(RejectedError(500, text)))
+        return error_page(request, 500, FAILED.body["message"])
+    return to_response(FAILED)

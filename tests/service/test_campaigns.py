@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -298,6 +300,20 @@ def test_a_body_that_is_nested_too_deep_or_holds_nul_is_refused(service_process,
         answer = service_process.post(path, json={**body, last: refused}, headers=service_process.bearer())
         assert answer.status_code == 400, answer.text
         assert any(text in answer.text for text in ("nested deeper than 100 levels", "the character NUL"))
+
+
+def test_a_request_that_fails_is_recorded(service_start):
+    service = service_start()
+    with closing(sqlite3.connect(service.database.removeprefix("sqlite:///"))) as connection:
+        fail = "BEGIN SELECT RAISE(ABORT, 'a broken database'); END"
+        connection.execute(f"CREATE TRIGGER broken BEFORE INSERT ON segments {fail}")
+    body = {"title": "T", "conditions": nested(1)}
+    assert (
+        service.post("/api/external/create/segment", json=body, headers=service.bearer()).status_code == 500
+    )
+    [last] = service.admin("requests?count=1")["requests"]
+    assert (last["path"], last["status"]) == ("/api/external/create/segment", 500)
+    assert (last["client_id"], last["body"]["title"]) == (service.client_id, "T")
 
 
 def nested(depth):

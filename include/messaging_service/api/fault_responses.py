@@ -32,6 +32,7 @@ _OAUTH_ERRORS = {
 }
 _PAGE = "<!doctype html><title>{0}</title><h1>{0}</h1><p>A fault that was asked for.</p>"
 _NO_ANSWER = ApiResponse(0, {})
+FAILED = rejected(RejectedError(500, "The service failed. See its log."))
 _RESET_AT_ONCE = struct.pack("ii", 1, 0)
 
 
@@ -41,16 +42,24 @@ def respond(
     """Answer a request by ``work``, unless a fault is due at that place (``token``, ``create``, ``execute``)."""
     fault = inject_request_fault(service.store, place)
     if fault is None:
-        return to_response(work())
+        return to_response(_finish(service, received, work))
     received.fault = fault.kind
     if fault.kind == "token-expired":
         if token:
             end_early(service.store, token, machine_time())
-        return to_response(work())
+        return to_response(_finish(service, received, work))
     if fault.kind in ("slow", "lost") or fault.after:
-        return _broken(fault, place, work())
+        return _broken(fault, place, _finish(service, received, work))
     recorded(service, received, _instead(fault, place) if fault.kind in _STATUS else _NO_ANSWER)
     return _broken(fault, place, _NO_ANSWER)
+
+
+def _finish(service: Service, received: Received, work: Callable[[], ApiResponse]) -> ApiResponse:
+    try:
+        return work()
+    except Exception:
+        recorded(service, received, FAILED)
+        raise
 
 
 def to_response(reply: ApiResponse) -> Response:
