@@ -168,6 +168,24 @@ def test_secrets_are_redacted_at_any_depth_and_arrays_are_shortened():
     assert shown["device_ids"][-1] == "... and 1,490 more"
 
 
+def test_the_secrets_of_a_webhook_message_are_redacted_and_the_rest_is_shown():
+    webhook = {
+        "url": "https://u:PASS@example.org/x?token=TOKEN",
+        "get_params": [{"key": "key", "value": "PARAMETER"}],
+        "request_headers": "Authorization: Bearer HEADER\nX-Api-Key: KEY",
+        "request_body_type": "raw",
+    }
+    body = {"webhook": 1, "url": "https://example.org/shop", "messages": {"8": {"webhook": webhook}}}
+    shown = redact(body)
+    assert shown["messages"]["8"]["webhook"] == {
+        "url": "[redacted]",
+        "get_params": "[redacted]",
+        "request_headers": "[redacted]",
+        "request_body_type": "raw",
+    }
+    assert (shown["webhook"], shown["url"]) == (1, "https://example.org/shop")
+
+
 def test_the_worker_reads_the_settings_that_were_written():
     settings = WorkerSettings("sqlite:///x.db", Behaviour(seed=9), Retry(attempts=2), 7)
     assert from_line(orjson.dumps(settings)) == settings
