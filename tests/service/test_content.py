@@ -546,3 +546,49 @@ def test_what_has_no_effect_is_reported(people):
         "messages.9",
     ):
         assert part in said
+
+
+@pytest.mark.rule("9/syntax", side="service")
+@pytest.mark.parametrize(
+    ("fields", "warnings"),
+    [
+        ({"event": "order"}, ["event is ignored: no event triggers the campaign"]),
+        ({"location_trigger": 1}, ["location_trigger is ignored: no location triggers the campaign"]),
+        ({"dwell_time": 5}, ["dwell_time is ignored: the trigger is not dwell time"]),
+        (
+            {"location_limit_per_user": 3, "location_limit_nth_hit_period": "day"},
+            [
+                "location_limit_per_user is ignored: no location triggers the campaign",
+                "location_limit_nth_hit_period is ignored: no location triggers the campaign",
+            ],
+        ),
+        (
+            {"inbox_expiry": 3, "inbox_expiry_unit": "days"},
+            [
+                "inbox_expiry is ignored: inbox is not 1",
+                "inbox_expiry_unit is ignored: inbox is not 1",
+            ],
+        ),
+        ({"ios_push_sandbox": 1}, ["ios_push_sandbox is ignored: ios_push is not 1"]),
+        (
+            {"send_type": 2, "trigger": 2, "event": "e", "send_time": "09:00", "start_time": "08:00"},
+            ["send_time is ignored with trigger 2"],
+        ),
+        (
+            {"send_type": 2, "send_time": "09:00", "start_time": "08:00"},
+            ["start_time is ignored with send_type 2"],
+        ),
+        (
+            {"webhook": 1, "messages": {"8": {"webhook": {"url": "http://x.test", "request_body_data": {}}}}},
+            ["request_body_data is ignored: request_body_type is missing"],
+        ),
+        ({"send_type": 2, "trigger": 3, "start_time": "08:00"}, []),
+        ({"send_type": 2, "send_time": "09:00", "inbox": 1, "inbox_expiry_time": 2**31 - 1}, []),
+    ],
+    ids=str,
+)
+def test_each_member_without_effect_is_reported(people, fields, warnings):
+    campaign = people.created(**{"android_push": 1, "device_ids": [1001], **fields})
+    [listed] = [c for c in people.admin("campaigns")["campaigns"] if c["id"] == campaign]
+    assert listed["warnings"] == warnings
+    people.post(f"/admin/campaigns/{campaign}/stop")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -26,11 +26,30 @@ from messaging_service.undocumented_names import Names
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _PUSH_LIKE = ("android_push", "ios_push", "web_push", "inbox")
 _LANGUAGE_FIELDS = ("push_text", "push_title", "url")
-_SCHEDULE_FIELDS = {
+_SCHEDULE_FIELDS: Mapping[int, Sequence[str]] = {
     NOW: (),
     ONCE: ("send_date", "send_time"),
-    REPEATEDLY: ("send_time", "start_date", "end_date", "start_time", "end_time", "send_days"),
+    REPEATEDLY: ("send_time", "start_date", "end_date", "send_days"),
 }
+_TRIGGERED_FIELDS: Sequence[str] = ("start_date", "end_date", "start_time", "end_time", "send_days")
+_LOCATION_FIELDS = (
+    "locations",
+    "location_trigger",
+    *(
+        f"location_limit_{limit}{period}"
+        for limit in ("per_user", "per_location", "nth_hit")
+        for period in ("", "_period")
+    ),
+)
+# Fields that have an effect only if another field has a value, and the warning if it has not.
+_NEEDED: tuple[tuple[Sequence[str], str, object, str], ...] = (
+    (("event",), "campaign_trigger", BY_EVENT, "no event triggers the campaign"),
+    (_LOCATION_FIELDS, "campaign_trigger", BY_LOCATION, "no location triggers the campaign"),
+    (("dwell_time",), "location_trigger", DWELL, "the trigger is not dwell time"),
+    (("inbox_expiry", "inbox_expiry_unit", "inbox_expiry_time"), "inbox", 1, "inbox is not 1"),
+    (("ios_push_sandbox", "ios_push_production"), "ios_push", 1, "ios_push is not 1"),
+    (BROWSER_FLAGS, "web_push", 1, "web_push is not 1"),
+)
 
 
 def problems_of(content: Content, names: Names, now: datetime) -> Iterator[FieldProblem]:
@@ -75,19 +94,29 @@ def doubts_about(content: Content, names: Names) -> Iterator[str]:
         for key in (*TARGETING, "conditions"):
             if content.get(key):
                 yield f"{wire_name(key, names)} is ignored, because broadcast is 1"
-    if content.get("web_push") != 1 and any(content.get(flag) == 1 for flag in BROWSER_FLAGS):
-        yield "a browser is selected, but web_push is not 1"
-    send_type = content.get("send_type", NOW)
-    for key in _SCHEDULE_FIELDS[REPEATEDLY] + ("send_date",):
-        if key in content and key not in _SCHEDULE_FIELDS[send_type]:
-            yield f"{key} is ignored with send_type {send_type}"
+    for keys, needed, value, reason in _NEEDED:
+        if content.get(needed) != value:
+            yield from (f"{wire_name(key, names)} is ignored: {reason}" for key in keys if content.get(key))
+    yield from _schedule_doubts(content, names)
     enabled = {MESSAGE_TYPES[flag] for flag in channels(content)}
     for message_type in sorted(set(content["messages"]) - enabled):
         yield f"messages.{message_type} is not sent: its channel is not enabled"
+    webhook = message(content, MESSAGE_TYPES["webhook"]).get("webhook", {})
+    if "request_body_data" in webhook and "request_body_type" not in webhook:
+        yield "request_body_data is ignored: request_body_type is missing"
     if content.get("email") == 1:
         entry = message(content, MESSAGE_TYPES["email"])
         lacking = [n for n in ("email_address_id", "email_type", "email_template") if n not in entry]
         yield from (f"{name} is missing" for name in lacking)
+
+
+def _schedule_doubts(content: Content, names: Names) -> Iterator[str]:
+    used, way = _TRIGGERED_FIELDS, f"{wire_name('campaign_trigger', names)} {content['campaign_trigger']}"
+    if content["campaign_trigger"] == SCHEDULED:
+        used, way = _SCHEDULE_FIELDS[content["send_type"]], f"send_type {content['send_type']}"
+    for key in ("send_date", "send_time", *_TRIGGERED_FIELDS):
+        if key in content and key not in used:
+            yield f"{key} is ignored with {way}"
 
 
 def _languages(entry: Mapping[str, Any]) -> Iterator[FieldProblem]:
