@@ -169,6 +169,32 @@ def test_a_template_outside_its_window_is_not_executed(people):
     assert people.execute(id=campaign, target=[1], time="2090-01-02 10:00 UTC").status_code == 200
 
 
+@pytest.mark.rule("2.11/own_timezone", side="service")
+def test_the_window_of_a_template_follows_the_zone_of_each_target(people, tmp_path):
+    file = tmp_path / "far.csv"
+    file.write_text(f"{HEADER}\n2001,android,21,far,en,Asia/Tokyo,,,,\n2002,android,22,near,en,,,,,\n")
+    people.command("devices", "import", str(file))
+    morning = people.now().replace(hour=9, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    people.go_to(morning)  # 18:00 in Tokyo
+    hours = {"start_time": "17:00", "end_time": "23:00"}
+    campaign = template(people, **hours)
+    for closed in ({"target": [2002]}, {"target": [1001, 2002]}, {"target": [99]}):
+        answer = people.execute(id=campaign, **closed)
+        assert (answer.status_code, "start_time" in answer.json()["message"]) == (400, True)
+    execute(people, campaign, target=[2001, 2002])
+    errors = [
+        [m["error"] for m in people.admin(f"campaigns/{campaign}/devices/{device}")["messages"]]
+        for device in (2001, 2002)
+    ]
+    [[sent], [left_out]] = errors
+    assert (sent in (None, "DEVICE_UNREGISTERED"), left_out) == (True, "not between start_time and end_time")
+    in_utc = template(people, **hours, timezone="UTC")
+    assert people.execute(id=in_utc, target=[2001]).status_code == 400
+    later = f"{morning:%Y-%m-%d} 17:00 UTC"  # 02:00 in Tokyo
+    execute(people, in_utc, target=[2001], time=later)
+    assert people.execute(id=campaign, target=[2001], time=later).status_code == 400
+
+
 def test_a_stopped_template_is_not_executed(people):
     campaign = template(people)
     people.command("campaigns", "stop", str(campaign))

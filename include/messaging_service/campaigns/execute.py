@@ -17,6 +17,7 @@ from messaging_service.campaigns.create import add_run, unknown_references
 from messaging_service.campaigns.fields import EXECUTION, moment, wire_name
 from messaging_service.campaigns.profiles import create_missing_profiles
 from messaging_service.campaigns.schedule import closed_because
+from messaging_service.campaigns.targeting import zones_of_targets
 from messaging_service.campaigns.validation import is_segmented, problems_of
 from messaging_service.envelope import FieldProblem, RejectedError
 from messaging_service.store import find
@@ -66,9 +67,10 @@ def execute_campaign(connection: Connection, execution: Execution, names: Names,
     ]
     if problems:
         raise RejectedError(400, _WRONG, problems)
-    closed = closed_because(content, content["default_zone"], execution.due_at)
-    if closed:
-        raise RejectedError(400, f"The campaign cannot be triggered at that time: {closed}.")
+    zones = zones_of_targets(connection, content)
+    closed = [closed_because(content, zone, execution.due_at) for zone in zones]
+    if all(closed):
+        raise RejectedError(400, f"The campaign cannot be triggered at that time: {closed[0]}.")
     if not content.get("target_existing_only", 1):
         create_missing_profiles(connection, content)
     return add_run(connection, execution.campaign_id, content, execution.due_at, execution.overrides)

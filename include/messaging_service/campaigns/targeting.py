@@ -94,6 +94,31 @@ def next_devices(connection: Connection, targets: Targets, after: int, count: in
     return connection.execute(query.where(devices.c.device_id.in_(chunk))).all() if chunk else []
 
 
+def zone_of(content: Content, device: DeviceRow) -> str:
+    """Return the time zone that a campaign follows for a device."""
+    zone: str = content.get("timezone") or device.time_zone or content["default_zone"]
+    return zone
+
+
+def zones_of_targets(connection: Connection, content: Content) -> list[str]:
+    """Return the time zones that a campaign follows for its targets, at least one."""
+    if "timezone" in content:
+        return [content["timezone"]]
+    targets = find_targets(connection, content)
+    query = select(devices.c.time_zone).distinct()
+    if (ids := targets.device_ids) is None:
+        queries = [query]
+    else:
+        starts = range(0, len(ids), _VALUES_AT_ONCE)
+        queries = [query.where(devices.c.device_id.in_(ids[at : at + _VALUES_AT_ONCE])) for at in starts]
+    zones = {zone for each in queries for zone in connection.execute(each).scalars()}
+    if targets.unknown or not zones:
+        zones.add(
+            None
+        )  # a target that gets a profile now; like each device without a time zone, it follows the app's
+    return sorted({zone or content["default_zone"] for zone in zones})
+
+
 def message_types(content: Content, device: DeviceRow) -> list[int]:
     """Return the message types that reach a device through the channels of the campaign.
 

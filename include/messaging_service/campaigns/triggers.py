@@ -19,7 +19,7 @@ from messaging_service.campaigns.content import BY_EVENT, BY_LOCATION, Content, 
 from messaging_service.campaigns.create import add_run
 from messaging_service.campaigns.schedule import closed_because, start_of_day
 from messaging_service.campaigns.spellings import DWELL, ENTER, EXIT
-from messaging_service.campaigns.targeting import DeviceRow, find_targets, is_target
+from messaging_service.campaigns.targeting import DeviceRow, find_targets, is_target, zone_of
 from messaging_service.envelope import FieldProblem, RejectedError
 from messaging_service.store import count_rows, find
 from messaging_service.tables import campaigns, devices, firings, hits, locations, runs
@@ -126,7 +126,7 @@ def _fire(connection: Connection, campaign_id: int, content: Content, hit: _Hit)
 def _reason_not_to(
     connection: Connection, campaign_id: int, content: Content, hit: _Hit, at: datetime
 ) -> str | None:
-    zone = _zone(content, hit.reached[0])
+    zone = zone_of(content, hit.reached[0])
     closed = closed_because(content, zone, at)
     if closed or hit.kind == EVENT:
         return closed
@@ -185,11 +185,6 @@ def _called_off(
         connection.execute(delete(firings).where(firings.c.id == row.id))
         reason = "left before the dwell time"
         yield {"campaign": row.campaign_id, "run": row.run_id, "due_at": None, "reason": reason}
-
-
-def _zone(content: Content, device: DeviceRow) -> str:
-    zone: str = content.get("timezone") or device.time_zone or content["default_zone"]
-    return zone
 
 
 def _unknown(field: str) -> RejectedError:

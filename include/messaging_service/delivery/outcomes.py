@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -11,6 +12,7 @@ from sqlalchemy import Connection, Row
 
 from messaging_service.campaigns.content import (
     ANDROID_PUSH,
+    BY_API,
     INBOX,
     IOS_PUSH,
     MESSAGE_TYPES,
@@ -28,7 +30,8 @@ from messaging_service.campaigns.rendering import (
     render,
     variables_for,
 )
-from messaging_service.campaigns.targeting import DeviceRow, variables_by_device
+from messaging_service.campaigns.schedule import closed_because
+from messaging_service.campaigns.targeting import DeviceRow, variables_by_device, zone_of
 from messaging_service.delivery.behaviour import Behaviour
 
 NO_CHANNEL = "NO_CHANNEL"
@@ -67,6 +70,8 @@ class RunContext:
         """
         if self.content.get("run_missed"):
             return {"error": TOO_LATE}
+        if closed := self._closed_because(device):
+            return {"error": closed}
         try:
             if message_type in self.personal:
                 self.message(device, message_type)
@@ -75,6 +80,13 @@ class RunContext:
         if message_type == WEBHOOK:
             return {}
         return self._simulate(device, message_type, now)
+
+    def _closed_because(self, device: DeviceRow) -> str | None:
+        """Return why an execution leaves out a device: the window is closed in its time zone."""
+        if self.content["campaign_trigger"] != BY_API or "timezone" in self.content:
+            return None
+        due_at = datetime.fromtimestamp(self.run.due_at, UTC)
+        return closed_because(self.content, zone_of(self.content, device), due_at)
 
     def _simulate(self, device: DeviceRow, message_type: int, now: float) -> dict[str, Any]:
         simulated = self.behaviour.draw(self.run.campaign_id, self.run.number, device.device_id, message_type)
