@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-_DEEPEST = 100
+DEEPEST = 100
+"""Levels that a JSON body may be nested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def rejected(error: RejectedError) -> ApiResponse:
 def not_storable(body: Any) -> str | None:
     """Return why a JSON value cannot be stored, or None: it is nested too deep, or contains the character NUL."""
     level = [body]
-    for _ in range(_DEEPEST + 1):
+    for _ in range(DEEPEST + 1):
         if any(isinstance(value, str) and "\0" in value for value in level):
             return "contains the character NUL, which cannot be stored"
         level = [
@@ -68,4 +69,4 @@ def not_storable(body: Any) -> str | None:
         ]
         if not level:
             return None
-    return f"is nested deeper than {_DEEPEST} levels"
+    return f"is nested deeper than {DEEPEST} levels"

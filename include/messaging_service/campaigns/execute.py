@@ -16,7 +16,7 @@ from messaging_service.campaigns.content import BY_API, Content, merge, read_con
 from messaging_service.campaigns.create import add_run, unknown_references
 from messaging_service.campaigns.fields import EXECUTION, moment, wire_name
 from messaging_service.campaigns.profiles import create_missing_profiles
-from messaging_service.campaigns.schedule import closed_because
+from messaging_service.campaigns.schedule import REPEATEDLY, closed_because
 from messaging_service.campaigns.targeting import zones_of_targets
 from messaging_service.campaigns.validation import is_segmented, problems_of
 from messaging_service.envelope import FieldProblem, RejectedError
@@ -67,9 +67,10 @@ def execute_campaign(connection: Connection, execution: Execution, names: Names,
     ]
     if problems:
         raise RejectedError(400, _WRONG, problems)
-    zones = zones_of_targets(connection, content)
+    has_window = content.get("send_type") == REPEATEDLY
+    zones = zones_of_targets(connection, content) if has_window else []
     closed = [closed_because(content, zone, execution.due_at) for zone in zones]
-    if all(closed):
+    if closed and all(closed):
         raise RejectedError(400, f"The campaign cannot be triggered at that time: {closed[0]}.")
     if not content.get("target_existing_only", 1):
         create_missing_profiles(connection, content)

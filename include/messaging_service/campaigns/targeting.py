@@ -113,9 +113,7 @@ def zones_of_targets(connection: Connection, content: Content) -> list[str]:
         queries = [query.where(devices.c.device_id.in_(ids[at : at + _VALUES_AT_ONCE])) for at in starts]
     zones = {zone for each in queries for zone in connection.execute(each).scalars()}
     if targets.unknown or not zones:
-        zones.add(
-            None
-        )  # a target that gets a profile now; like each device without a time zone, it follows the app's
+        zones.add(None)  # of a target that gets a profile now: as without a time zone, it follows the app's
     return sorted({zone or content["default_zone"] for zone in zones})
 
 
