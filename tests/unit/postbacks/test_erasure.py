@@ -456,6 +456,59 @@ def test_broken_json_of_an_erased_person_is_not_kept_whatever_its_escapes(
     assert [each.body for each in stored_post_backs(ledger)] == kept + [b""] * len(ESCAPED)
 
 
+FORMS = {
+    "eva@example.com": "time=1&device.id=5&profile.user_id=eva%40example.com",
+    "Jürgen Müller": "profile.user_id=J%C3%BCrgen+M%C3%BCller&device.id=5",
+    "eva": "{user:eva,broken",
+    "17": '{"profile":{"user_id":17},"broken',
+}
+OF_OTHERS = {
+    "17": "time=2026-03-17T17:17:00Z&profile.user_id=bob%17",
+    "ann": '{"profile":{"user_id":["annabel@example.com"]}}',
+    "bob@example.com": "profile.user_id=bob@example.com.au",
+    "Eva Li": '{"name":"Eva Lins"',
+}
+
+
+@pytest.mark.parametrize("when", ["late", "before", "replayed"])
+@pytest.mark.parametrize(("person", "body"), [*FORMS.items(), *OF_OTHERS.items()])
+def test_an_unreadable_post_back_is_emptied_exactly_if_it_names_the_person(
+    ledger: Ledger, tmp_path: Path, when: str, person: str, body: str
+) -> None:
+    key = make_accepted(ledger, [1_000_001])
+    if when == "late":
+        forget(ledger, [person], identified_by="user_id", **ROWS)
+    store(ledger, unreadable(key, body))
+    aggregate(ledger, now=NOW)
+    is_of_person = FORMS.get(person) == body
+    if when == "before":
+        people = ledger.erasures.named("user_id", [person])
+        exported = ledger.persons.export("user_id", person, who="bert", why="asked", now=NOW)
+        assert len(exported["post_backs"]) == ledger.erasures.count_known(people) == is_of_person
+        forget(ledger, [person], identified_by="user_id", **ROWS)
+    if when == "replayed":
+        log = tmp_path / "erasures.jsonl"
+        append_to_log(log, ledger.erasures.named("user_id", [person]).remembered, NOW)
+        assert replay_erasures(ledger, log, who="anna", now=NOW).people == is_of_person
+    assert [each.body for each in stored_post_backs(ledger)] == [b"" if is_of_person else body.encode()]
+
+
+@pytest.mark.parametrize(
+    ("body", "part"),
+    [
+        ('[{"user_id":["eva"]},{"user_id":["bob"]}]', '[{"user_id": ["eva"]}]'),
+        ("profile.user_id=bob&profile.user_id=eva", "profile.user_id=eva"),
+        ("a,eva;b\neva c", "eva … eva c"),
+    ],
+)
+def test_an_export_has_only_the_parts_of_an_unreadable_body_that_name_the_person(
+    ledger: Ledger, body: str, part: str
+) -> None:
+    store(ledger, unreadable(make_accepted(ledger, [1_000_001]), body))
+    [found] = ledger.persons.export("user_id", "eva", who="bert", why="asked", now=NOW)["post_backs"]
+    assert found["body"] == part
+
+
 def test_an_erasure_keeps_the_post_backs_that_another_receiver_stored_under_the_same_numbers(
     ledger: Ledger,
 ) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
@@ -29,6 +30,7 @@ COUNTED = ("launches", "post_backs", "lists", "suppressions", "erasures")
 """The members of an export that are lists."""
 
 _Place = dict[str, Any]
+_BETWEEN_PARTS = re.compile(r"[&,;\n]")  # of a body that is not JSON
 
 
 class Persons(LedgerPart):
@@ -172,7 +174,7 @@ class Persons(LedgerPart):
                 in_run = (each for part in parts_of(self._database, near) for each in part.post_backs())
                 found += (each for each in in_run if each.number in numbers)
         found.sort(key=attrgetter("received_at", "receiver", "number"))
-        return [_plain(asdict(post_back)) for post_back in found]
+        return [_plain(asdict(_without_others(each, person))) for each in found]
 
     def _suppressions(self, person: People) -> list[dict[str, Any]]:
         query = sa.select(suppressions).where(
@@ -210,6 +212,19 @@ def _about(body: bytes, person: People) -> Any:
         return _parts_about(json.loads(body), person)
     except (ValueError, RecursionError):
         return body.decode(errors="replace")
+
+
+def _without_others(post_back: StoredPostBack, person: People) -> StoredPostBack:
+    """Return a post-back that names the person; of an unreadable body, only the parts that do."""
+    if post_back.body is None:
+        return post_back
+    try:
+        parts = json.dumps(_parts_about(json.loads(post_back.body), person), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        whole = post_back.body.decode(errors="replace")
+        pieces = [each for each in _BETWEEN_PARTS.split(whole) if person.are_named_in(each.encode())]
+        parts = " … ".join(pieces) or whole
+    return replace(post_back, body=parts.encode(errors="replace"))
 
 
 def _parts_about(value: Any, person: People) -> Any:

@@ -9,7 +9,9 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Self
+from urllib.parse import unquote_plus
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -77,7 +79,13 @@ REDACTED = "…"
 
 _BODIES_AT_ONCE = 1_000
 _COMPARED_AT_ONCE = 50_000  # possible identifiers in bodies
-_DIGITS = re.compile(rb"[0-9]+")
+_NUMBER = re.compile(r"[0-9]+")
+_WORD = re.compile(r"\w(?:[\w.@:+-]*\w)?")
+_NO_NUMBER = re.compile(  # dates with their times, and escapes
+    r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?)?(?![0-9])"
+    r"|\\u[0-9A-Fa-f]{4}|%[0-9A-Fa-f]{2}"
+)
+_NOT_IN_A_WORD = r"(?!(?<=\w)\w)"
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
 _CONTROLS = dict(zip("bfnrt", "\b\f\n\r\t", strict=True))
 _BETWEEN_QUOTES = re.compile(r'(?:[^"\\]|\\.)+', re.DOTALL)
@@ -117,15 +125,19 @@ class People:
         return identifiers & self.of_kind(identifiers.kind)
 
     def are_named_in(self, body: bytes) -> bool:
-        """Check whether a body contains an identifier: numbers as a whole, other texts anywhere."""
-        searched = _searched(body)
-        if any(map(self.includes, {digits.decode() for digits in _DIGITS.findall(searched)})):
+        """Check whether a body contains an identifier as a number, a word or a whole text.
+
+        One that is no word, such as a name with spaces, may also be within a longer text.
+        """
+        if any(map(self.includes, _possible_identifiers(body))):
             return True
-        for text in self.texts:
-            forms = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
-            if not (text.isascii() and text.isdigit()) and any(form.encode() in searched for form in forms):
-                return True
-        return False
+        searched = _searched(body)
+        return any(
+            text in searched
+            and not _WORD.fullmatch(text)
+            and re.search(f"{_NOT_IN_A_WORD}{re.escape(text)}{_NOT_IN_A_WORD}", searched)
+            for text in self.texts
+        )
 
 
 IS_REFUSAL = sa.and_(outcomes.c.kind == OutcomeKind.REFUSED, outcomes.c.reason.is_not(None))
@@ -267,11 +279,15 @@ def _bodies(database: Database) -> Iterator[bytes]:
             yield from (body for _, body in part.unreadable_bodies())
 
 
-def _searched(body: bytes) -> bytes:
-    """Return a body, and if it has escapes of JSON, also the same without them. It need not be JSON."""
-    if b"\\" not in body:
-        return body
-    return body + b"\n" + _unescaped(body.decode(errors="replace")).encode()
+def _searched(body: bytes) -> str:
+    """Return a body, and also the same without escapes of JSON and of forms. It need not be either of them."""
+    text = body.decode(errors="replace")
+    forms = [text]
+    if "\\" in text:
+        forms.append(_unescaped(text))
+    if "%" in text or "+" in text:
+        forms += [unquote_plus(form) for form in forms]
+    return "\n".join(forms)
 
 
 def _unescaped(text: str) -> str:
@@ -285,17 +301,22 @@ def _unescaped(text: str) -> str:
 def _possible_identifiers(body: bytes) -> Iterator[str]:
     """Yield the numbers, the words and the whole texts in a body.
 
-    If it is not JSON, it is not clear which quotes begin a text, so all between two quotes is yielded.
+    The numbers of a date are none. If the body is not JSON, it is not clear which quotes begin a text, so all between
+    two quotes is yielded, and each name and value of a form.
     """
-    searched = _searched(body).decode(errors="replace")
-    for pattern in (r"[0-9]+", r"\w(?:[\w.@:+-]*\w)?"):
-        for match in re.finditer(pattern, searched):
-            yield match[0]
+    searched = _searched(body)
+    without_dates = _NO_NUMBER.sub(" ", searched)
+    yield from _NUMBER.findall(without_dates)
+    yield from (word for word in _WORD.findall(searched) if not _NUMBER.fullmatch(word))
+    joined = (word for word in _WORD.findall(without_dates) if ":" in word)  # as in user:eva
+    yield from (part for word in joined for part in word.split(":") if part)
     try:
         unread: list[Any] = [json.loads(body)]
     except (ValueError, RecursionError):
-        pieces = _BETWEEN_QUOTES.finditer(body.decode(errors="replace"))
-        yield from (text for piece in pieces if (text := _unescaped(piece[0])).strip())
+        text = body.decode(errors="replace")
+        between = (_unescaped(piece[0]) for piece in _BETWEEN_QUOTES.finditer(text))
+        in_form = (unquote_plus(piece) for piece in re.split("[&=]", text))
+        yield from (each for each in chain(between, in_form) if each.strip())
         return
     while unread:
         value = unread.pop()
