@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 from sendoff.audience.bucketing import split
 from sendoff.audience.build import Audience
-from sendoff.audience.identifiers import Identifiers, as_member, empty, union
+from sendoff.audience.identifiers import Identifiers, empty, union
 from sendoff.audience.template_values import template_values_without
 from sendoff.campaign import Campaign, Slot, Variation, time_zone_of
 from sendoff.errors import AudienceError
@@ -52,36 +51,19 @@ class Segment:
         return str(Slot(self.variation.time_zone, self.hour))
 
     def without(self, people: Identifiers) -> Segment:
-        """Return the segment without some of its recipients, also in its template values or body."""
+        """Return the segment without some of its recipients, also in its template values, but not in its body."""
         if self.identifiers is None or not len(people):
             return self
-        values, body = self.template_values, self.body
+        values = self.template_values
         if values is not None:
             values = template_values_without(values, self.identifiers, people)
-        if body is not None:
-            body = _body_without(body, self.identifiers, people)
-        return replace(self, identifiers=self.identifiers - people, template_values=values, body=body)
+        return replace(self, identifiers=self.identifiers - people, template_values=values)
 
     def fingerprint(self) -> str:
         """Return a text that is unique among the segments of a launch."""
         if self.body is not None:
             return hashlib.blake2b(self.body, digest_size=16).hexdigest()
         return EVERYBODY if self.identifiers is None else self.identifiers.fingerprint()
-
-
-def _body_without(body: bytes, identifiers: Identifiers, people: Identifiers) -> bytes:
-    """Return the JSON of a request without ``people``, in each of its lists and objects that names recipients only."""
-    recipients, gone = set(identifiers.values()), set(people.values())
-
-    def known(value: object) -> int | str | None:
-        return as_member(identifiers.kind, str(value))
-
-    members = json.loads(body)
-    for name, value in members.items():
-        if isinstance(value, list | dict) and recipients.issuperset(map(known, value)):
-            remaining = [each for each in value if known(each) not in gone]
-            members[name] = remaining if isinstance(value, list) else {key: value[key] for key in remaining}
-    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class Timed(NamedTuple):

@@ -304,6 +304,8 @@ def test_a_doubt_is_reported_and_says_how_to_go_on_after_a_decision(ledger: Ledg
     [
         ("create", BODY | {"tags": ["3", "x"]}, BODY | {"tags": ["3", "x"], "device_ids": [5]}),
         ("create", BODY | {"device_ids": ["5", "0003"]}, BODY | {"device_ids": ["5"]}),
+        ("create", BODY | {"locations": [5, 3]}, BODY | {"locations": [5, 3], "device_ids": [5]}),
+        ("create", BODY | {"data": [3, 5]}, BODY | {"data": [3, 5], "device_ids": [5]}),
         (
             "execute",
             {"target_by": "id", "target_with_params": {"5": {"a": 3}, "3": {"a": 1}}},
@@ -323,6 +325,25 @@ def test_recipients_on_the_suppression_list_are_taken_out_of_the_json(
     ledger.dispatches.record(claim, Accepted(200, 17), NOW)
     verdicts = reconcile_launch(ledger, key, now=NOW).verdicts
     assert (verdicts["not_sent"], verdicts["unknowable"]) == (1, 1)
+
+
+def test_a_list_of_recipients_is_known_under_another_name(ledger: Ledger) -> None:
+    body = {"title": "Hi", "devices": [5, 3], "locations": [5, 3], "data": {"3": 1}}
+    key = prepare(ledger, replace(ORDER, body=body), names=FieldNames({"device_ids": "devices"})).launch_key
+    ledger.suppressions.add(SuppressionChange("account", "device_id", "opt-out", "ann"), [3], NOW)
+    claim = ledger.dispatches.claim(key, worker="w", now=NOW, lease=timedelta(minutes=1))
+    assert claim is not None
+    assert json.loads(claim.content.body or b"") == body | {"devices": [5]}
+
+
+def test_no_request_is_made_if_it_is_not_clear_which_list_has_its_recipients(ledger: Ledger) -> None:
+    body = {"title": "Hi", "devices": [5, 3], "orders": [5, 3]}
+    key = prepare(ledger, replace(ORDER, body=body), names=FieldNames({"device_ids": "devices"})).launch_key
+    ledger.suppressions.add(SuppressionChange("account", "device_id", "opt-out", "ann"), [3], NOW)
+    assert ledger.dispatches.claim(key, worker="w", now=NOW, lease=timedelta(minutes=1)) is None
+    assert ledger.dispatch_queries.states(key) == {"suppressed": 1}
+    figures = reconcile_launch(ledger, key, now=NOW)
+    assert (figures.verdicts["not_sent"], figures.unaccounted_identifiers) == (2, 0)
 
 
 def test_no_request_is_made_if_all_recipients_are_on_the_suppression_list(ledger: Ledger) -> None:

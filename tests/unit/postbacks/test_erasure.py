@@ -74,6 +74,7 @@ from sendoff.postbacks.server import _check_ledger
 from sendoff.report import as_text, describe_launch, describe_preview
 from sendoff.service import OptOut, OptOutSigner
 from sendoff.service.postbacks import PostBack
+from sendoff.service.wire import FieldNames
 from sendoff.settings import load_settings
 from sendoff.states import Accepted, DispatchState, NotProcessed, Refused
 from tools.chaos import mutants
@@ -1444,6 +1445,111 @@ def test_a_request_of_your_own_that_names_the_person_elsewhere_is_not_made(
     assert ledger.dispatch_queries.states(launch.launch_key) == {DispatchState.SUPPRESSED: 1}
     figures = reconcile_launch(ledger, launch.launch_key, now=NOW)
     assert (figures.erased, figures.unaccounted_identifiers) == (1, 0)
+
+
+IN_LANGUAGE = ["tags_attribute", "=", "language", ["value", "=", "en"]]
+
+
+def own(ledger: Ledger, body: dict[str, Any], mode: Any = "create", **more: Any) -> str:
+    request = NewRequest(body=body, mode=mode, name="own", request_key="a")
+    return prepare_request(ledger, request, period=PERIOD, now=NOW, **more).launch_key
+
+
+def stored_body(ledger: Ledger) -> dict[str, Any]:
+    with ledger._database.read() as db:
+        found: dict[str, Any] = json.loads(db.scalar(sa.select(segments.c.body)) or b"")
+    return found
+
+
+@pytest.mark.promise("erased/gone")
+@pytest.mark.parametrize(
+    ("members", "column", "person"),
+    [
+        ({"segment_ids": [17], "conditions": {"operator": "AND", "0": IN_LANGUAGE}}, "user_id", "17"),
+        ({"segment_ids": [17, 18]}, "device_id", "17"),
+        ({"segment_ids": [9], "send_type": 2, "send_days": [1, 2, 3, 17]}, "user_id", "17"),
+        ({"device_ids": [1001, 1002]}, "user_id", "1001"),
+        ({"device_ids": [5], "locations": [5, 17], "email_address_id": 17}, "device_id", "17"),
+        ({"broadcast": 1, "web_push": 1, "send_type": 1}, "user_id", "1"),
+        ({"broadcast": 1, "conditions": {"0": IN_LANGUAGE, "1": IN_LANGUAGE}}, "user_id", "1"),
+        ({"broadcast": 1, "messages": {"1": {"push_text": "Hi", "url_browser": 1}}}, "user_id", "1"),
+        ({"external_ids": ["eva"]}, "user_id", "eva"),
+        ({"external_ids": ["eva smith"]}, "external_id", "eva"),
+        ({"broadcast": 1, "send_date": "2027-03-17", "send_time": "17:00"}, "user_id", "17"),
+        ({"broadcast": 1, "push_text": "until 2027-03-17, annabel"}, "user_id", "17"),
+        ({"broadcast": 1, "push_text": "until 2027-03-17, annabel"}, "user_id", "ann"),
+        ({"broadcast": 1, "email": 1}, "user_id", "email"),
+    ],
+)
+def test_a_request_of_your_own_that_does_not_name_the_person_keeps_its_recipients(
+    ledger: Ledger, members: dict[str, Any], column: str, person: str
+) -> None:
+    body = {"title": "Hi", **({"send_time": "09:00", "send_date": "2027-01-01"} | members)}
+    key = own(ledger, body)
+    forget(ledger, [person], identified_by=column, **ROWS)
+    assert stored_body(ledger) == body
+    assert ledger.dispatch_queries.states(key) == {DispatchState.PLANNED: 1}
+    assert reconcile_launch(ledger, key, now=NOW).erased == 0
+    held = ledger.persons.export(column, person, who="bert", why="asked", now=NOW)["held_in"]
+    assert held == []
+    assert ledger.erasures.count_known(ledger.erasures.named(column, [person])) == 0
+
+
+@pytest.mark.promise("erased/gone")
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"device_ids": [17], "conditions": {"operator": "AND", "0": IN_LANGUAGE}},
+        {"device_ids": [17], "external_ids": ["eva"]},
+        {"segment_ids": [9], "conditions": {"operator": "AND", "0": ["device_id", "=", 17]}},
+        {"broadcast": 1, "push_text": "Hi 17"},
+        {"broadcast": 1, "push_text_languages": {"en": "Hi 17"}},
+        {"broadcast": 1, "webhook_open": "https://example.com/17/open"},
+        {"broadcast": 1, "payload_add": [{"key": "who", "value": 17}]},
+        {
+            "broadcast": 1,
+            "messages": {"8": {"webhook": {"url": "https://x.example", "request_headers": "A: 17"}}},
+        },
+        {"broadcast": 1, "people": {"17": 1}},
+        {"device_ids": [5, 17], "data": [{"who": 17}]},
+    ],
+)
+def test_a_request_of_your_own_is_not_made_if_it_cannot_go_without_the_person_alone(
+    ledger: Ledger, members: dict[str, Any]
+) -> None:
+    key = own(ledger, {"title": "Hi", **members})
+    assert ledger.persons.export("device_id", 17, who="bert", why="asked", now=NOW)["launches"]
+    forget(ledger, [17], identified_by="device_id", **ROWS)
+    assert stored_body(ledger) == {}
+    assert ledger.dispatch_queries.states(key) == {DispatchState.SUPPRESSED: 1}
+
+
+@pytest.mark.promise("erased/gone")
+@pytest.mark.parametrize(
+    ("mode", "members", "left"),
+    [
+        ("create", {"device_ids": [5, 17], "locations": [5, 17]}, {"device_ids": [5]}),
+        ("create", {"devices": [5, 17], "locations": [5, 17]}, {"devices": [5]}),
+        ("create", {"device_ids": [5, 17], "external_ids": ["17"]}, {"device_ids": [5]}),
+        ("execute", {"target_by": "id", "target": [5, 17], "params": {"a": 4}}, {"target": [5]}),
+        (
+            "execute",
+            {"target_by": "id", "target_with_params": {"5": {"a": 4}, "17": {"a": 17}}},
+            {"target_with_params": {"5": {"a": 4}}},
+        ),
+    ],
+)
+def test_a_request_of_your_own_loses_the_person_in_its_list_of_recipients_only(
+    ledger: Ledger, mode: str, members: dict[str, Any], left: dict[str, Any]
+) -> None:
+    names = FieldNames({"device_ids": "devices"}) if "devices" in members else None
+    key = own(ledger, {"title": "Hi", **members}, mode, names=names)
+    (launch,) = ledger.persons.export("device_id", 17, who="bert", why="asked", now=NOW)["launches"]
+    assert list(launch["requests"][0]["body"]) == list(left)
+    forget(ledger, [17], identified_by="device_id", **ROWS)
+    assert stored_body(ledger) == {"title": "Hi", **members, **left}
+    assert ledger.dispatch_queries.states(key) == {DispatchState.PLANNED: 1}
+    assert reconcile_launch(ledger, key, now=NOW).unaccounted_identifiers == 0
 
 
 def test_a_sent_request_of_your_own_stays_sent_if_nothing_of_its_body_is_left(ledger: Ledger) -> None:

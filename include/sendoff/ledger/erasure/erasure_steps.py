@@ -6,18 +6,17 @@ transaction, because another erasure or a worker may have changed them meanwhile
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from sendoff.audience import template_values_without
-from sendoff.audience.identifiers import Identifiers, empty, from_bytes
+from sendoff.audience.identifiers import Identifiers, Kind, empty, from_bytes
 from sendoff.ledger.erasure.old_recipients import finish_deletions
-from sendoff.ledger.erasure.person_columns import NOTHING, REDACTED, REFUSALS, People, naming
+from sendoff.ledger.erasure.person_columns import REDACTED, REFUSALS, People, naming, own_people
 from sendoff.ledger.post_backs.post_backs import PendingRun
 from sendoff.ledger.post_backs.scrub import scrub
 from sendoff.ledger.post_backs.totals import ERASED, lock_totals
@@ -44,6 +43,7 @@ from sendoff.ledger.storage.schema import (
     verdicts,
     withheld,
 )
+from sendoff.service.wire import NOTHING, written
 from sendoff.states import DispatchState
 
 _WRITTEN_AT_ONCE = 10  # sets per transaction
@@ -62,6 +62,15 @@ class Work(People):
     request: int
 
 
+class _Launch(NamedTuple):
+    """A launch that may name the people, and the people as its sets have them."""
+
+    key: str
+    identified_by: str
+    kind: Kind
+    gone: Identifiers
+
+
 def erase_launch(work: Work, position: str) -> str | None:
     """Erase people from what the next launch froze, and return its key; None after the last launch."""
     if not position:
@@ -69,8 +78,8 @@ def erase_launch(work: Work, position: str) -> str | None:
     launch = _next_launch(work, position)
     if launch is None:
         return None
-    key, gone = launch
-    _erase_segments(work, key, gone)
+    key, gone = launch.key, launch.gone
+    _erase_segments(work, launch)
     if len(gone):
         own = suppressed.c.launch_key == key
         # The holdout is a part of the audience, so it counts. The others were left out of the audience.
@@ -85,7 +94,7 @@ def erase_results(work: Work, position: str) -> str | None:
     launch = _next_launch(work, position)
     if launch is None:
         return None
-    key, gone = launch
+    key, gone = launch.key, launch.gone
     if len(gone):
         of_launch = sa.select(dispatches.c.dispatch_key).where(dispatches.c.launch_key == key)
         _erase_totals(work, key, gone)
@@ -155,8 +164,8 @@ def erase_lists(work: Work, _position: str) -> str | None:
     return None
 
 
-def _next_launch(work: Work, position: str) -> tuple[str, Identifiers] | None:
-    """Return the key of the next launch that may name the people, and the people as its sets have them.
+def _next_launch(work: Work, position: str) -> _Launch | None:
+    """Return the next launch that may name the people, and the people as its sets have them.
 
     They are none if the launch identifies recipients by another column. A request of your own may name people by any.
     A launch whose recipients were deleted names no one.
@@ -166,7 +175,7 @@ def _next_launch(work: Work, position: str) -> tuple[str, Identifiers] | None:
         segments.c.launch_key == audiences.c.launch_key, segments.c.body.is_not(None)
     )
     query = (
-        sa.select(audiences.c.launch_key, audiences.c.kind, is_own)
+        sa.select(audiences.c.launch_key, audiences.c.identified_by, audiences.c.kind, is_own)
         .join(launches, launches.c.launch_key == audiences.c.launch_key)
         .where(
             sa.or_(is_own, has_body),
@@ -179,24 +188,25 @@ def _next_launch(work: Work, position: str) -> tuple[str, Identifiers] | None:
     row = work.database.first(query)
     if row is None:
         return None
-    key, kind, identifies_them = row
-    return key, work.of_kind(kind) if identifies_them else empty(kind)
+    key, identified_by, kind, identifies_them = row
+    return _Launch(key, identified_by, kind, work.of_kind(kind) if identifies_them else empty(kind))
 
 
-def _erase_segments(work: Work, launch_key: str, gone: Identifiers) -> None:
+def _erase_segments(work: Work, launch: _Launch) -> None:
     query = (
         sa.select(segments.c.number, segments.c.size, segments.c.identifiers, segments.c.body)
-        .where(segments.c.launch_key == launch_key)
+        .where(segments.c.launch_key == launch.key)
         .order_by(segments.c.number)
     )
     with work.database.read() as db:
         hits = [
             (row.number, row.size)
             for row in db.execute(streamed(query))
-            if _meets(row.identifiers, gone) or (row.body is not None and work.are_named_in(row.body))
+            if _meets(row.identifiers, launch.gone)
+            or (row.body is not None and _body_without(row, launch, work) != row.body)
         ]
     for run in _runs(hits):
-        _rewrite_segments(work, launch_key, gone, [number for number, _ in run])
+        _rewrite_segments(work, launch, [number for number, _ in run])
 
 
 def _runs(sized: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
@@ -208,44 +218,44 @@ def _meets(blob: bytes | None, gone: Identifiers) -> bool:
     return blob is not None and len(from_bytes(gone.kind, blob) & gone) > 0
 
 
-def _rewrite_segments(work: Work, launch_key: str, gone: Identifiers, numbers: Collection[int]) -> None:
-    own = segments.c.launch_key == launch_key
+def _rewrite_segments(work: Work, launch: _Launch, numbers: Collection[int]) -> None:
+    own = segments.c.launch_key == launch.key
     with work.database.write_in_turn() as db:
         # This also makes other erasures wait. A claim that read a segment has recorded its withheld recipients by then.
         db.execute(
             sa.select(dispatches.c.dispatch_key)
-            .where(dispatches.c.launch_key == launch_key, dispatches.c.segment.in_(numbers))
+            .where(dispatches.c.launch_key == launch.key, dispatches.c.segment.in_(numbers))
             .order_by(dispatches.c.dispatch_key)
             .with_for_update()
         ).all()
         removed, unusable = 0, []
         for row in db.execute(sa.select(segments).where(own, segments.c.number.in_(numbers))).all():
-            values, lost = _rewritten(row, gone, work)
+            values, lost = _rewritten(row, launch, work)
             db.execute(sa.update(segments).where(own, segments.c.number == row.number).values(values))
             removed += lost
             if values["body"] == NOTHING:
                 unusable.append(row.number)
-        _count(db, launch_key, removed)
+        _count(db, launch.key, removed)
         closed = (
             sa.update(dispatches)
             .where(
-                dispatches.c.launch_key == launch_key,
+                dispatches.c.launch_key == launch.key,
                 dispatches.c.segment.in_(unusable),
                 dispatches.c.state == DispatchState.PLANNED,
             )
             .values(state=DispatchState.SUPPRESSED)
         )
         if unusable and db.execute(closed).rowcount:
-            bump_revision_if_reported(db, [launch_key])
+            bump_revision_if_reported(db, [launch.key])
 
 
-def _rewritten(row: Any, gone: Identifiers, work: Work) -> tuple[dict[str, Any], int]:
+def _rewritten(row: Any, launch: _Launch, work: Work) -> tuple[dict[str, Any], int]:
     """Return the values of a segment without some people, and how many of its recipients these are."""
-    values = {"body": None if row.body is None else _body_without(row.body, work)}
+    values = {"body": None if row.body is None else _body_without(row, launch, work)}
     if row.identifiers is None:
         return values, 0
-    people = from_bytes(gone.kind, row.identifiers)
-    lost = people & gone
+    people = from_bytes(launch.kind, row.identifiers)
+    lost = people & launch.gone
     remaining = people - lost
     if row.template_values is not None and len(lost):
         values["template_values"] = template_values_without(row.template_values, people, lost)
@@ -347,23 +357,11 @@ def _count(db: sa.Connection, launch_key: str, people: int) -> None:
         bump_revision(db, [launch_key])
 
 
-def _body_without(body: bytes, work: Work) -> bytes:
-    """Return the JSON of a request without some people in its lists. If they are named elsewhere too, nothing stays."""
-    if not work.are_named_in(body):
-        return body
-    try:
-        members = json.loads(body)
-    except (ValueError, RecursionError):
+def _body_without(row: Any, launch: _Launch, work: Work) -> bytes:
+    """Return the JSON of a request without some people in its lists. If it names them elsewhere too, nothing stays."""
+    named = own_people(row, work.identified_by, launch.identified_by, launch.kind)
+    remaining = named and named.without(work.includes)
+    if remaining is None or work.are_named_outside_lists(remaining):
         return NOTHING
-    cleaned = {name: _value_without(value, work) for name, value in members.items()}
-    written = json.dumps(cleaned, ensure_ascii=False, separators=(",", ":")).encode()
-    return NOTHING if work.are_named_in(written) else written
-
-
-def _value_without(value: Any, work: Work) -> Any:
-    """Return a member's value without the people: entries of a list, or keys of an object."""
-    if isinstance(value, list):
-        return [each for each in value if isinstance(each, bool) or not work.includes(str(each))]
-    if isinstance(value, dict):
-        return {key: each for key, each in value.items() if not work.includes(key)}
-    return value
+    body: bytes = row.body if remaining == named else written(remaining.members)
+    return body

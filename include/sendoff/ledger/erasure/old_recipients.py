@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sendoff.audience.identifiers import deleted_before
 from sendoff.campaign import Campaign
 from sendoff.ledger.control.audit_log import Decision, append_decision
-from sendoff.ledger.erasure.person_columns import IS_REFUSAL, NOTHING, REDACTED, SETS, is_kept
+from sendoff.ledger.erasure.person_columns import IS_REFUSAL, REDACTED, SETS, is_kept
 from sendoff.ledger.launches.launch_counts import OPTED_OUT
 from sendoff.ledger.storage.bulk import in_parts
 from sendoff.ledger.storage.database import Database, LedgerPart
@@ -37,6 +37,7 @@ from sendoff.ledger.storage.schema import (
     segments,
     suppressions,
 )
+from sendoff.service.wire import NOTHING
 from sendoff.states import LIVING, UNFINISHED, DecisionKind, DispatchState
 
 REPORT_IS_OLD = "the report is older than the last change"

@@ -16,7 +16,16 @@ import sqlalchemy as sa
 from sendoff.audience import checked_texts, read_template_values
 from sendoff.audience.identifiers import from_bytes
 from sendoff.ledger.control.audit_log import Decision, append_decision
-from sendoff.ledger.erasure.person_columns import REFUSALS, SETS, People, naming, rows_of
+from sendoff.ledger.erasure.person_columns import (
+    OWN_REQUESTS,
+    REFUSALS,
+    SETS,
+    People,
+    as_json,
+    naming,
+    own_people,
+    rows_of,
+)
 from sendoff.ledger.launches.launch_record import LaunchRecord
 from sendoff.ledger.launches.launches import Launches
 from sendoff.ledger.post_backs.blocks import StoredPostBack
@@ -24,6 +33,7 @@ from sendoff.ledger.post_backs.post_backs import PendingRun, parts_of, stored_ru
 from sendoff.ledger.storage.bulk import streamed
 from sendoff.ledger.storage.database import Database, LedgerPart
 from sendoff.ledger.storage.schema import erasure_queue, erasures, outcomes, segments, suppressions
+from sendoff.service.wire import OwnPeople
 from sendoff.states import DecisionKind
 
 COUNTED = ("launches", "post_backs", "lists", "suppressions", "erasures")
@@ -104,12 +114,12 @@ class Persons(LedgerPart):
 
     def _own_requests(self, person: People) -> dict[str, list[_Place]]:
         """Return what requests of your own have about the person, by launch, whatever the column of the launch is."""
-        query = sa.select(segments.c.launch_key, segments.c.number, segments.c.body)
         found: dict[str, list[_Place]] = {}
         with self._database.read() as db:
-            for row in db.execute(streamed(query.where(segments.c.body.is_not(None)), 1)):
-                if person.are_named_in(row.body):
-                    about = {"segment": row.number, "body": _about(row.body, person)}
+            for row in db.execute(streamed(OWN_REQUESTS, 1)):
+                named = own_people(row, person.identified_by, row.identified_by, row.kind)
+                if named and (body := _about(named, person)):
+                    about = {"segment": row.number, "body": body}
                     found.setdefault(row.launch_key, []).append(about)
         return found
 
@@ -206,12 +216,20 @@ class Persons(LedgerPart):
             return [_plain(row) for row in db.execute(query).mappings()]
 
 
-def _about(body: bytes, person: People) -> Any:
+def _about(named: OwnPeople, person: People) -> dict[str, Any]:
     """Return the parts of a request's JSON that name the person, without those of other people."""
-    try:
-        return _parts_about(json.loads(body), person)
-    except (ValueError, RecursionError):
-        return body.decode(errors="replace")
+    about: dict[str, Any] = {}
+    for name, value in named.members.items():
+        if named.lists.get(name) == named.column:
+            entries = [each for each in value if person.includes(str(each))]
+            about[name] = {key: value[key] for key in entries} if isinstance(value, dict) else entries
+    others = named.without(person.includes)
+    for name, parts in (others or named).elsewhere():
+        if name not in named.lists:
+            about |= _parts_about({name: named.members[name]}, person) if _is_named(parts, person) else {}
+        elif others and _is_named(parts, person):  # in the variables of others
+            about[name] = [*filter(None, [about.get(name)]), *_parts_about(parts, person)]
+    return {name: found for name, found in about.items() if found}
 
 
 def _without_others(post_back: StoredPostBack, person: People) -> StoredPostBack:
@@ -247,7 +265,7 @@ def _entry_about(entry: Any, person: People) -> Any:
 
 
 def _is_named(value: Any, person: People) -> bool:
-    return person.are_named_in(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+    return person.are_named_in(as_json(value))
 
 
 def _plain(values: Mapping[Any, Any]) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from sendoff.ledger.storage.schema import (
     verdicts,
     withheld,
 )
+from sendoff.service.wire import NOTHING, OwnPeople
 from sendoff.states import OutcomeKind
 
 SETS: tuple[sa.Column[Any], ...] = (
@@ -70,9 +71,6 @@ OTHERS: tuple[sa.Column[Any], ...] = (
 
 TABLES: tuple[sa.Table, ...] = tuple(dict.fromkeys(column.table for column in (*SETS, *OTHERS)))
 """The tables that hold identifiers."""
-
-NOTHING = b"{}"
-"""What replaces a request of your own that names people and can never be made. They may be in an unknown place."""
 
 REDACTED = "…"
 """What replaces a text that names people. All of it goes, because a part of a name may still identify a person."""
@@ -139,6 +137,41 @@ class People:
             for text in self.texts
         )
 
+    def are_named_outside_lists(self, named: OwnPeople) -> bool:
+        """Check whether a request of your own names one of the people outside of its lists."""
+        return any(self.are_named_in(as_json(parts)) for _, parts in named.elsewhere())
+
+
+def own_people(row: Any, column: str, identified_by: str | None, kind: Kind) -> OwnPeople | None:
+    """Return where the request in the row of a segment names people of a column; None if it cannot be read."""
+    try:
+        members = json.loads(row.body)
+    except (ValueError, RecursionError):
+        return None
+    recipients = None
+    if row.body != NOTHING and row.identifiers is not None and not row.identifiers.startswith(DELETED):
+        recipients = from_bytes(kind, row.identifiers)
+    return OwnPeople.of(members, column, identified_by, recipients)
+
+
+def as_json(value: Any) -> bytes:
+    """Return a value as JSON."""
+    return json.dumps(value, ensure_ascii=False).encode(errors="replace")
+
+
+OWN_REQUESTS = (
+    sa.select(
+        segments.c.launch_key,
+        segments.c.number,
+        segments.c.body,
+        segments.c.identifiers,
+        audiences.c.identified_by,
+        audiences.c.kind,
+    )
+    .join(audiences, audiences.c.launch_key == segments.c.launch_key)
+    .where(segments.c.body.is_not(None))
+)
+"""The query for requests of your own, with what :func:`own_people` needs."""
 
 IS_REFUSAL = sa.and_(outcomes.c.kind == OutcomeKind.REFUSED, outcomes.c.reason.is_not(None))
 REFUSALS = sa.select(outcomes).where(IS_REFUSAL)
@@ -262,15 +295,25 @@ def unreadable_naming(
 
 def in_bodies(database: Database, identified_by: str) -> Iterator[Identifiers]:
     """Yield what may be identifiers of a column in requests of your own, refusals and unreadable post-backs."""
-    possible = (text for body in _bodies(database) for text in _possible_identifiers(body))
+    in_texts = (text for body in _bodies(database) for text in _possible_identifiers(body))
+    possible = chain(_in_requests(database, identified_by), in_texts)
     for texts in in_parts(possible, _COMPARED_AT_ONCE):
         yield from as_kinds(identified_by, texts).values()
 
 
+def _in_requests(database: Database, column: str) -> Iterator[str]:
+    with database.read() as db, db.execute(streamed(OWN_REQUESTS, 1)) as rows:
+        for row in rows:
+            named = own_people(row, column, row.identified_by, row.kind)
+            if named is None:
+                yield from _possible_identifiers(row.body)
+            else:
+                yield from named.identifiers()
+                for _, parts in named.elsewhere():
+                    yield from _possible_identifiers(as_json(parts))
+
+
 def _bodies(database: Database) -> Iterator[bytes]:
-    own = sa.select(segments.c.body).where(segments.c.body.is_not(None))
-    with database.read() as db, db.scalars(streamed(own, 1)) as bodies:
-        yield from bodies
     reasons = REFUSALS.with_only_columns(outcomes.c.reason)
     with database.read() as db, db.scalars(streamed(reasons)) as texts:
         yield from (text.encode() for text in texts)

@@ -33,6 +33,7 @@ from sendoff.ledger.storage.schema import (
 from sendoff.ledger.suppression.active_suppressions import STATE, ActiveSuppressions
 from sendoff.ledger.suppression.active_verdicts import SOURCES_REVISION, ActiveVerdicts
 from sendoff.ledger.suppression.withheld import SUPPRESSED
+from sendoff.service.wire import NOTHING, without_recipients
 from sendoff.states import DispatchState, NotProcessed
 
 
@@ -144,8 +145,9 @@ class ClaimRequest:
     def _fill(
         self, db: sa.Connection, row: Any, claimed_at: datetime, content: _Content, *, is_held: bool = False
     ) -> Claim | None:
-        """Return the claim of a row, and record the recipients that it leaves out. If these are all, return None.
+        """Return the claim of a row, and record the recipients that it leaves out.
 
+        Return None if these are all, or if a request that someone wrote cannot be made without them.
         ``is_held``: the worker made the claim earlier and did not learn of it.
         """
         segment = content.segment
@@ -155,12 +157,11 @@ class ClaimRequest:
         for reason, people in gone.items():
             key = {"dispatch_key": row.dispatch_key, "attempt": row.attempt, "reason": reason}
             db.execute(_LEAVE_OUT, {**key, "size": len(people), "identifiers": people.to_bytes()})
-        if segment.identifiers is not None:
-            if sum(map(len, gone.values())) == len(segment.identifiers):
-                self._close(db, row, is_held=is_held)
-                return None
-            if gone:
-                segment = segment.without(union(segment.identifiers.kind, gone.values()))
+        if gone and segment.identifiers is not None:
+            segment = _without(segment, segment.identifiers, union(segment.identifiers.kind, gone.values()))
+        if segment.body == NOTHING or (segment.identifiers is not None and not len(segment.identifiers)):
+            self._close(db, row, is_held=is_held)
+            return None
         return self._claim(row, segment, claimed_at)
 
     def _claim(self, row: Any, segment: Segment, claimed_at: datetime) -> Claim:
@@ -230,6 +231,11 @@ def _content(row: Any) -> _Content:
     variation = Variation(row.language, row.variant, row.time_zone)
     segment = Segment(identifiers, variation, row.wave, row.template_values, row.body)
     return _Content(segment, (row.list_version, row.list_stamp), row.sources_revision)
+
+
+def _without(segment: Segment, recipients: Identifiers, gone: Identifiers) -> Segment:
+    body = segment.body and without_recipients(segment.body, recipients, gone)
+    return replace(segment.without(gone), body=body)
 
 
 def _claim_in_any_zone(db: sa.Connection, values: dict[str, Any]) -> sa.Row[Any] | None:

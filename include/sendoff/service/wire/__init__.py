@@ -1,11 +1,13 @@
 """The wire format: the only code that knows the service's names and values, and which of them are unconfirmed.
 
 ``names`` is the table of what the service's document does not show. ``content`` and ``timing`` write parts of a
-request, and ``requests`` the whole. ``own_request`` reads and completes requests that someone else wrote. ``responses``
+request, and ``requests`` the whole. ``own_request`` reads and completes requests that someone else wrote, and
+``own_people`` finds the people in them. ``responses``
 reads replies and post-backs. ``redaction`` hides identifiers and secrets.
 """
 
 from sendoff.service.wire.names import UNCONFIRMED, FieldNames
+from sendoff.service.wire.own_people import NOTHING, OwnPeople, without_recipients, written
 from sendoff.service.wire.own_request import LARGEST_BODY, OwnBody, completed, read_own_body
 from sendoff.service.wire.requests import (
     CREATE_PATH,
@@ -33,9 +35,11 @@ __all__ = [
     "EXECUTE_PATH",
     "LARGEST_BODY",
     "LIST_PATH",
+    "NOTHING",
     "UNCONFIRMED",
     "FieldNames",
     "OwnBody",
+    "OwnPeople",
     "PostBackAddresses",
     "PostBackBody",
     "Reply",
@@ -51,4 +55,6 @@ __all__ = [
     "read_post_back",
     "read_reply",
     "request_body",
+    "without_recipients",
+    "written",
 ]
