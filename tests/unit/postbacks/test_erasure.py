@@ -35,6 +35,7 @@ from sendoff.audience.identifiers import (
     strings,
 )
 from sendoff.campaign import EVERYTHING
+from sendoff.dispatch import resolve
 from sendoff.errors import AudienceError, ConflictError, GateError, SettingsError, UsageError
 from sendoff.launch import NewRequest, prepare_request, preview_launch, suppression
 from sendoff.ledger import Ledger
@@ -76,7 +77,7 @@ from sendoff.service import OptOut, OptOutSigner
 from sendoff.service.postbacks import PostBack
 from sendoff.service.wire import FieldNames
 from sendoff.settings import load_settings
-from sendoff.states import Accepted, DispatchState, NotProcessed, Refused
+from sendoff.states import Accepted, DispatchState, InDoubt, NotProcessed, Refused, Resolution
 from tools.chaos import mutants
 
 from ...examples import examples
@@ -1550,6 +1551,21 @@ def test_a_request_of_your_own_loses_the_person_in_its_list_of_recipients_only(
     assert stored_body(ledger) == {"title": "Hi", **members, **left}
     assert ledger.dispatch_queries.states(key) == {DispatchState.PLANNED: 1}
     assert reconcile_launch(ledger, key, now=NOW).unaccounted_identifiers == 0
+
+
+@pytest.mark.parametrize("decided", ["before", "after"])
+def test_a_doubt_is_written_off_if_its_request_of_your_own_can_no_longer_be_made(
+    ledger: Ledger, decided: str
+) -> None:
+    key = own(ledger, {"title": "Hi", "push_text": "Hi user-17", "segment_ids": [9]})
+    [dispatch] = send(ledger, key, InDoubt("lost"))
+    if decided == "before":
+        resolve(ledger, dispatch, Resolution.RESEND, "ann", "not seen", now=NOW)
+    forget(ledger, ["user-17"], identified_by="user_id", **ROWS)
+    if decided == "after":
+        resolve(ledger, dispatch, Resolution.RESEND, "ann", "not seen", now=NOW)
+    assert ledger.dispatches.claim(key, worker="w", now=NOW, lease=LEASE) is None
+    assert ledger.dispatch_queries.states(key) == {DispatchState.WRITTEN_OFF: 1}
 
 
 def test_a_sent_request_of_your_own_stays_sent_if_nothing_of_its_body_is_left(ledger: Ledger) -> None:

@@ -20,6 +20,7 @@ from sendoff.ledger.erasure.person_columns import REDACTED, REFUSALS, People, na
 from sendoff.ledger.post_backs.post_backs import PendingRun
 from sendoff.ledger.post_backs.scrub import scrub
 from sendoff.ledger.post_backs.totals import ERASED, lock_totals
+from sendoff.ledger.requests.doubts import is_still_doubted
 from sendoff.ledger.storage.bulk import in_parts, streamed, weighed
 from sendoff.ledger.storage.database import Database
 from sendoff.ledger.storage.revisions import bump_revision, bump_revision_if_reported
@@ -243,7 +244,12 @@ def _rewrite_segments(work: Work, launch: _Launch, numbers: Collection[int]) -> 
                 dispatches.c.segment.in_(unusable),
                 dispatches.c.state == DispatchState.PLANNED,
             )
-            .values(state=DispatchState.SUPPRESSED)
+            .values(
+                state=sa.case(  # as at a claim
+                    (is_still_doubted(dispatches.c.dispatch_key), DispatchState.WRITTEN_OFF),
+                    else_=DispatchState.SUPPRESSED,
+                )
+            )
         )
         if unusable and db.execute(closed).rowcount:
             bump_revision_if_reported(db, [launch.key])

@@ -112,10 +112,13 @@ class ClaimRequest:
             return None
         content = _content(row)
         people = content.segment.identifiers
-        if people is None or (
-            len(people)  # otherwise all were erased, and the dispatch is closed
-            and self.suppressions.has_none_of(self.launch_key, people, content.state, self.now)
-            and self.verdicts.has_none_of(self.launch_key, people, content.sources_revision)
+        if content.segment.body != NOTHING and (  # otherwise it cannot be made, and the dispatch is closed
+            people is None
+            or (
+                len(people)  # otherwise all were erased, and the dispatch is closed
+                and self.suppressions.has_none_of(self.launch_key, people, content.state, self.now)
+                and self.verdicts.has_none_of(self.launch_key, people, content.sources_revision)
+            )
         ):
             claim: Claim | None = self._claim(row, content.segment, self.now)
         else:
