@@ -222,9 +222,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "broadcast closed as without recipients": Mutant(
         "sendoff.ledger.requests.claims",
-        "        if segment.identifiers is not None:\n"
-        "            if sum(map(len, gone.values())) == len(segment.identifiers):",
-        "        if True:\n            if sum(map(len, gone.values())) == len(segment):",
+        "(segment.identifiers is not None and not len(segment.identifiers)):",
+        "not len(segment.identifiers or ()):",
     ),
     "recipients of a broadcast not expected": Mutant(
         "sendoff.postbacks.batch_totals",

@@ -417,20 +417,27 @@ class Campaign(FrozenModel):
         Raise CampaignError if the file names the day. Raise LateError if the day follows from the period: the campaign
         is fine then, but the launch is too late. The gate *send* checks campaigns that send once.
         """
-        if isinstance(self.send, Recurring | Triggered):
-            # A recurring campaign is over after its last time, although its last day may not be.
-            end = self.send.last_at() if isinstance(self.send, Recurring) else self.send.ends_at()
-            _check_end(("send", "end"), end, now, CampaignError)
+        if (end := self._last_sending()) and end < now:
+            raise CampaignError(
+                f"send.end: nothing is sent after {_utc(end)}, which has passed. Use a later end"
+            )
         for path, expiry in self.expiries():
             kind = CampaignError if expiry.until and expiry.until.date else LateError
             _check_end((*path, "until"), expiry.resolved(period_end).ends_at(), now, kind)
 
     def has_ended(self, now: datetime) -> bool:
         """Check whether an end date or expiry has passed; the campaign must be resolved."""
-        ends = [expiry.ends_at() for _, expiry in self.expiries()]
-        if isinstance(self.send, Recurring | Triggered):
-            ends.append(self.send.ends_at())
+        ends = [self._last_sending(), *(expiry.ends_at() for _, expiry in self.expiries())]
         return any(end and end < now for end in ends)
+
+    def _last_sending(self) -> datetime | None:
+        """Return when the last message can be sent, or None without an end; a campaign that sends once has none.
+
+        A recurring campaign is over after its last time, although its last day may not be.
+        """
+        if isinstance(self.send, Recurring):
+            return self.send.last_at()
+        return self.send.ends_at() if isinstance(self.send, Triggered) else None
 
 
 class OwnRequest(Campaign):
@@ -497,9 +504,12 @@ class _Kind(BaseModel):
 
 def _check_end(path: tuple[str, ...], end: datetime | None, now: datetime, kind: type[SendoffError]) -> None:
     if end and end < now:
-        passed, current = (f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC" for moment in (end, now))
         where = ".".join(path)
-        raise kind(f"{where}: the end at {passed} has passed. Use an end after {current}")
+        raise kind(f"{where}: the end at {_utc(end)} has passed. Use an end after {_utc(now)}")
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _with_parts(message: Message | None, parts: Mapping[str, Any]) -> Message:

@@ -423,9 +423,11 @@ def test_what_has_ended_by_now_is_refused_and_the_moment_is_told(
     assert (made.has_ended(end), made.has_ended(end + minute)) == (False, True)
     with pytest.raises(CampaignError) as error:
         made.check_not_over(EVENING, end + minute)
+    passed, current = (f"{each:%Y-%m-%d %H:%M} UTC" for each in (end, end + minute))
     assert str(error.value) == (
-        f"{found}: the end at {end:%Y-%m-%d %H:%M} UTC has passed. "
-        f"Use an end after {end + minute:%Y-%m-%d %H:%M} UTC"
+        f"send.end: nothing is sent after {passed}, which has passed. Use a later end"
+        if found == "send.end"
+        else f"{found}: the end at {passed} has passed. Use an end after {current}"
     )
 
 
@@ -438,15 +440,13 @@ def test_what_has_ended_by_now_is_refused_and_the_moment_is_told(
         ({"time_zone": "user"}, "2026-12-24T20:00+00:00"),  # in the last time zone on Earth
     ],
 )
-def test_a_recurring_campaign_is_too_late_after_its_last_time_but_lasts_to_the_end_of_its_last_day(
-    fields: dict[str, Any], last: str
-) -> None:
+def test_a_recurring_campaign_has_ended_after_its_last_time(fields: dict[str, Any], last: str) -> None:
     at, minute = datetime.fromisoformat(last), timedelta(minutes=1)
     made = campaign(**PUSHED, send={**DAILY, "end": "2026-12-24", **fields})
     made.check_not_over(EVENING, at)
-    with pytest.raises(CampaignError, match=rf"send\.end: the end at {at:%Y-%m-%d %H:%M} UTC has passed"):
+    with pytest.raises(CampaignError, match=rf"send\.end: nothing is sent after {at:%Y-%m-%d %H:%M} UTC"):
         made.check_not_over(EVENING, at + minute)
-    assert not made.has_ended(at + minute)
+    assert (made.has_ended(at), made.has_ended(at + minute)) == (False, True)
 
 
 def test_what_has_no_end_is_never_over() -> None:

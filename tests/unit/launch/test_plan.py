@@ -295,7 +295,7 @@ def test_what_is_over_is_refused_before_the_warehouse_is_asked_or_anything_froze
     )
     folder = CampaignFolder("spring", made, "SELECT 1 AS device_id", Path("spring"))
     assert made.fixed_period is not None
-    with pytest.raises(CampaignError, match=r"send\.end: the end at 2026-03-31 08:00 UTC"):
+    with pytest.raises(CampaignError, match=r"send\.end: nothing is sent after 2026-03-31 08:00 UTC"):
         prepare_launch(
             ledger,
             folder,
