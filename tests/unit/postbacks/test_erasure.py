@@ -463,6 +463,7 @@ FORMS = {
     "Jürgen Müller": "profile.user_id=J%C3%BCrgen+M%C3%BCller&device.id=5",
     "eva": "{user:eva,broken",
     "17": '{"profile":{"user_id":17},"broken',
+    "cust-42": "<img src=https://cdn.example/cust-42.png>",
 }
 OF_OTHERS = {
     "17": "time=2026-03-17T17:17:00Z&profile.user_id=bob%17",
@@ -1525,10 +1526,64 @@ def test_a_request_of_your_own_is_not_made_if_it_cannot_go_without_the_person_al
     assert ledger.dispatch_queries.states(key) == {DispatchState.SUPPRESSED: 1}
 
 
+def in_webhook(data: Any) -> dict[str, Any]:
+    return {"broadcast": 1, "messages": {"8": {"webhook": {"request_body_data": {"json": json.dumps(data)}}}}}
+
+
+@pytest.mark.promise("erased/gone")
+@pytest.mark.parametrize(
+    ("members", "column", "person"),
+    [
+        (in_webhook({"u": "jürgen"}), "user_id", "jürgen"),
+        (in_webhook({"u": "Order of\neva"}), "user_id", "eva"),
+        ({"broadcast": 1, "push_picture": "https://cdn.example/cust-42.png"}, "user_id", "cust-42"),
+        ({"broadcast": 1, "push_text": "Dear cust-42.Thanks"}, "user_id", "cust-42"),
+        ({"segment_ids": [9], "external_ids": ["a", {"id": "17"}]}, "external_id", "17"),
+        ({"segment_ids": [9], "external_ids": ["a,17"]}, "external_id", "17"),
+        ({"broadcast": 1, "messages": {"9": {"sms": "Hi eva"}}}, "user_id", "eva"),
+        ({"broadcast": 1, "messages": {"8": {"webhook": [{"url": "https://x/eva"}]}}}, "user_id", "eva"),
+        ({"broadcast": 1, "conditions": {"operator": "AND", "user_id": {"eva": 1}}}, "user_id", "eva"),
+        ({"broadcast": 1, "encryption": "eva"}, "user_id", "eva"),
+    ],
+)
+def test_a_person_is_found_in_any_shape_that_a_request_of_your_own_may_have(
+    ledger: Ledger, members: dict[str, Any], column: str, person: str
+) -> None:
+    own(ledger, {"title": "Hi", **members})
+    assert ledger.erasures.count_known(ledger.erasures.named(column, [person])) == 1
+    forget(ledger, [person], identified_by=column, **ROWS)
+    assert stored_body(ledger) == {}
+
+
+def test_a_target_of_unknown_kind_is_searched(ledger: Ledger) -> None:
+    names = FieldNames({"target_by_user_id": "id", "target_by_device_id": "device_id"})
+    target = {"id": 3, "target_by": "id", "target": ["eva", "bob"], "conditions": {"0": IN_LANGUAGE}}
+    own(ledger, target, "execute", names=names)
+    forget(ledger, ["eva"], identified_by="user_id", **ROWS)
+    assert stored_body(ledger) == {}
+
+
+def test_a_request_with_half_a_character_loses_the_person_too(ledger: Ledger) -> None:
+    body = '{"title":"Hi","push_text":"x\\ud83d","device_ids":[5,17]}'
+    request = NewRequest(body=body, mode="create", name="own", request_key="a")
+    prepare_request(ledger, request, period=PERIOD, now=NOW)
+    forget(ledger, [17], identified_by="device_id", **ROWS)
+    with ledger._database.read() as db:
+        assert db.scalar(sa.select(segments.c.body)) == body.replace(",17", "").encode()
+
+
+def test_of_tokens_that_are_the_same_number_one_is_erased(ledger: Ledger) -> None:
+    key = own(ledger, {"title": "Hi", "device_tokens": ["017", "17", "5"]})
+    forget(ledger, ["17"], identified_by="device_token", **ROWS)
+    assert stored_body(ledger)["device_tokens"] == ["017", "5"]
+    assert sorted(ledger.launches.audience(key)) == ["017", "5"]
+
+
 @pytest.mark.promise("erased/gone")
 @pytest.mark.parametrize(
     ("mode", "members", "left"),
     [
+        ("create", {"id": [5, 17], "locations": [3]}, {"id": [5]}),
         ("create", {"device_ids": [5, 17], "locations": [5, 17]}, {"device_ids": [5]}),
         ("create", {"devices": [5, 17], "locations": [5, 17]}, {"devices": [5]}),
         ("create", {"device_ids": [5, 17], "external_ids": ["17"]}, {"device_ids": [5]}),
@@ -1543,8 +1598,8 @@ def test_a_request_of_your_own_is_not_made_if_it_cannot_go_without_the_person_al
 def test_a_request_of_your_own_loses_the_person_in_its_list_of_recipients_only(
     ledger: Ledger, mode: str, members: dict[str, Any], left: dict[str, Any]
 ) -> None:
-    names = FieldNames({"device_ids": "devices"}) if "devices" in members else None
-    key = own(ledger, {"title": "Hi", **members}, mode, names=names)
+    names = {name: FieldNames({"device_ids": name}) for name in ("devices", "id") if name in members}
+    key = own(ledger, {"title": "Hi", **members}, mode, names=next(iter(names.values()), None))
     (launch,) = ledger.persons.export("device_id", 17, who="bert", why="asked", now=NOW)["launches"]
     assert list(launch["requests"][0]["body"]) == list(left)
     forget(ledger, [17], identified_by="device_id", **ROWS)

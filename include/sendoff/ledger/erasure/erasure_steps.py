@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from sendoff.audience import template_values_without
-from sendoff.audience.identifiers import Identifiers, Kind, empty, from_bytes
+from sendoff.audience.identifiers import Identifiers, Kind, as_member, empty, from_bytes
 from sendoff.ledger.erasure.old_recipients import finish_deletions
 from sendoff.ledger.erasure.person_columns import REDACTED, REFUSALS, People, naming, own_people
 from sendoff.ledger.post_backs.post_backs import PendingRun
@@ -366,7 +366,11 @@ def _count(db: sa.Connection, launch_key: str, people: int) -> None:
 def _body_without(row: Any, launch: _Launch, work: Work) -> bytes:
     """Return the JSON of a request without some people in its lists. If it names them elsewhere too, nothing stays."""
     named = own_people(row, work.identified_by, launch.identified_by, launch.kind)
-    remaining = named and named.without(work.includes)
+    is_gone = work.includes
+    if launch.identified_by == work.identified_by:  # among texts, 017 is not 17
+        people = set(launch.gone)
+        is_gone = lambda text: as_member(launch.kind, text) in people  # noqa: E731
+    remaining = named and named.without(is_gone)
     if remaining is None or work.are_named_outside_lists(remaining):
         return NOTHING
     body: bytes = row.body if remaining == named else written(remaining.members)

@@ -85,6 +85,7 @@ _NO_NUMBER = re.compile(  # dates with their times, and escapes
 )
 _NOT_IN_A_WORD = r"(?!(?<=\w)\w)"
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+_MOST_ESCAPED = 3  # such as JSON in a text of JSON
 _CONTROLS = dict(zip("bfnrt", "\b\f\n\r\t", strict=True))
 _BETWEEN_QUOTES = re.compile(r'(?:[^"\\]|\\.)+', re.DOTALL)
 
@@ -326,8 +327,8 @@ def _searched(body: bytes) -> str:
     """Return a body, and also the same without escapes of JSON and of forms. It need not be either of them."""
     text = body.decode(errors="replace")
     forms = [text]
-    if "\\" in text:
-        forms.append(_unescaped(text))
+    while "\\" in forms[-1] and len(forms) <= _MOST_ESCAPED:
+        forms.append(_unescaped(forms[-1]))
     if "%" in text or "+" in text:
         forms += [unquote_plus(form) for form in forms]
     return "\n".join(forms)
@@ -351,8 +352,8 @@ def _possible_identifiers(body: bytes) -> Iterator[str]:
     without_dates = _NO_NUMBER.sub(" ", searched)
     yield from _NUMBER.findall(without_dates)
     yield from (word for word in _WORD.findall(searched) if not _NUMBER.fullmatch(word))
-    joined = (word for word in _WORD.findall(without_dates) if ":" in word)  # as in user:eva
-    yield from (part for word in joined for part in word.split(":") if part)
+    for word in _WORD.findall(without_dates):  # as in user:eva and eva.png, but not as in eva@example.com.au
+        yield from (part for part in re.split(":" if "@" in word else "[.:]", word) if part != word)
     try:
         unread: list[Any] = [json.loads(body)]
     except (ValueError, RecursionError):

@@ -3,10 +3,11 @@
 A person has an identifier of one column, such as ``user_id``. The members of the JSON are of five kinds:
 
 - Lists of identifiers of this column name a person by an entry, or by a key of an object. People are only ever taken
-  out of these, because any other change could give the message to other recipients.
+  out of these, because any other change could give the message to other recipients. A target is such a list only if all
+  recipients are known.
 - Lists of identifiers of another column never name the person: device 17 is not user 17.
 - Texts of the message name a person in their words, and not by a number of JSON, which is a setting.
-- Numbers, dates, flags and lists of segments, days or locations name no one.
+- Numbers, dates, flags and lists of segments, days or locations name no one, unless they have another shape.
 - All others may name a person anywhere: conditions, variables, payloads, webhooks, and members that the service's
   document does not have.
 
@@ -22,20 +23,20 @@ from typing import Any
 
 from sendoff.audience.identifiers import Identifiers, as_member
 from sendoff.service.wire.names import FieldNames
-from sendoff.service.wire.requests import ARRAYS, TARGETS
+from sendoff.service.wire.requests import ARRAYS
 
 NOTHING = b"{}"
 """What replaces a request that can never be made, because it names people or would have other recipients."""
 
 _NAMES = FieldNames()
 _ARRAYS = {_NAMES[key]: column for column, key in ARRAYS.items()}
-_KINDS = {_NAMES[key]: column for column, key in TARGETS.items()}
 _TARGETS = (_NAMES["target"], _NAMES["target_with_params"])
 _TEXTS = frozenset(
     """title push_title push_title_languages push_text push_text_languages push_picture url url_languages
     email_subject email_html email_text webhook_delivery webhook_open""".split()  # noqa: SIM905
 ) | {_NAMES["push_icon"], _NAMES["page"], _NAMES["event"]}
 _ANYWHERE = {"conditions", "messages", "payload_add", _NAMES["params"], *_TARGETS}
+_SEPARATORS = frozenset(",;|")
 _NO_ONE = _NAMES.members() - _TEXTS - _ANYWHERE - _ARRAYS.keys()
 
 
@@ -59,7 +60,7 @@ class OwnPeople:
         recipients: Identifiers | None = None,
     ) -> OwnPeople:
         """Read the members. ``recipients``: those that are known, of the column ``identified_by``."""
-        lists = _lists(members)
+        lists = {name: each for name, each in _ARRAYS.items() if isinstance(members.get(name), list)}
         if identified_by and recipients is not None and (name := list_of(members, recipients)):
             lists[name] = identified_by
         return cls(column, members, lists)
@@ -74,8 +75,10 @@ class OwnPeople:
         for name, value in self.members.items():
             if name not in self.lists:
                 parts = list(_searched(name, value))
+            elif isinstance(value, dict):
+                parts = list(value.values())
             else:
-                parts = list(value.values()) if isinstance(value, dict) else []
+                parts = [each for each in value if _may_be_several(each)]
             if parts:
                 yield name, parts
 
@@ -99,29 +102,27 @@ def without_recipients(body: bytes, recipients: Identifiers, gone: Identifiers) 
 
 def written(members: Mapping[str, Any]) -> bytes:
     """Return members as JSON."""
-    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()
+    text = json.dumps(members, ensure_ascii=False, separators=(",", ":"))
+    return text.encode(errors="backslashreplace")  # half of a pair becomes the escape that it was
 
 
 def list_of(members: Mapping[str, Any], recipients: Identifiers) -> str | None:
     """Return the name of the member that lists the recipients; None if none or several may be this list."""
     people, found = set(recipients), []
     for name, value in members.items():
-        if isinstance(value, list | dict) and value and name not in _NO_ONE:
+        if isinstance(value, list | dict) and value:
             listed = {as_member(recipients.kind, str(each)) for each in value}
             if name in (*_ARRAYS, *_TARGETS) and listed <= people:
                 return name
             if listed == people:
                 found.append(name)
-    return found[0] if len(found) == 1 else None
+    usual = [name for name in found if name not in _NO_ONE] or found
+    return usual[0] if len(usual) == 1 else None
 
 
-def _lists(members: Mapping[str, Any]) -> dict[str, str]:
-    """Return the column of each member that lists identifiers."""
-    lists = {name: column for name, column in _ARRAYS.items() if isinstance(members.get(name), list)}
-    kind = members.get(_NAMES["target_by"])
-    if isinstance(kind, str) and kind in _KINDS:
-        lists |= {name: _KINDS[kind] for name in _TARGETS if isinstance(members.get(name), list | dict)}
-    return lists
+def _may_be_several(entry: Any) -> bool:
+    """Check whether an entry of a list may be more than one identifier."""
+    return isinstance(entry, list | dict) or (isinstance(entry, str) and not _SEPARATORS.isdisjoint(entry))
 
 
 def _searched(name: str, value: Any) -> Iterator[Any]:
@@ -139,8 +140,15 @@ def _searched(name: str, value: Any) -> Iterator[Any]:
         yield from _in_conditions(value)
     elif name not in _NO_ONE:
         yield value if name in _ANYWHERE or name in _ARRAYS else {name: value}
-    elif isinstance(value, dict):  # such as the webhook in a message
+    elif _is_another_shape(value):  # such as the webhook in a message
         yield value
+
+
+def _is_another_shape(value: Any) -> bool:
+    """Check whether a value is more than a number, a flag, a date, or a list of those."""
+    if isinstance(value, list):
+        return any(isinstance(each, list | dict) for each in value)
+    return isinstance(value, dict) or (isinstance(value, str) and any(map(str.isalpha, value)))
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -152,9 +160,12 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _in_conditions(value: Any) -> Iterator[Any]:
-    """Yield the values in conditions, without the keys, which are numbers of conditions."""
-    if isinstance(value, list | dict):
-        for each in value.values() if isinstance(value, dict) else value:
+    """Yield the values in conditions, and the keys unless they are numbers of conditions."""
+    if isinstance(value, dict):
+        yield from (key for key in value if not key.isdigit())
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
             yield from _in_conditions(each)
     else:
         yield value
