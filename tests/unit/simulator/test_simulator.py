@@ -42,6 +42,7 @@ def broken_by(child: Pool, seeds: range) -> list[int]:
     return [seed for seed in seeds if check(child.apply(command.events_of, (seed,)))]
 
 
+@pytest.mark.proof
 def test_some_seeds_are_played_however_short_the_time_is() -> None:
     played, _, found = command.run(1, seconds=0, processes=1)
     assert found is None
@@ -58,6 +59,7 @@ def test_a_seed_is_always_the_same_history(child: Pool, seeds: range) -> None:
     assert [seed for seed in seeds if not child.apply(command.is_repeated, (seed,))] == []
 
 
+@pytest.mark.proof
 def test_another_process_plays_the_same_history(child: Pool) -> None:
     with get_context("spawn").Pool(1, command.begin, (None,)) as other:
         for seed in range(1, 11):
