@@ -84,6 +84,12 @@ def test_signals_that_are_repeated_stop_a_receiver_as_one_does(sqlite_url: str, 
     assert sorted(device for _, _, device in receiver.stored()) == sorted(answered)
 
 
+def use(receiver: Any) -> None:
+    """Send post-backs for a moment: the server can lose a signal that comes in a worker's first milliseconds."""
+    for device in range(1, 101):
+        assert receiver.post(device) == 200
+
+
 def has_ended(process: psutil.Process) -> bool:
     """Check whether a process has ended, also one that its parent has waited for."""
     try:
@@ -97,8 +103,7 @@ def test_workers_that_stop_before_their_parent_hears_of_it_have_not_failed(
 ) -> None:
     with receiving(sqlite_url, workers=2) as receiver:
         workers = receiver.workers()
-        for device in range(1, 101):  # a signal in a worker's first milliseconds can be lost by the server
-            assert receiver.post(device) == 200
+        use(receiver)
         os.kill(receiver.process.pid, signal.SIGSTOP)  # as on a machine without time for it
         receiver.tell(signal.SIGTERM)
         receiver.until(lambda: all(map(has_ended, workers)))
@@ -123,6 +128,7 @@ def test_a_receiver_can_be_stopped_while_it_waits_for_its_ledger(
 
 def test_no_worker_that_stopped_is_said_to_have_refused(sqlite_url: str, receiving: Receiving) -> None:
     with receiving(sqlite_url, command=DROWSY, workers=2) as receiver:
+        use(receiver)
         assert receiver.end(signal.SIGTERM) == 0
         log = receiver.log()
     assert "refused" not in log
