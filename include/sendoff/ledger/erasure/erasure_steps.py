@@ -71,6 +71,10 @@ class _Launch(NamedTuple):
     kind: Kind
     gone: Identifiers
 
+    def erases(self, text: str) -> bool:
+        """Check whether a recipient goes. If recipients are texts, 017 is not 17."""
+        return as_member(self.kind, text) in self.gone
+
 
 def erase_launch(work: Work, position: str) -> str | None:
     """Erase people from what the next launch froze, and return its key; None after the last launch."""
@@ -366,11 +370,8 @@ def _count(db: sa.Connection, launch_key: str, people: int) -> None:
 def _body_without(row: Any, launch: _Launch, work: Work) -> bytes:
     """Return the JSON of a request without some people in its lists. If it names them elsewhere too, nothing stays."""
     named = own_people(row, work.identified_by, launch.identified_by, launch.kind)
-    is_gone = work.includes
-    if launch.identified_by == work.identified_by:  # among texts, 017 is not 17
-        people = set(launch.gone)
-        is_gone = lambda text: as_member(launch.kind, text) in people  # noqa: E731
-    remaining = named and named.without(is_gone)
+    is_of_launch = launch.identified_by == work.identified_by
+    remaining = named and named.without(launch.erases if is_of_launch else work.includes)
     if remaining is None or work.are_named_outside_lists(remaining):
         return NOTHING
     body: bytes = row.body if remaining == named else written(remaining.members)

@@ -61,7 +61,7 @@ class OwnPeople:
     ) -> OwnPeople:
         """Read the members. ``recipients``: those that are known, of the column ``identified_by``."""
         lists = {name: each for name, each in _ARRAYS.items() if isinstance(members.get(name), list)}
-        if identified_by and recipients is not None and (name := list_of(members, recipients)):
+        if identified_by and recipients is not None and (name := _list_of(members, recipients)):
             lists[name] = identified_by
         return cls(column, members, lists)
 
@@ -94,7 +94,7 @@ class OwnPeople:
 def without_recipients(body: bytes, recipients: Identifiers, gone: Identifiers) -> bytes:
     """Return the JSON of a request without some of its recipients; NOTHING if it does not show where they are."""
     members, people = json.loads(body), set(gone)
-    if (name := list_of(members, recipients)) is None:
+    if (name := _list_of(members, recipients)) is None:
         return NOTHING
     remaining = _without(members, [name], lambda text: as_member(gone.kind, text) in people)
     return NOTHING if remaining is None else written(remaining)
@@ -106,7 +106,7 @@ def written(members: Mapping[str, Any]) -> bytes:
     return text.encode(errors="backslashreplace")  # half of a pair becomes the escape that it was
 
 
-def list_of(members: Mapping[str, Any], recipients: Identifiers) -> str | None:
+def _list_of(members: Mapping[str, Any], recipients: Identifiers) -> str | None:
     """Return the name of the member that lists the recipients; None if none or several may be this list."""
     people, found = set(recipients), []
     for name, value in members.items():
